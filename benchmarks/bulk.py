@@ -28,9 +28,10 @@ from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
-from evaluator.server import evaluation, management, ofrep
+from evaluator.server import evaluation, ofrep
 from evaluator.server.context import ContextSources
-from evaluator.server.metrics import Metrics
+from evaluator.server.monitoring import management
+from evaluator.server.monitoring.metrics import Metrics
 from evaluator.server.service import EvaluationService
 from evaluator.store import Store
 from tests.stores import swap

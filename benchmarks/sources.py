@@ -22,8 +22,8 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ObjectKey
 from controller.runtime.clock import now
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.freshness import Freshness
 from controller.sources.git.factory import GitFactory
+from controller.sources.looking.freshness import Freshness
 from controller.sources.oci.factory import OciFactory
 from controller.sources.provider import Look
 from tests.git_http import git_server

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
 from controller.notifications.addresses import AddressRefused, require_usable
-from controller.runtime.hosts import DENIED, require_entries
+from controller.runtime.tenancy.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"

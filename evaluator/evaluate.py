@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.flags.catalog import FLAG_SET_ID
+from evaluator.flags.layers.catalog import FLAG_SET_ID
 from evaluator.flags.model import EMPTY, REVISION_KEY, Json
 from evaluator.resolve import resolve
 

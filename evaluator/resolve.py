@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Json, Scalar, State
-from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.resolution import (
     NOT_FOUND,
     ErrorCode,

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.catalog import Catalog
+from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.resolution import flag_type
 from evaluator.resolve import compile_flag_set

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from evaluator.flags.catalog import Catalog, UnknownSourceError
+from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api.provenance import AUTHOR, SUBJECT
-from controller.runtime.setbacks import Failed
-from controller.sources.git.reference import HEADS, TAGS, Reference, choose
+from controller.runtime.reconciling.setbacks import Failed
+from controller.sources.git.listing.reference import HEADS, TAGS, Reference, choose
 from controller.sources.provider import NOTHING_ACCEPTED, Fetched, Revision
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from controller.api.meta import ObjectKey, Resource
 from controller.injection import names
 from controller.injection.options import FLAG_SETS
 from controller.runtime.events import Occurrence, event_of
-from controller.runtime.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from controller.runtime.cache import Cache
     from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
 
 REASON: Final = "InjectionRefused"
 APART: Final = 60.0

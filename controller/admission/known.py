@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)

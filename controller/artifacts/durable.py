@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 
 def as_failed(error: OSError, what: str) -> Failed:

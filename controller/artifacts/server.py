@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.artifacts.sending import Part, Sending
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 from evaluator.http.messages import Response, Streamed, header
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
 from controller.artifacts.durable import as_failed
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from evaluator import durable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.certificates.renewal import Certificates, certificates_of, renewed
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

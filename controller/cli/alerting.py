@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.arguments import seconds
+from controller.cli.shared.arguments import seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
 def _test(options: argparse.Namespace, name: str) -> int:
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.looking import Unreachable
-    from controller.wiring.testing_alerts import send_test
+    from controller.wiring.client.looking import Unreachable
+    from controller.wiring.client.testing_alerts import send_test
 
     try:
         found = asyncio.run(send_test(options.kubeconfig, options.namespace, name, options.timeout))

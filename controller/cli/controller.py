@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.cli import running
+from controller.cli.shared import running
 from controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
@@ -30,6 +30,6 @@ def _work(settings: ControllerSettings) -> Coroutine[Any, Any, None]:
         # kopf reads the environment alone.
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    from controller.wiring.cluster import run_controller
+    from controller.wiring.controller.cluster import run_controller
 
     return run_controller(settings, running.say)

@@ -6,24 +6,24 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.answers import shown
-from controller.cli.arguments import add_build_arguments, local_options
-from controller.cli.context import add_context_arguments, read_context
-from controller.cli.problems import failures
-from controller.cli.revisions import announce
+from controller.cli.shared.answers import shown
+from controller.cli.shared.arguments import add_build_arguments, local_options
+from controller.cli.shared.context import add_context_arguments, read_context
+from controller.cli.shared.problems import failures
+from controller.cli.shared.revisions import announce
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Setback
-from controller.wiring.commits import is_artifact
-from controller.wiring.local_stages import build_once
-from controller.wiring.worktree import compose_working_tree, working_tree_of
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.local_mode.local_stages import build_once
+from controller.wiring.offline.commits import is_artifact
+from controller.wiring.offline.worktree import compose_working_tree, working_tree_of
 from evaluator.explain import answer, explain
 from evaluator.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.flagsets.compose import Composition
-    from controller.wiring.options import LocalOptions
+    from controller.flagsets.building.compose import Composition
+    from controller.wiring.offline.options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

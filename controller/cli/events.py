@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import CHANGES
-from controller.cli.answers import printable
-from controller.runtime.plain_text import one_line
+from controller.cli.shared.answers import printable
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """0 shown; 3 no cluster."""
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.looking import Unreachable
+    from controller.wiring.client.looking import Unreachable
 
     try:
         asyncio.run(_show(options))
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from controller.wiring.event_stream import events_of
+    from controller.wiring.client.event_stream import events_of
 
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     following = events_of(options.kubeconfig, options.namespace, watch=options.watch)

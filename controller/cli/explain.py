@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.answers import printable, shown
-from controller.cli.context import add_context_arguments, read_context
-from controller.cli.remote import OK, PROBLEM, USAGE, RemoteError, add_address_argument, remote
+from controller.cli.shared.answers import printable, shown
+from controller.cli.shared.context import add_context_arguments, read_context
+from controller.cli.shared.remote import OK, PROBLEM, USAGE, RemoteError, add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse

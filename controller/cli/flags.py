@@ -7,15 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.cli.answers import printable
-from controller.cli.remote import OK, UNREACHABLE, RemoteError, add_address_argument, remote
-from controller.cli.revisions import short
+from controller.cli.shared.answers import printable
+from controller.cli.shared.remote import OK, UNREACHABLE, RemoteError, add_address_argument, remote
+from controller.cli.shared.revisions import short
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from controller.cli.remote import Remote
+    from controller.cli.shared.remote import Remote
 
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3

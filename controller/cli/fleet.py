@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.remote import RemoteError, remote
+from controller.cli.shared.remote import RemoteError, remote
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _cluster(options: argparse.Namespace) -> int:
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.wiring.looking import watching
+    from controller.wiring.client.looking import watching
 
     kind = FEATURE_FLAG_CONFIGURATION.kind
     clock = asyncio.get_running_loop().time

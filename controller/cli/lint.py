@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controller.api.provenance import SUBJECT
-from controller.cli.arguments import (
+from controller.cli.shared.arguments import (
     add_input_arguments,
     add_insecure_argument,
     add_lenient_argument,
@@ -19,26 +19,26 @@ from controller.cli.arguments import (
     substituted,
     verify_keys,
 )
-from controller.cli.problems import as_json, as_sarif, failures, summary
-from controller.cli.revisions import announce
-from controller.flagsets.inputs import steps as steps_of
-from controller.flagsets.layers import PathRefused, fixed_prefix, select
-from controller.flagsets.look_alikes import look_alikes
-from controller.flagsets.patches import patched
-from controller.flagsets.preparation import Preparation
-from controller.flagsets.skipped_files import unread
-from controller.runtime.setbacks import Setback
-from controller.wiring.commits import read_commit
-from controller.wiring.options import LocalOptions
-from controller.wiring.worktree import read_working_tree
+from controller.cli.shared.problems import as_json, as_sarif, failures, summary
+from controller.cli.shared.revisions import announce
+from controller.flagsets.building.look_alikes import look_alikes
+from controller.flagsets.preparing.patches import patched
+from controller.flagsets.preparing.preparation import Preparation
+from controller.flagsets.reading.inputs import steps as steps_of
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.reading.skipped_files import unread
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.offline.commits import read_commit
+from controller.wiring.offline.options import LocalOptions
+from controller.wiring.offline.worktree import read_working_tree
 from evaluator.flags import merge, read_layer
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from controller.flagsets.patches import Patch
-    from controller.flagsets.preparation import Step
+    from controller.flagsets.preparing.patches import Patch
+    from controller.flagsets.preparing.preparation import Step
     from evaluator.flags import Layer, Parsed, Problem
 
 STDIN = "-"

@@ -8,24 +8,24 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.manifests import UnreadableError, read_manifests
+from controller.cli.shared.manifests import UnreadableError, read_manifests
 from controller.injection.names import OPERATORS
 from controller.injection.options import Options
 from controller.migration.finding import Fate
 from controller.migration.objects import Given, subject
 from controller.migration.steps import Installed, steps
 from controller.migration.values import options as options_of
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.cli.manifests import Manifest
+    from controller.cli.shared.manifests import Manifest
     from controller.migration.objects import Subject
     from controller.migration.steps import Step
     from controller.migration.values import Value
-    from controller.wiring.migrating import Seen
+    from controller.wiring.client.migrating import Seen
 
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 
@@ -78,7 +78,7 @@ def _check(arguments: argparse.Namespace) -> int:
         seen = _look(arguments)
         if isinstance(seen, int):
             return seen
-        from controller.cli.manifests import Manifest
+        from controller.cli.shared.manifests import Manifest
 
         manifests, there = [Manifest(each, "", None) for each in seen.objects], seen.installed
     namespace = arguments.namespace or "default"
@@ -100,7 +100,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _look(arguments: argparse.Namespace) -> Seen | int:
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.migrating import opened, seen
+    from controller.wiring.client.migrating import opened, seen
 
     async def look() -> Seen:
         async with opened(arguments.kubeconfig) as cluster:
@@ -188,7 +188,7 @@ def _apply(arguments: argparse.Namespace) -> int:
         return _say(error, USAGE)
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.migrating import applied, opened, seen, tried
+    from controller.wiring.client.migrating import applied, opened, seen, tried
 
     async def all_tried() -> int:
         refused = 0

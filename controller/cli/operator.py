@@ -10,6 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from controller.settings import ControllerSettings, settings_of
-from controller.wiring.operator import join_kopf
+from controller.wiring.controller.operator import join_kopf
 
 join_kopf(settings_of(ControllerSettings), partial(print, flush=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Any
 
-from controller.cli import running
+from controller.cli.shared import running
 from controller.settings import InvalidSettingError, ProxySettings
 
 if TYPE_CHECKING:

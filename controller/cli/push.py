@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.arguments import add_insecure_argument
-from controller.cli.logins import add_login_arguments, login_of
-from controller.runtime.setbacks import Setback
-from controller.wiring.publishing import PushOptions, push
+from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.logins import add_login_arguments, login_of
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.offline.publishing import PushOptions, push
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from controller.runtime.clock import now
 from controller.sources.bucket.manifest import MANIFEST, SIGNATURE
-from controller.wiring.publishing import FolderRefusedError
-from controller.wiring.signing import sign_folder
+from controller.wiring.offline.publishing import FolderRefusedError
+from controller.wiring.offline.signing import sign_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from controller.cli.arguments import add_build_arguments, local_options, port, seconds
-from controller.cli.problems import failures
-from controller.cli.report import JsonReport, Report, TextReport
-from controller.flagsets.provenance import ProvenanceDetail
-from controller.runtime.setbacks import Setback
-from controller.wiring.local import InvalidSettingError, Restored, evaluator_settings, open_local
-from controller.wiring.local_events import RevisionBuilt
-from controller.wiring.local_stages import build_once
+from controller.cli.shared.arguments import add_build_arguments, local_options, port, seconds
+from controller.cli.shared.problems import failures
+from controller.cli.shared.report import JsonReport, Report, TextReport
+from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.local_mode.local import InvalidSettingError, Restored, evaluator_settings, open_local
+from controller.wiring.local_mode.local_events import RevisionBuilt
+from controller.wiring.local_mode.local_stages import build_once
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring.local import LocalEvent
-    from controller.wiring.options import LocalOptions
+    from controller.wiring.local_mode.local import LocalEvent
+    from controller.wiring.offline.options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; with --once, report one pass."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # What reconciles come to is reported.
-    logging.getLogger("controller.runtime.loop").setLevel(logging.ERROR)
+    logging.getLogger("controller.runtime.reconciling.loop").setLevel(logging.ERROR)
     options = local_options(arguments)
     report: Report = JsonReport(sys.stdout) if arguments.json else TextReport(sys.stdout)
     if arguments.once:

@@ -6,9 +6,9 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.arguments import seconds
+from controller.cli.shared.arguments import seconds
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
-from evaluator.flags.visible import visible
+from evaluator.flags.syntax.visible import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,7 @@ def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.looking import Subject, Unreachable, wait_served
+    from controller.wiring.client.looking import Subject, Unreachable, wait_served
 
     wanted = Wanted(options.revision, options.percent, options.allow_none)
     subject = Subject(kind, options.namespace, name, wanted)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api import receipt
 from controller.api.kinds import LEASE
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.meta import Resource
     from controller.configurations.live_proxies import LiveProxies
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 log = logging.getLogger(__name__)
 

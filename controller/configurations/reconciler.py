@@ -17,7 +17,7 @@ from controller.configurations.propagation import FIELDS, SERVED, propagation, p
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
 from controller.delivery.members import count
-from controller.runtime.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.configurations.serving import Serving
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
     from evaluator.flags.effective import Progress
 
 

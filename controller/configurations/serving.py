@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.configurations.propagation import Propagation
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 PACE: Final = 1.0
 """Seconds between two writes of who serves an object."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from controller.api import configuration, receipt, shard
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import ObjectKey
-from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 
 BY_SHARD: Final = Index(

@@ -10,18 +10,18 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import NOTHING
 from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, problem_list, withheld
-from controller.runtime.result import Done
-from controller.runtime.setbacks import Stalled, Waiting
+from controller.runtime.reconciling.result import Done
+from controller.runtime.reconciling.setbacks import Stalled, Waiting
 from evaluator.flags.effective import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
-from evaluator.flags.problems import Severity
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
-    from controller.runtime.setbacks import Setback
+    from controller.runtime.reconciling.setbacks import Setback
     from evaluator.flags.effective import Progress
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")

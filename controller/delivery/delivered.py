@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.configuration import flag_document
 from evaluator.flags.accept import Refused, accept
+from evaluator.flags.checking.operators import DEPTH
 from evaluator.flags.effective import NO_PROGRESS, Progress
-from evaluator.flags.operators import DEPTH
-from evaluator.flags.parse import parse
-from evaluator.flags.problems import Problem, Severity
-from evaluator.flags.text import Bounds
+from evaluator.flags.layers.parse import parse
+from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.syntax.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

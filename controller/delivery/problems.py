@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.problems import Severity
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from evaluator.flags.problems import Problem
+    from evaluator.flags.syntax.problems import Problem
 
 MOST_PROBLEMS: Final = 50
 _MESSAGE: Final = 500

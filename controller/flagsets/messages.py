@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
-    from controller.flagsets.compose import Composition
-    from controller.flagsets.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import Composition
+    from controller.flagsets.building.prune_guard import BulkRemoval
     from evaluator.flags.diff import Diff
 
 MOST_HELD: Final = 100

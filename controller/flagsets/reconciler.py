@@ -14,10 +14,13 @@ from controller.api.flagset import DriftPolicy, FlagSetSpec
 from controller.api.meta import ObjectKey
 from controller.delivery.served import shown
 from controller.flagsets import messages
-from controller.flagsets.applied import LastGood, last_applied, written_by
-from controller.flagsets.build import Built, accepted_by_hand, build
-from controller.flagsets.delivery import Delivered, Delivery
-from controller.flagsets.dependencies import (
+from controller.flagsets.applying.applied import LastGood, last_applied, written_by
+from controller.flagsets.applying.delivery import Delivered, Delivery
+from controller.flagsets.applying.plan import belongs_to
+from controller.flagsets.building.build import Built, accepted_by_hand, build
+from controller.flagsets.building.observed_at import observed
+from controller.flagsets.building.provenance import ProvenanceDetail, without_author
+from controller.flagsets.reading.dependencies import (
     SOURCE_READY,
     Artifacts,
     require_dependencies,
@@ -25,14 +28,11 @@ from controller.flagsets.dependencies import (
     source_health,
     source_news,
 )
-from controller.flagsets.inputs import NO_INPUTS, InputReader
-from controller.flagsets.observed_at import observed
-from controller.flagsets.plan import belongs_to
-from controller.flagsets.provenance import ProvenanceDetail, without_author
+from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
 from controller.runtime.events import Occurrence
-from controller.runtime.quotas import UNLIMITED, Quota
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
-    from controller.flagsets.preparation import Step
-    from controller.runtime.applier import Applier
-    from controller.runtime.cache import Cache
+    from controller.flagsets.preparing.preparation import Step
+    from controller.runtime.objects.applier import Applier
+    from controller.runtime.objects.cache import Cache
 
     Build = Callable[
         [bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None, Sequence[Step]], Awaitable[Built]

@@ -8,17 +8,17 @@ from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.flagsets.source_key import source_key
-from controller.runtime.cache import Index
-from controller.runtime.quotas import exceeded, room_made
-from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.flagsets.reading.source_key import source_key
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.tenancy.quotas import exceeded, room_made
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})

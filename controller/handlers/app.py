@@ -10,14 +10,14 @@ import kopf
 
 from controller.api.kinds import ResourceType
 from controller.handlers.session import login
-from controller.runtime.feed import take
+from controller.runtime.objects.feed import take
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Sequence
 
-    from controller.runtime.cache import Cache
-    from controller.runtime.watch_health import WatchHealth
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.objects.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.handlers.app import Relisted
-    from controller.runtime.cache import Cache
-    from controller.runtime.watch_health import WatchHealth
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.objects.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 

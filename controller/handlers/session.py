@@ -19,7 +19,7 @@ from controller.kube.answers import retry_after
 if TYPE_CHECKING:
     from yarl import URL
 
-    from controller.runtime.watch_health import WatchHealth
+    from controller.runtime.objects.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.kube.client import Cluster
-    from controller.runtime.secret_hosts import SecretContent
+    from controller.runtime.tenancy.secret_hosts import SecretContent
 
 
 @dataclass(frozen=True, slots=True)

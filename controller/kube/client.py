@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kubernetes.aio import client, config
 
 from controller.api.meta import NOTHING, Resource
+from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
-from controller.kube.granting import ServiceAccount, granting
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
-from controller.runtime.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

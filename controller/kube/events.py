@@ -15,7 +15,7 @@ from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of
 from controller.kube.requests import PASSING, Requests
 from controller.runtime.event_queue import EventQueue
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from controller.kube.paths import path_of
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

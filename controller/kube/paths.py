@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from controller.api.kinds import PLURALS
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

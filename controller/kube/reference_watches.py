@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.kinds import SECRET
 from controller.api.meta import ObjectKey
 from controller.kube.reflector import Reflector, View
-from controller.runtime.feed import take
+from controller.runtime.objects.feed import take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kubernetes.aio.client.api_client import ApiClient
 
     from controller.api.kinds import ResourceType
-    from controller.runtime.cache import Cache, Change, Index
-    from controller.runtime.watch_health import WatchHealth
+    from controller.runtime.objects.cache import Cache, Change, Index
+    from controller.runtime.objects.watch_health import WatchHealth
 
 
 @dataclass(frozen=True, slots=True)

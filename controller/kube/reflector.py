@@ -22,7 +22,7 @@ from controller.kube.answers import retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.kube.paths import paths_of_all
 from controller.kube.requests import JITTER, Requests
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

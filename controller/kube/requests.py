@@ -17,7 +17,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from controller.api.meta import NOTHING
 from controller.kube.answers import Answer, causes, date, expected, retry_after, unreachable
 from controller.kube.discovery import is_installed
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

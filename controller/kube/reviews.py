@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.configuration import PLURAL
 from controller.api.meta import OPENFEATURE_GROUP
 from controller.proxy.access.users import User, as_extra
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from controller.kube.client import Cluster

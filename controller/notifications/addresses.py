@@ -6,7 +6,7 @@ import ipaddress
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from controller.runtime.ip_addresses import effective
+from controller.runtime.network.ip_addresses import effective
 
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")

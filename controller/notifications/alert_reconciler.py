@@ -11,15 +11,15 @@ from controller.api import provider
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.notifications.reporting.matching import usable
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
     from controller.notifications.outbox import Outbox
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from controller.api.provider import Failure, Message
 from controller.notifications.reporting.grouping import KEY, companion, together
-from controller.runtime.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -20,7 +20,7 @@ from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.notifications.sending.trials import try_status
 from controller.notifications.sending.upserting import upsert
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Post, Target
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.senders import Sender
-    from controller.runtime.cache import Cache
-    from controller.runtime.loop import Writer
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.reconciling.loop import Writer
 
 log = logging.getLogger(__name__)
 

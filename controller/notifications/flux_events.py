@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.notifications.sending.senders import Sender
-    from controller.runtime.cache import Cache
     from controller.runtime.events import Event
+    from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)
 

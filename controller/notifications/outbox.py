@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
-    from controller.runtime.cache import Cache, Change
     from controller.runtime.events import Event
+    from controller.runtime.objects.cache import Cache, Change
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from controller.notifications.forms import github_apps, mails, nats_logins, repo
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.apprise_sender import built
-from controller.runtime.client_tls import context_of
-from controller.runtime.result import Done, Result
-from controller.runtime.secret_hosts import UNBOUND, binding_of
-from controller.runtime.secret_texts import SecretTexts, Tls, proxy_url
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.network.client_tls import context_of
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from controller.api.alert import EventSource, FlagAlertSpec
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 
 def concerns(

@@ -8,14 +8,14 @@ from controller.api import alert, grant, provider
 from controller.api.alert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 
 def _provider_names(resource: Resource) -> set[str]:

@@ -10,7 +10,7 @@ from controller.api.flagset import LABEL
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claims, claim_of
 from controller.proxy.encoded import EncodedSpec
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:

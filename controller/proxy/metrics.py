@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.runtime.metrics import watch_metrics
+from controller.runtime.process.metrics import watch_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

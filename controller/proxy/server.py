@@ -15,7 +15,7 @@ from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
 from controller.proxy.streams.limits import StreamLimits
 from controller.proxy.streams.topics import Topics
-from controller.runtime.limits import UNLIMITED
+from controller.runtime.tenancy.limits import UNLIMITED
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.scheduler import FairQueue
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.access.access import Access
     from controller.proxy.receipts.members import Pods
-    from controller.runtime.limits import Limits
+    from controller.runtime.tenancy.limits import Limits
     from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600

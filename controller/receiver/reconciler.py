@@ -9,8 +9,8 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.receiver import FlagReceiverSpec
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

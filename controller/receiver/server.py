@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.receiver.endpoints import Endpoint, Endpoints
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
     from evaluator.http.messages import Headers, Request
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Final
 from controller.api import receiver
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.meta import secret_names, version_of
-from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)

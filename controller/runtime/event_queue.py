@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from controller.runtime.lasting import forever
+from controller.runtime.process.lasting import forever
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

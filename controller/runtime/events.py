@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from controller.api.conditions import failure
 from controller.api.meta import NOTHING
-from controller.runtime.plain_text import cleaned
+from controller.runtime.user_text.plain_text import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

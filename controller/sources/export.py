@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
 from controller.api.meta import API_VERSION, ObjectKey, Resource
-from controller.runtime.applier import Applier
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.objects.applier import Applier
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 EXPORTED: Final = "ExternalArtifact"
 LABEL: Final = "flagstaff.dev/flagsource"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
-    from controller.sources.freshness import Freshness
+    from controller.sources.looking.freshness import Freshness
 
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)

@@ -17,17 +17,17 @@ from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.skipped import write_skipped
-from controller.runtime.cache import Cache
 from controller.runtime.events import Occurrence
-from controller.runtime.plain_text import one_line
-from controller.runtime.quotas import UNLIMITED, Quota
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled, Waiting
-from controller.sources.freshness import Freshness, LookSchedule
-from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
-from controller.sources.include import copy_included, digests, find_included, include_health
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.tenancy.quotas import UNLIMITED, Quota
+from controller.runtime.user_text.plain_text import one_line
+from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
+from controller.sources.files.include import copy_included, digests, find_included, include_health
+from controller.sources.files.quarantine import quarantine
+from controller.sources.looking.freshness import Freshness, LookSchedule
 from controller.sources.provider import Accepted, Look, Unverified, lets_through
-from controller.sources.quarantine import quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.sources.export import Exporter
-    from controller.sources.include import Included
-    from controller.sources.pending import PendingPushes
+    from controller.sources.files.include import Included
+    from controller.sources.looking.pending import PendingPushes
     from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
 IN_STORAGE: Final = "ArtifactInStorage"

@@ -8,10 +8,10 @@ from controller.api import flagsource
 from controller.api.conditions import READY, find
 from controller.api.kinds import FLAG_SOURCE, SECRET
 from controller.api.meta import secret_names, version_of
-from controller.runtime.cache import Index
-from controller.runtime.quotas import exceeded, room_made
-from controller.runtime.watches import Reconciles, Watch, listed_by
-from controller.sources.include import included_names
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+from controller.runtime.tenancy.quotas import exceeded, room_made
+from controller.sources.files.include import included_names
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource

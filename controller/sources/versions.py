@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import semantic_version
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

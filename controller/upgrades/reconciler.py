@@ -20,8 +20,8 @@ from controller.injection.options import Refused
 from controller.injection.pod import due, inject
 from controller.injection.record import Injected, injected_of
 from controller.runtime.events import Occurrence
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
 from controller.upgrades.status import fields_of, progress_of, told

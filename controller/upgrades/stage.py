@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, inprocess, upgrade
 from controller.api.kinds import EVALUATOR_UPGRADE
-from controller.runtime.watches import Reconciles, Watch
+from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.api.meta import ObjectKey, Resource
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 
 def _settings(found: Resource | None) -> object:

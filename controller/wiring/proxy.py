@@ -29,14 +29,14 @@ from controller.proxy.receipts.recording import Recorder
 from controller.proxy.receipts.schedule import Schedule
 from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
-from controller.runtime import management
 from controller.runtime.clock import now
 from controller.runtime.events import event_of
-from controller.runtime.lasting import forever
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.runtime.metrics import LagMetrics, PortCollector
-from controller.runtime.queue import KeyedQueue
-from controller.wiring.quota_overrides import overridden
+from controller.runtime.process import management
+from controller.runtime.process.lasting import forever
+from controller.runtime.process.metrics import LagMetrics, PortCollector
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.wiring.tenancy.quota_overrides import overridden
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT

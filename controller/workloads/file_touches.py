@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.injection.names import FLAGS_CHANGED
-from controller.runtime.queue import KeyedQueue
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

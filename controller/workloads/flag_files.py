@@ -19,7 +19,7 @@ from controller.delivery.delivered import delivered
 from controller.injection.files import FlagFile
 from controller.injection.options import SERVED
 from controller.runtime.events import Occurrence, event_of
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.file_touches import AT_ONCE
 from controller.workloads.manifests import MANAGED_BY, OURS
 from evaluator.flags.canonical import canonical
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change, Index
     from controller.runtime.events import EventSink
-    from controller.runtime.queue import KeyedQueue
+    from controller.runtime.objects.cache import Cache, Change, Index
+    from controller.runtime.reconciling.queue import KeyedQueue
     from controller.workloads.file_pods import FilePod, FilePods
     from controller.workloads.file_touches import FileTouches
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.configuration import FLAG_PLURAL
 from controller.api.kinds import ROLE, ROLE_BINDING
 from controller.api.meta import OPENFEATURE_GROUP
-from controller.runtime.applier import Applier
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.objects.applier import Applier
+from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.workloads.manifests import MANAGED_BY, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.runtime.queue import KeyedQueue
+    from controller.runtime.reconciling.queue import KeyedQueue
     from controller.workloads.reader_pods import ReaderPods
 
 log = logging.getLogger(__name__)

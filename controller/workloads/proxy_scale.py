@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import receipt
 from controller.injection.names import PROXIED
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)
 

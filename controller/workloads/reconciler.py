@@ -14,10 +14,10 @@ from controller.injection import names, operators, source
 from controller.injection.options import Refused
 from controller.injection.pod import check
 from controller.injection.wanted import read as read_wanted
-from controller.runtime.applier import Applier
 from controller.runtime.events import Occurrence
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.objects.applier import Applier
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.manifests import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.workloads.stage import BY_OWNER
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from controller.injection.options import Known, Options
     from controller.injection.wanted import Wanted
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 MANAGER: Final = "flagstaff-flagd"
 """The field manager."""

@@ -12,8 +12,8 @@ from controller.injection import in_process, names, operators, source
 from controller.injection.options import SERVED, Refused
 from controller.injection.pod import check
 from controller.injection.wanted import read, read_in_process
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

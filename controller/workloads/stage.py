@@ -8,15 +8,15 @@ from controller.api import featureflagsource, flagd, grant, inprocess
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.meta import ObjectKey
 from controller.injection.options import SERVED
-from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 _MADE: Final = frozenset({each.kind for each in WORKLOADS})
 

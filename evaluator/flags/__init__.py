@@ -1,11 +1,12 @@
 """The shared model: what a flag set is and how it is read. Pure: no I/O, no clock."""
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.catalog import Catalog, UnknownSourceError
+from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.diff import Change, Diff, diff
-from evaluator.flags.document import Document, Format, format_of, read_document
-from evaluator.flags.layer import Layer, read_layer
-from evaluator.flags.merge import Parsed, merge
+from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
+from evaluator.flags.layers.layer import Layer, read_layer
+from evaluator.flags.layers.merge import Parsed, merge
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.model import (
     ABSENT,
     AUTHOR_KEY,
@@ -24,10 +25,9 @@ from evaluator.flags.model import (
     Scalar,
     State,
 )
-from evaluator.flags.parse import parse
-from evaluator.flags.problems import Problem, Severity
-from evaluator.flags.rules import check_rule
-from evaluator.flags.text import DEFAULT, Bounds
+from evaluator.flags.syntax.document import Document, Format, format_of, read_document
+from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.syntax.text import DEFAULT, Bounds
 
 __all__ = [
     "ABSENT",

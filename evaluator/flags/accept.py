@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.affected import flags_affected_by, is_whole_set_bad
 from evaluator.flags.canonical import digest
+from evaluator.flags.checking.affected import flags_affected_by, is_whole_set_bad
 from evaluator.flags.effective import NO_PROGRESS, Progress, effective
 from evaluator.flags.holding import held_back
-from evaluator.flags.problems import Severity
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from evaluator.flags.merge import Parsed
+    from evaluator.flags.layers.merge import Parsed
     from evaluator.flags.model import FlagSet
-    from evaluator.flags.problems import Problem
+    from evaluator.flags.syntax.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.diff import same
 from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
-from evaluator.flags.references import Expander, RuleTooLarge, measure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

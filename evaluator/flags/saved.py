@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import canonical
+from evaluator.flags.checking.operators import DEPTH
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
-from evaluator.flags.operators import DEPTH
-from evaluator.flags.parse import parse
-from evaluator.flags.text import Bounds
+from evaluator.flags.syntax.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.sync.connector import Connector
 from evaluator.sync.source import SourceFault
+from evaluator.sync.sources.connector import Connector
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig

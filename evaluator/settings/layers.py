@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.document import read_document
-from evaluator.flags.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.syntax.document import read_document
 from evaluator.settings import values
 from evaluator.settings.model import InvalidSettingError
 from evaluator.settings.options import BY_NAME, OPTIONS, Kind, Option

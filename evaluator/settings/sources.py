@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.operators import did_you_mean, shown
+from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.settings import values
 from evaluator.settings.model import InvalidSettingError
 from evaluator.sync.config import (

@@ -12,7 +12,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.operators import shown
+from evaluator.flags.checking.operators import shown
 from evaluator.settings.model import InvalidSettingError
 
 if TYPE_CHECKING:

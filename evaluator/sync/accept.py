@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from evaluator.flags.accept import Accepted, Refused
 from evaluator.flags.accept import accept as accept_parsed
-from evaluator.flags.layer import read_layer
-from evaluator.flags.merge import merge
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY
 from evaluator.sync.source import BOUNDS
 

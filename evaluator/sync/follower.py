@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.exchange import let_go
 from evaluator.flags.model import EMPTY
-from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved
+from evaluator.flags.syntax.problems import Severity
 from evaluator.store import Content, Fault, Report
 from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
 from evaluator.sync.source import RENEWAL, Delivery, SourceFault, Unchanged
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from evaluator.exchange import Exchange
     from evaluator.flags.model import FlagSet, Json
-    from evaluator.flags.problems import Problem
+    from evaluator.flags.syntax.problems import Problem
     from evaluator.sync.lastgood import Keeper
     from evaluator.sync.retry import Backoff
     from evaluator.sync.source import SyncSource

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider
-from evaluator.sync.file import FileSource, no_file
+from evaluator.sync.sources.file import FileSource, no_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,18 +125,18 @@ def _open(
     if config.provider in FILES:
         return _open_file(name, identity, config, clock)
     if config.provider is Provider.GRPC:
-        from evaluator.sync.grpc import GrpcSource  # noqa: PLC0415
+        from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
 
         beside = None if companion is None else companion(name, config.selector)
         return GrpcSource(name, identity, config, companion=beside)
-    from evaluator.sync.polls import Polls  # noqa: PLC0415
     from evaluator.sync.schedule import Schedule  # noqa: PLC0415
+    from evaluator.sync.sources.polls import Polls  # noqa: PLC0415
 
     polls = Polls(Schedule(config, random), clock)
     if config.provider is Provider.HTTP:
-        from evaluator.sync.http import HttpSource  # noqa: PLC0415
+        from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
 
         return HttpSource(name, identity, config, polls)
-    from evaluator.sync.blob import BlobSource  # noqa: PLC0415
+    from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
 
     return BlobSource(name, identity, config, polls)

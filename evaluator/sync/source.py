@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from evaluator.flags.model import EMPTY
-from evaluator.flags.text import Bounds
+from evaluator.flags.syntax.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

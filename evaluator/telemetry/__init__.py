@@ -13,7 +13,7 @@ from evaluator.settings import InvalidSettingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.server.metrics import Metrics
+    from evaluator.server.monitoring.metrics import Metrics
     from evaluator.settings import OtelSettings
     from evaluator.telemetry.session import Session
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from prometheus_client.core import Metric as Family
 
-    from evaluator.server.metrics import Metrics
+    from evaluator.server.monitoring.metrics import Metrics
 
 NAMES: Final = {
     "feature_flag_flagd_impression": ("feature_flag.flagd.impression", "{impression}"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.server import rpcs
-from evaluator.server.metrics import Metrics
+from evaluator.server.monitoring import rpcs
+from evaluator.server.monitoring.metrics import Metrics
 from evaluator.telemetry import open_session
 
 if TYPE_CHECKING:

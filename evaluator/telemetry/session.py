@@ -20,7 +20,7 @@ from evaluator.telemetry.tracing import Tracing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.server.metrics import Metrics
+    from evaluator.server.monitoring.metrics import Metrics
     from evaluator.settings import OtelSettings
 
 EXPORT_SECONDS: Final = 2.0

@@ -16,9 +16,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Code
-from evaluator.server.metrics import PROVIDER
-from evaluator.server.requests import code_of, status_of, template
-from evaluator.server.rpcs import named
+from evaluator.server.monitoring.metrics import PROVIDER
+from evaluator.server.monitoring.requests import code_of, status_of, template
+from evaluator.server.monitoring.rpcs import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call, Headers, Request
     from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
     from evaluator.resolution import Resolution
-    from evaluator.server.rpcs import End
+    from evaluator.server.monitoring.rpcs import End
     from evaluator.store import Snapshot, Store
 
 OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from evaluator.flags.catalog import fold
+from evaluator.flags.layers.catalog import fold
 from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
-from evaluator.flags.numbers import normal
+from evaluator.flags.syntax.numbers import normal
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json

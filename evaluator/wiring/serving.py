@@ -16,10 +16,11 @@ from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
-from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
+from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
-from evaluator.server.introspection import Introspection
+from evaluator.server.monitoring import health, management
+from evaluator.server.monitoring.introspection import Introspection
 from evaluator.server.ofrep_events import ChangeStreams
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
 from evaluator.server.service import EvaluationService
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.history import History
-    from evaluator.server.state_metrics import Saving
+    from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
     from evaluator.store import Store
 

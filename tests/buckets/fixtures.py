@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.flagsource import BucketSpec
-from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.factory import bucket_of
 from tests.buckets import azure, google
 from tests.s3 import manifest, s3

@@ -36,7 +36,7 @@ STEPS: Final = {
     "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
     "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",
     "the source's status is written": "controller.kube.client:Cluster.write_status:after:FlagSource",
-    "the artifact is read": "controller.flagsets.fetch:ArtifactReader.read:after",
+    "the artifact is read": "controller.flagsets.reading.fetch:ArtifactReader.read:after",
     "the set is to be applied": f"{_APPLY}:before",
     "the set is applied": f"{_APPLY}:after",
     "the set's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSet",

@@ -11,7 +11,7 @@ from controller.admission.known import KnownObjects
 from controller.api.meta import Resource
 from controller.injection.options import Options
 from controller.injection.workloads import injected
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace, flags, manifest
 from tests.cluster.patience import within

@@ -18,7 +18,7 @@ from controller.api.meta import Resource
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.runtime.events import Occurrence, event_of
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

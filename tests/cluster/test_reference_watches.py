@@ -15,15 +15,15 @@ from controller.api.meta import ObjectKey, Resource
 from controller.kube import reflector
 from controller.kube.client import Cluster
 from controller.kube.reference_watches import ReferenceWatches
-from controller.runtime.cache import Cache
-from controller.runtime.watch_health import WatchHealth
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.watch_health import WatchHealth
 from controller.sources.stage import BY_SECRET
 from tests.cluster.controllers import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.runtime.cache import Change
+    from controller.runtime.objects.cache import Change
     from tests.cluster.plane import Plane
 
 CONTENT = "hunter2-of-the-shop"

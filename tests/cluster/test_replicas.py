@@ -15,12 +15,12 @@ import yaml
 
 from controller.api.kinds import WATCHED
 from controller.api.meta import ObjectKey
-from controller.runtime.cache import Cache
-from controller.runtime.watch_health import WatchHealth
-from controller.runtime.watches import indexes_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.cluster import working
-from controller.wiring.replica import STAGES
+from controller.wiring.controller.cluster import working
+from controller.wiring.controller.replica import STAGES
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags

@@ -13,9 +13,9 @@ import pytest
 
 from controller.api.kinds import DEPLOYMENT, DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import ObjectKey
+from controller.kube.adapters.upgrades import ClusterRestarts
 from controller.kube.client import Cluster
-from controller.kube.upgrades import ClusterRestarts
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from tests.cluster.admission import install_admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, controller

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.operators import BEYOND_SCHEMA as RULES_BEYOND_SCHEMA
-from evaluator.flags.operators import OPERATORS, UNLISTED
-from evaluator.flags.parse import parse
-from evaluator.flags.rules import check_rule
-from evaluator.flags.shapes import BEYOND_SCHEMA as SHAPES_BEYOND_SCHEMA
+from evaluator.flags.checking.operators import BEYOND_SCHEMA as RULES_BEYOND_SCHEMA
+from evaluator.flags.checking.operators import OPERATORS, UNLISTED
+from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.checking.shapes import BEYOND_SCHEMA as SHAPES_BEYOND_SCHEMA
+from evaluator.flags.layers.parse import parse
 from tests.contract.flagd_core import ENGINE
 from tests.contract.flagd_corpus import CASES, Case
 from tests.go import source_folder

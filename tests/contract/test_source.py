@@ -14,10 +14,10 @@ import pytest
 
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.provenance import AUTHOR, SUBJECT
-from controller.runtime.setbacks import Failed, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
+from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import open_source
-from controller.sources.git.reference import Reference
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access

@@ -12,9 +12,9 @@ import pytest
 import trustme
 
 from evaluator.settings.sources import parse_uri
-from evaluator.sync import file, grpc
 from evaluator.sync.opening import open_sources
 from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault, Unchanged
+from evaluator.sync.sources import file, grpc
 from tests.buckets.azure import ACCOUNT, KEY
 from tests.buckets.fixtures import azure_port, google_port, made
 from tests.sync_sources import (

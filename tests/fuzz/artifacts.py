@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.artifacts.archive import pack
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.limits import TreeLimits
 from controller.sources.oci.address import DIGEST, parse_address, parse_target
 from controller.sources.oci.challenge import bearer_of, challenges_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.flagsets.compose import Provenance, compose
-from controller.flagsets.manifests import unwrapped
-from controller.flagsets.patches import Patch
-from controller.flagsets.sops import Decryption
-from controller.flagsets.substitution import Variables
+from controller.flagsets.building.compose import Provenance, compose
+from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.sops import Decryption
+from controller.flagsets.preparing.substitution import Variables
+from controller.flagsets.reading.manifests import unwrapped
 from tests.fuzz.target import Target, Wrong
 
 _HIDDEN: Final = "gR7vQ2"

@@ -14,8 +14,8 @@ from evaluator.flags import Bucketing, FlagSet, canonical, diff, digest, parse, 
 from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve_all
 from evaluator.sync.accept import Accepted, accept, fingerprint
-from evaluator.sync.peer import delivered
 from evaluator.sync.source import Delivery, SourceFault
+from evaluator.sync.sources.peer import delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
 from evaluator.wire.messages import read_request

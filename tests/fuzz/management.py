@@ -10,14 +10,14 @@ import orjson
 
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.offload import Offload
-from evaluator.server.health import SERVICE, Health, ServingStatus, routes
-from evaluator.server.introspection import Introspection
+from evaluator.server.monitoring.health import SERVICE, Health, ServingStatus, routes
+from evaluator.server.monitoring.introspection import Introspection
 from evaluator.server.ofrep import PREFIX
 from evaluator.sync.config import OAuth
-from evaluator.sync.http_client import Client
-from evaluator.sync.http_client import Response as TokenResponse
-from evaluator.sync.oauth import Tokens
 from evaluator.sync.source import SourceFault
+from evaluator.sync.sources.http_client import Client
+from evaluator.sync.sources.http_client import Response as TokenResponse
+from evaluator.sync.sources.oauth import Tokens
 from tests.fuzz.requests import served
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.server.fakes import ALL, FakeStream, call, settled

@@ -8,9 +8,9 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.manifest import read_manifest
-from controller.sources.git.signed_objects import UnreadableObjectError, read_commit, read_tag
+from controller.sources.git.signatures.signed_objects import UnreadableObjectError, read_commit, read_tag
 from controller.sources.oci.factory import public_root
 from controller.sources.verification.cosign import (
     read_cosign_keys,

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from controller.cli import VERBS, module_of
-from controller.cli.logins import PASSWORD
+from controller.cli.shared.logins import PASSWORD
 from controller.settings import OPERATORS, ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
-from evaluator.server import context, metrics, port_metrics, requests, rpcs, state_metrics
+from evaluator.server import context
+from evaluator.server.monitoring import metrics, port_metrics, requests, rpcs, state_metrics
 from evaluator.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:

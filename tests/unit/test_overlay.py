@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from controller.cli.manifests import read_manifests
-from controller.kube.proxy_certificates import SECRET
+from controller.cli.shared.manifests import read_manifests
+from controller.kube.adapters.proxy_certificates import SECRET
 from controller.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"

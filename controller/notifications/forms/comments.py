@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.forms.posts import Target
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 _AZURE: Final = "azuredevopspullrequestcomment"
 _BITBUCKET: Final = "bitbucketpullrequestcomment"

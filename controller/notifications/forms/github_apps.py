@@ -23,7 +23,7 @@ from controller.notifications.forms.repositories import GITHUB, github_api
 
 if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
-    from controller.runtime.secret_texts import SecretTexts
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 TYPES: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})
 ID: Final = "githubAppID"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
-    from controller.runtime.cache import Cache, Change
+    from controller.runtime.objects.cache import Cache, Change
 
 STORED_AT: Final = "flagstaff.dev/stored-at"
 """Of a message's metadata, as OBSERVED_AT: RFC 3339, in UTC, in milliseconds."""

@@ -11,7 +11,7 @@ from controller.api.meta import ObjectKey
 from controller.notifications.forms.repositories import parts_of
 
 if TYPE_CHECKING:
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _HOSTS: Final = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 if TYPE_CHECKING:
-    from controller.runtime.secret_texts import SecretTexts
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 _PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
 SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")

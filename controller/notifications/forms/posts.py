@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.meta import GROUP
 from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
 from controller.notifications.messages import SUMMARY
-from controller.runtime.secret_texts import Tls
+from controller.runtime.user_text.secret_texts import Tls
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet
 
 MOST_LINES: Final = 100

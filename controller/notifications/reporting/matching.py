@@ -15,14 +15,14 @@ from controller.api.provider import SEVERITIES
 from controller.notifications.forms import templates
 from controller.notifications.reach import concerns
 from controller.notifications.stage import SELECTING
-from controller.runtime import patterns
-from controller.runtime.expressions import Expression, ExpressionError
+from controller.runtime.user_text import patterns
+from controller.runtime.user_text.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
+    from controller.runtime.objects.cache import Cache
 
 _VARIABLES: Final = frozenset({"event"})
 _MEMORY: Final = 1 << 20

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.box import Box
-    from controller.runtime.cache import Cache
     from controller.runtime.events import Event
+    from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)
 

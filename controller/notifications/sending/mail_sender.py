@@ -18,14 +18,14 @@ from controller.notifications.forms.mails import PORTS
 from controller.notifications.forms.posts import DIRECT
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver
 from controller.notifications.sending.threads import Threads
-from controller.runtime.client_tls import context_of
-from controller.runtime.setbacks import Stalled
+from controller.runtime.network.client_tls import context_of
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     import ssl
 
     from controller.notifications.forms.posts import Post, Way
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
 
 _MOST_ADDRESSES: Final = 4
 """Of one name that are tried."""

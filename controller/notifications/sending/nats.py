@@ -20,14 +20,14 @@ from controller.delivery.problems import one_line
 from controller.notifications.addresses import NATS, AddressRefused, require_usable
 from controller.notifications.forms.nats_logins import Login
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver
-from controller.runtime.client_tls import context_of
-from controller.runtime.setbacks import Stalled
+from controller.runtime.network.client_tls import context_of
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     import ssl
 
     from controller.notifications.forms.posts import Post, Target
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
 
 _PORT: Final = 4222
 _LONGEST: Final = 64 * 1024

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from controller.runtime.places import Places
+from controller.runtime.tenancy.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable

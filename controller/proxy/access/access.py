@@ -19,7 +19,7 @@ from controller.proxy.access.answers import RETRY_SECONDS, Answer, Answers
 from controller.proxy.access.tokens import bearer, seconds_left
 from controller.proxy.access.users import NOBODY, Caller, User
 from controller.proxy.streams.limits import host_of
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cachetools import LRUCache
 
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from controller.proxy.access.tokens import bearer
 from controller.proxy.streams.limits import StreamLimits, host_of
 from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.messages import SELECTOR_HEADER, read_request
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.configuration import KIND as CONFIGURATION
 from controller.api.meta import API_VERSION
 from controller.api.receipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
-from controller.runtime.applier import Applier
-from controller.runtime.setbacks import Setback
+from controller.runtime.objects.applier import Applier
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.delivery.claims import Place
-    from controller.runtime.queue import KeyedQueue
+    from controller.runtime.reconciling.queue import KeyedQueue
 
 SETTLE: Final = 0.05
 """Seconds for which a change waits for others to come."""

@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.complaints import explained, impossible_key
 from controller.sources.bucket.listing import Listed
 from controller.sources.bucket.place import Store

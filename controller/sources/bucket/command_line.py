@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust

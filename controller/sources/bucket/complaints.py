@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

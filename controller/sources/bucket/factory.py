@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from controller.runtime.helpers import Helpers
-from controller.runtime.places import Places
-from controller.runtime.secret_texts import SecretTexts, proxy_url
-from controller.runtime.setbacks import Stalled
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.places import Places
+from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
-from controller.sources.deadline import Deadline
+from controller.sources.looking.deadline import Deadline
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.api.fields import LocalReference
     from controller.api.flagsource import BucketSpec
     from controller.api.meta import ObjectKey
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 

@@ -11,12 +11,12 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
 
 _HEAD: Final = 64 * 1024
 """Bytes of a request's head."""

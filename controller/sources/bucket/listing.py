@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.artifacts.skipped import too_large
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.provider import Revision
 
 if TYPE_CHECKING:

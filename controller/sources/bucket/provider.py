@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
 from controller.artifacts.durable import as_failed
-from controller.runtime.setbacks import Failed, Waiting, advised
+from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.manifest import PROOF
 from controller.sources.bucket.reading import OwnReader, Reader
 from controller.sources.bucket.trust import Question
 from controller.sources.limits import TreeLimits
-from controller.sources.polled import polled
+from controller.sources.looking.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched
 from controller.sources.signer import with_signer
 

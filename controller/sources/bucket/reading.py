@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from controller.runtime.helper import TaskLimits
-from controller.runtime.helpers import HelperLostError, LimitExceededError
-from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.deadline import Deadline
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.looking.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from controller.runtime.helpers import Helpers
-    from controller.runtime.places import Places
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.tenancy.places import Places
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
     from controller.sources.limits import TreeLimits

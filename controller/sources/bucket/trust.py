@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.manifest import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Unverified, lets_through
 from controller.sources.verification.cosign import verify_content

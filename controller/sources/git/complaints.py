@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from controller.runtime.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from controller.sources.git.git_url import Credentials

@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
-from controller.runtime.helpers import Helpers
-from controller.runtime.limits import UNLIMITED
-from controller.runtime.places import Places
-from controller.runtime.secret_hosts import UNBOUND, binding_of
-from controller.runtime.setbacks import Stalled
-from controller.runtime.temporary import sweep_temporary
-from controller.sources.deadline import Deadline
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.process.temporary import sweep_temporary
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.limits import UNLIMITED
+from controller.runtime.tenancy.places import Places
+from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
 from controller.sources.git.git_url import Transport, parse_location
-from controller.sources.git.http_listing import HttpListing
-from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
-from controller.sources.git.ls_remote_cache import LsRemoteCache
-from controller.sources.git.mirror import remove_mirror, sweep_mirrors
-from controller.sources.git.mirror_quota import MirrorQuota
+from controller.sources.git.listing.http_listing import HttpListing
+from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
+from controller.sources.git.listing.reference import Reference
+from controller.sources.git.programs.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.provider import GitProvider
-from controller.sources.git.reference import Reference
-from controller.sources.git.rules import Group, Rule
+from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.secrets import credentials_from, with_proxy
-from controller.sources.git.trust import TAG_MODES, Trust, is_tag
+from controller.sources.git.signatures.rules import Group, Rule
+from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
+from controller.sources.looking.deadline import Deadline
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
-    from controller.runtime.hosts import Hosts
-    from controller.runtime.limits import Limits
+    from controller.runtime.tenancy.hosts import Hosts
+    from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.limits import TreeLimits
     from controller.sources.provider import Look, Revision

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 
 
 class Transport(StrEnum):

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
-from controller.runtime.setbacks import Failed, Stalled, advised
-from controller.sources.deadline import Deadline
+from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
 from controller.sources.git.git_url import Credentials, Location, parse_location
-from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
-from controller.sources.git.mirror import Mirror
-from controller.sources.git.mirror_quota import MirrorQuota
-from controller.sources.git.program import BrokenMirrorError, GitProgram
-from controller.sources.git.reference import Reference, choose
-from controller.sources.git.repository import (
+from controller.sources.git.listing.ls_remote import References, choose_among, narrowed, parse
+from controller.sources.git.listing.reference import Reference, choose
+from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
+from controller.sources.git.reading.mirror import Mirror
+from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,
     open_repository,
 )
-from controller.sources.git.submodules import FILE as SUBMODULES_FILE
-from controller.sources.git.submodules import SubmoduleReader
-from controller.sources.git.tree import DAMAGE, read_in_thread, without_author
+from controller.sources.git.reading.submodules import FILE as SUBMODULES_FILE
+from controller.sources.git.reading.submodules import SubmoduleReader
+from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
 from controller.sources.limits import TreeLimits
-from controller.sources.polled import polled
+from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted
 from controller.sources.signer import with_signer
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from controller.runtime.hosts import Hosts
-    from controller.sources.git.tree import TreeReader
-    from controller.sources.git.trust import Trust
+    from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.git.reading.tree import TreeReader
+    from controller.sources.git.signatures.trust import Trust
     from controller.sources.provider import Fetched, LineAuthor, Revision
 
 TIMEOUT: Final = 60.0
@@ -224,7 +224,7 @@ class GitProvider:
         if self.location.path is None:
             return None
         # GitPython takes long to load, and a source without problems never needs it.
-        module = await asyncio.to_thread(import_module, "controller.sources.git.blame")
+        module = await asyncio.to_thread(import_module, "controller.sources.git.reading.blame")
         found: LineAuthor | None = await asyncio.to_thread(
             module.blame_line, self.location.path, self.location, revision, file, line
         )

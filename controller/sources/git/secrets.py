@@ -11,7 +11,7 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.secret_texts import PEM, SecretTexts, proxy_url
+from controller.runtime.user_text.secret_texts import PEM, SecretTexts, proxy_url
 from controller.sources.git.git_url import Credentials, Transport
 
 if TYPE_CHECKING:

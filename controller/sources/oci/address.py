@@ -8,7 +8,7 @@ from typing import Final
 
 from yarl import URL
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.oci import SCHEME
 
 DEFAULT_TAG: Final = "latest"

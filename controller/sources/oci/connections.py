@@ -11,17 +11,17 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from cachetools import TLRUCache
 
-from controller.runtime.client_tls import context_of
-from controller.runtime.judged_resolver import JudgedResolver
-from controller.runtime.secret_texts import Tls
-from controller.runtime.setbacks import Stalled
+from controller.runtime.network.client_tls import context_of
+from controller.runtime.network.judged_resolver import JudgedResolver
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from yarl import URL
 
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.oci.credentials import Access
 
 _AGENT: Final = "flagstaff"

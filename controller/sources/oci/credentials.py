@@ -12,13 +12,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controller.runtime.secret_hosts import UNBOUND
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.secret_hosts import UNBOUND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.secret_hosts import Binding
+    from controller.runtime.tenancy.secret_hosts import Binding
     from controller.sources.oci.address import Address
 
 

@@ -9,11 +9,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.runtime.helpers import Helpers
-from controller.runtime.places import Places
-from controller.runtime.secret_hosts import binding_of
-from controller.runtime.secret_texts import SecretTexts, Tls, proxy_url
-from controller.sources.deadline import Deadline
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.tenancy.places import Places
+from controller.runtime.tenancy.secret_hosts import binding_of
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
+from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import OciSpec, VerifySpec
     from controller.api.meta import ObjectKey
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
     from controller.sources.provider import Look

@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.helper import TaskLimits
-from controller.runtime.helpers import HelperLostError, LimitExceededError
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.verification.cosign import verify_bundle, verify_payload
 from controller.sources.verification.keyless import InvalidRootError, verify_keyless
 from controller.sources.verification.signer import NotBelievedError, NotJudgedError
 
 if TYPE_CHECKING:
-    from controller.runtime.helpers import Helpers
-    from controller.runtime.places import Places
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.tenancy.places import Places
     from controller.sources.verification.cosign import CosignKey
     from controller.sources.verification.keyless import Identity
     from controller.sources.verification.signer import Signer

@@ -16,7 +16,7 @@ from controller.artifacts.archive import (
     SoundMember,
 )
 from controller.artifacts.skipped import too_large
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
-from controller.runtime.plain_text import one_line
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.plain_text import one_line
 from controller.sources.oci.address import DIGEST
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import DEFAULT_LIMITS, pack
-from controller.sources.ignore import matcher
+from controller.sources.files.ignore import matcher
 from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT
 from controller.sources.oci.registry import MANIFEST, sha256
 

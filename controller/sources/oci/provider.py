@@ -12,17 +12,17 @@ import re2
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.artifacts.durable import as_failed
-from controller.runtime.patterns import compiled
-from controller.runtime.setbacks import Failed, Stalled, Waiting
-from controller.runtime.temporary import TemporaryFolder
-from controller.sources.deadline import Deadline
+from controller.runtime.process.temporary import TemporaryFolder
+from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.runtime.user_text.patterns import compiled
 from controller.sources.limits import TreeLimits
 from controller.sources.listed import listed, near
+from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.polled import polled
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
 from controller.sources.oci.registry import Gone
-from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
 from controller.sources.signer import with_signer
 from controller.sources.versions import highest, parse_range

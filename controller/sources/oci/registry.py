@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 from yarl import URL
 
-from controller.runtime.plain_text import one_line
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.user_text.plain_text import one_line
 from controller.sources.oci.address import DIGEST, TAG
 from controller.sources.oci.challenge import bearer_of, challenges_of
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.oci.address import DIGEST
 from controller.sources.oci.registry import Gone
 from controller.sources.provider import Unverified

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.verification.signer import NotBelievedError, Signer
 
 if TYPE_CHECKING:

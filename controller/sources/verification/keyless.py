@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from controller.runtime.patterns import compiled
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

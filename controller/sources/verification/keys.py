@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.secret_texts import SecretTexts
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sigstore.errors import CertValidationError, MetadataError
 from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.verify import Verifier
 
-from controller.runtime.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line
 from controller.sources.verification.cosign import require_statement
 from controller.sources.verification.keyless import InvalidRootError
 from controller.sources.verification.signer import NotBelievedError, Signer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.settings import (
     DEFAULT_NAMESPACE,
     AuthMode,

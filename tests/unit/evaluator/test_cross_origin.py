@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.wiring.local import LOCAL_PAGES, evaluator_settings
+from controller.wiring.local_mode.local import LOCAL_PAGES, evaluator_settings
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store import Store
 from evaluator.wiring import serve

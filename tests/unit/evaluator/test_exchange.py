@@ -6,8 +6,8 @@ import threading
 import weakref
 
 from evaluator.exchange import Exchange, let_go
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.model import FlagSet
-from evaluator.flags.parse import parse
 from evaluator.gc_policy import GcPolicy
 from evaluator.resolve import compile_flag_set, resolve_all
 from evaluator.store import Content, Fault, Report, Snapshot, Store

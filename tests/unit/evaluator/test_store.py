@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.flags.catalog import UnknownSourceError
+from evaluator.flags.layers.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.report import Health
 from evaluator.resolve import FlagType, resolve

@@ -16,7 +16,7 @@ from controller.admission.server import Injector
 from controller.api.meta import Resource
 from controller.injection import names
 from controller.injection.options import Options
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.injection.pods import pod
 

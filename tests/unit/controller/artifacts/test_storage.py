@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.artifacts.storage import Storage
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from pathlib import Path

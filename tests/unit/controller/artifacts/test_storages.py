@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.meta import ObjectKey
 from controller.artifacts.storages import Storages
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from controller.admission.served import ServedCertificate
 from controller.certificates import keeper as module
 from controller.certificates.keeper import ABSENT, KEPT, SERVING, STARTING, Keeper
 from controller.certificates.renewal import LEFT, LIFE, certificates_of, renewed
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

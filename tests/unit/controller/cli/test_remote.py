@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from controller.cli import main, remote
-from controller.cli.answers import printable
+from controller.cli import main
+from controller.cli.shared import remote
+from controller.cli.shared.answers import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
-from controller.cli import running
+from controller.cli.shared import running
 from controller.settings import ControllerSettings, InvalidSettingError
 
 

@@ -12,8 +12,8 @@ from controller.api.receipt import LEASE_PREFIX
 from controller.configurations import dead_proxies
 from controller.configurations.dead_proxies import ProxyFollower
 from controller.configurations.live_proxies import DURATION, LiveProxies
-from controller.runtime.cache import Cache, Change
-from controller.runtime.setbacks import Failed
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.runtime.cache import Cache
-from controller.runtime.settle import Settled, settle
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.settle import Settled, settle
 from tests.unit.controller.flagsets.world import BROKEN, START
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"

@@ -18,10 +18,10 @@ from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.validation import Validation, validate
 from controller.delivery.claims import Claims
 from controller.delivery.served import shown
-from controller.runtime.cache import Cache
-from controller.runtime.settle import Settled, settle
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
-from evaluator.flags.parse import parse
+from evaluator.flags.layers.parse import parse
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 
 if TYPE_CHECKING:

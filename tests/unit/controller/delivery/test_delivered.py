@@ -15,9 +15,9 @@ from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivered, no_progress
 from controller.proxy.streams.building import EncodedFlagSet, build
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from evaluator.flags.effective import NO_PROGRESS, Progress
-from evaluator.flags.parse import parse
+from evaluator.flags.layers.parse import parse
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
 OFF = {**GOOD, "defaultVariant": "off"}

@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.flagsets.applied import LastGood, last_applied, read_back, written_by
+from controller.flagsets.applying.applied import LastGood, last_applied, read_back, written_by
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, body_of, document, flag
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
-from controller.flagsets.preparation import Allowance
+from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.preparing.preparation import Allowance
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.model import FlagSet
 
@@ -328,7 +328,7 @@ def test_a_note_holds_nothing_and_is_no_problem() -> None:
 
 
 def test_all_documents_together_hold_no_more_values_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.preparation.Allowance", partial(Allowance, nodes=40))
+    monkeypatch.setattr("controller.flagsets.preparing.preparation.Allowance", partial(Allowance, nodes=40))
     flag = '{{"flags": {{"{0}": {{"state": "ENABLED", "variants": {{"a": {1}}}, "defaultVariant": "a"}}}}}}'
     tree = {f"{key}.json": flag.format(key, list(range(20))).encode() for key in "ab"}
     made = composed(tree)
@@ -339,7 +339,7 @@ def test_all_documents_together_hold_no_more_values_than_one_may(monkeypatch: py
 
 
 def test_all_documents_together_have_a_bound_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.compose.MOST_BYTES", 10)
+    monkeypatch.setattr("controller.flagsets.building.compose.MOST_BYTES", 10)
     made = composed({"a.json": b'{"flags": {}}'})
     assert not made.accepted
     assert "the definitions have 13 bytes, more than the 10 of a flag set" in made.problems[0].message

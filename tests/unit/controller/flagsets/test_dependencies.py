@@ -10,11 +10,16 @@ from controller.api.artifact import ArtifactStatus
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import Resource
-from controller.flagsets.dependencies import ready, require_dependencies, source_artifact, source_health
+from controller.flagsets.reading.dependencies import (
+    ready,
+    require_dependencies,
+    source_artifact,
+    source_health,
+)
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.cache import Cache, Change
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.watches import indexes_of, woken
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.watches import indexes_of, woken
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from controller.flagsets.drift import AT_ONCE, Dispute
+from controller.flagsets.applying.drift import AT_ONCE, Dispute
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

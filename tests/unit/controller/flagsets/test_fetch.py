@@ -9,9 +9,9 @@ from aiohttp import web
 from yarl import URL
 
 from controller.api.artifact import ArtifactStatus
-from controller.flagsets.fetch import ArtifactReader
-from controller.runtime.hosts import DENIED, Hosts
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.flagsets.reading.fetch import ArtifactReader
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.tenancy.hosts import DENIED, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.flagsets.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
 
 TREE = [
     "README.md",

@@ -12,21 +12,21 @@ from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import ArchiveLimits, pack
-from controller.flagsets.build import build
-from controller.flagsets.inputs import steps
-from controller.flagsets.limited_build import MODULES, LimitedBuild
-from controller.runtime.helper import TaskLimits
-from controller.runtime.helpers import Helpers
-from controller.runtime.places import Places
-from controller.runtime.setbacks import Setback, Stalled
+from controller.flagsets.building.build import build
+from controller.flagsets.building.limited_build import MODULES, LimitedBuild
+from controller.flagsets.reading.inputs import steps
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.reconciling.setbacks import Setback, Stalled
+from controller.runtime.tenancy.places import Places
 from tests.hostile_definitions import exploding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from controller.flagsets.build import Built
-    from controller.flagsets.preparation import Step
+    from controller.flagsets.building.build import Built
+    from controller.flagsets.preparing.preparation import Step
 
 SPEC = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "flags"}})
 ARTIFACT = ArtifactStatus(url="http://a", revision="main@sha1:abc", digest="sha256:abc")

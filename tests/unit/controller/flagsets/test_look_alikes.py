@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from controller.flagsets.look_alikes import look_alikes
+from controller.flagsets.building.look_alikes import look_alikes
 from evaluator.flags import read_layer
-from evaluator.flags.problems import Severity
+from evaluator.flags.syntax.problems import Severity
 
 FLAG = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from controller.flagsets.compose import Composition, Provenance, compose
-from controller.flagsets.inputs import steps
+from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.reading.inputs import steps
 from tests.unit.controller.flagsets.world import document, flag
 
 V1BETA1 = """\

@@ -9,10 +9,10 @@ import pytest
 from controller.api.artifact import ArtifactStatus
 from controller.delivery import problems as problems_of
 from controller.flagsets import messages
-from controller.flagsets.compose import Composition
+from controller.flagsets.building.compose import Composition
 from evaluator.flags.diff import Diff
 from evaluator.flags.model import Flag, FlagSet, State
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.syntax.problems import Problem, Severity
 from tests.unit.controller.flagsets.world import START
 
 WARNING = Problem("a.yaml", 1, 2, Severity.WARNING, "x", "it is odd")

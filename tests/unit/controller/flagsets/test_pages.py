@@ -15,8 +15,9 @@ from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.meta import Resource
 from controller.configurations.validation import validate
 from controller.delivery.problems import MOST_PROBLEMS
-from controller.flagsets import delivery, messages
-from controller.flagsets.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
+from controller.flagsets import messages
+from controller.flagsets.applying import delivery
+from controller.flagsets.building.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
 
 ROOT = Path(__file__).parents[4]
 REASON = re.compile(

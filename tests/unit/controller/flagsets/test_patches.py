@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.compose import Composition, Provenance, compose
-from controller.flagsets.patches import Patch
-from controller.flagsets.substitution import Variables
+from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
-from evaluator.flags.document import Bounds, read_document
+from evaluator.flags.syntax.document import Bounds, read_document
 from tests.unit.controller.flagsets.world import World, document, flag
 
 RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}
@@ -187,7 +187,7 @@ def test_a_patch_nests_no_deeper_than_a_document_may(op: str) -> None:
 
 
 def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.flagsets.patches.DEFAULT", Bounds(nodes=50))
+    monkeypatch.setattr("controller.flagsets.preparing.patches.DEFAULT", Bounds(nodes=50))
     values = {"op": "add", "path": "/flags/a/variants/on", "value": [0] * 30}
     more = {"op": "add", "path": "/flags/a/variants/off", "value": [0] * 30}
     assert [each.code for each in composed(operations(values, more)).problems] == ["patch-failed"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.flagsets.compose import Provenance, compose
-from controller.flagsets.prune_guard import bulk_removal, held
-from evaluator.flags.parse import parse
+from controller.flagsets.building.compose import Provenance, compose
+from controller.flagsets.building.prune_guard import bulk_removal, held
+from evaluator.flags.layers.parse import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

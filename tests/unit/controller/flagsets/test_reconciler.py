@@ -10,13 +10,13 @@ import pytest
 from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.delivery import manager_of
-from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.applying.delivery import manager_of
+from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.cache import Change
-from controller.runtime.secret_hosts import Binding, SecretContent
-from controller.runtime.setbacks import Failed, Stalled, Waiting
-from controller.runtime.watches import woken
+from controller.runtime.objects.cache import Change
+from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.runtime.reconciling.watches import woken
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controller.api.configuration import flag_document
 from controller.api.meta import Resource
-from controller.flagsets import render
-from controller.flagsets.render import (
+from controller.flagsets.building import render
+from controller.flagsets.building.render import (
     LARGEST,
     MOST_SHARDS,
     SHARD_BYTES,
@@ -23,8 +23,8 @@ from controller.flagsets.render import (
     flag_manifest,
 )
 from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.model import Flag, FlagSet, State
-from evaluator.flags.parse import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

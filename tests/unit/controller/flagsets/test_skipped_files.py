@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.flagsets.compose import compose
-from controller.flagsets.provenance import Provenance
-from controller.flagsets.skipped_files import unread
+from controller.flagsets.building.compose import compose
+from controller.flagsets.building.provenance import Provenance
+from controller.flagsets.reading.skipped_files import unread
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"

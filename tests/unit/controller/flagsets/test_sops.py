@@ -17,13 +17,13 @@ import pysequoia
 import pytest
 
 from controller.cli import main
-from controller.flagsets.compose import Composition, Provenance, compose
-from controller.flagsets.inputs import steps
-from controller.flagsets.pgp import opened
-from controller.flagsets.preparation import Allowance
-from controller.flagsets.sops import Decryption
-from controller.flagsets.sops_keys import KeysError, decryption_with
-from evaluator.flags.document import read_document
+from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.preparing.pgp import opened
+from controller.flagsets.preparing.preparation import Allowance
+from controller.flagsets.preparing.sops import Decryption
+from controller.flagsets.preparing.sops_keys import KeysError, decryption_with
+from controller.flagsets.reading.inputs import steps
+from evaluator.flags.syntax.document import read_document
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 
 if TYPE_CHECKING:

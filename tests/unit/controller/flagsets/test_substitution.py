@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flagsets.compose import Composition, Provenance, compose
-from controller.flagsets.preparation import Allowance
-from controller.flagsets.substitution import Variables
-from evaluator.flags.document import read_document
+from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.preparing.preparation import Allowance
+from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.model import EMPTY
+from evaluator.flags.syntax.document import read_document
 from tests.unit.controller.flagsets.world import document, flag
 
 VALUES = {

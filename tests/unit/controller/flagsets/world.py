@@ -18,22 +18,22 @@ from controller.api.conditions import READY, find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
-from controller.flagsets.inputs import InputReader
-from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
-from controller.runtime.cache import Cache
-from controller.runtime.setbacks import Failed, Setback
-from controller.runtime.settle import Settled, settle
-from controller.runtime.watches import indexes_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.reconciling.settle import Settled, settle
+from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.quotas import flag_set_quotas, limits_of
+from controller.wiring.tenancy.quotas import flag_set_quotas, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.artifact import ArtifactStatus
-    from controller.flagsets.inputs import Read
+    from controller.flagsets.reading.inputs import Read
 
 NAMESPACE = "shop"
 CONFIGURATION = "FeatureFlagConfiguration"

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from controller.handlers import session
-from controller.runtime.watch_health import WatchHealth
+from controller.runtime.objects.watch_health import WatchHealth
 
 if TYPE_CHECKING:
     import pytest

@@ -11,8 +11,8 @@ from kubernetes.aio import client
 
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
-from controller.runtime.secret_hosts import Binding
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.tenancy.secret_hosts import Binding
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -11,7 +11,7 @@ import pytest
 from kubernetes.aio import client
 
 from controller.kube.client import Cluster
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
+from controller.kube.adapters.proxy_certificates import WRITTEN, ProxyCertificates
 from controller.kube.client import Cluster
-from controller.kube.proxy_certificates import WRITTEN, ProxyCertificates
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from kubernetes.aio import client
 
 from controller.api.kinds import FLAG_SET
 from controller.kube.reflector import Reflector, View
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -23,7 +23,7 @@ from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import DIRECT, Target, Way
 from controller.notifications.sending.apprise_sender import AppriseSender
 from controller.notifications.sending.posting import Answer, Poster
-from controller.runtime.secret_texts import Tls
+from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.notifications.things import NOW, message
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ async def test_services_that_hang_delay_no_message_of_another_namespace() -> Non
 
 
 def test_the_library_is_imported_by_nobody_who_has_no_such_provider() -> None:
-    words = "import sys, controller.wiring.notifying; print('apprise' in sys.modules)"
+    words = "import sys, controller.wiring.controller.notifying; print('apprise' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

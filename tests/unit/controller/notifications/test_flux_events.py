@@ -17,8 +17,8 @@ from controller.notifications import flux_events
 from controller.notifications.flux_events import FluxEvents
 from controller.notifications.sending.posting import Poster
 from controller.runtime import event_queue
-from controller.runtime.cache import Cache
 from controller.runtime.events import Occurrence, event_of
+from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import NOW, event, failed, status, thing
 

@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 from controller.notifications.forms.github_apps import Grant, app_of
 from controller.notifications.sending.granting import granted
 from controller.notifications.sending.posting import Poster
-from controller.runtime.secret_texts import SecretTexts
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.notifications.test_deliverer import Office
 from tests.unit.controller.notifications.test_ways import bound, reconciled
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message

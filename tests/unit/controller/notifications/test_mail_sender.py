@@ -20,8 +20,8 @@ from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.mail_sender import Client, MailSender
 from controller.notifications.sending.posting import Answer
-from controller.runtime.client_tls import context_of
-from controller.runtime.secret_texts import Tls
+from controller.runtime.network.client_tls import context_of
+from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.notifications.things import message
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.notifications.reach import concerns
 from controller.notifications.reporting.matching import usable, wants
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.things import alert
 
 KEY = ObjectKey("FlagSet", "shop", "flags")

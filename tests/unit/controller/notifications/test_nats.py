@@ -20,8 +20,8 @@ from controller.notifications.forms.nats_logins import SUBJECT, login_of
 from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.nats import publish
-from controller.runtime.secret_texts import SecretTexts, Tls
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from tests.nats.program import running
 from tests.unit.controller.notifications.test_ways import bound, reconciled
 from tests.unit.controller.notifications.things import message

@@ -9,7 +9,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, verdict
-from controller.runtime.setbacks import Waiting
+from controller.runtime.reconciling.setbacks import Waiting
 from tests.unit.controller.notifications.things import NOW, Desk, alert, event, failed, message, status
 
 PAGER = ObjectKey("FlagProvider", "other", "pager")

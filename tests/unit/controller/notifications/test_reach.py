@@ -9,8 +9,8 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.runtime.cache import Change
-from controller.runtime.watches import woken
+from controller.runtime.objects.cache import Change
+from controller.runtime.reconciling.watches import woken
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status
 
 if TYPE_CHECKING:

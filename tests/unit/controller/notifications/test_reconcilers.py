@@ -11,8 +11,8 @@ from controller.api.meta import TEST_ALERT
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
-from controller.runtime.secret_hosts import Binding, SecretContent
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
     from controller.api.provider import ProviderType
     from controller.notifications.forms.posts import Target
-    from controller.runtime.result import Result
+    from controller.runtime.reconciling.result import Result
 
 ADDRESS = "https://hooks.example.com/x"
 

@@ -14,9 +14,9 @@ from aiohttp import web
 from controller.notifications.forms.posts import DIRECT, Post, Way
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.posting import Poster
-from controller.runtime.secret_hosts import Binding, SecretContent
-from controller.runtime.secret_texts import Tls
-from controller.runtime.setbacks import Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.runtime.user_text.secret_texts import Tls
 from tests.git_http import http_proxy
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, thing
 

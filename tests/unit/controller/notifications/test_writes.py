@@ -14,8 +14,8 @@ from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Answer
-from controller.runtime.loop import Loop, Outputs
-from controller.runtime.queue import KeyedQueue
+from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.queue import KeyedQueue
 from tests.unit.controller.notifications.test_deliverer import Server
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, status, thing
 

@@ -9,15 +9,15 @@ from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import Message
 from controller.notifications.outbox import Outbox
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.runtime.cache import Cache
 from controller.runtime.events import Event, Occurrence, event_of
-from controller.runtime.watches import indexes_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.notifications.box import Box
-    from controller.runtime.cache import Change
+    from controller.runtime.objects.cache import Change
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHAT: Final = ObjectKey("FlagProvider", "shop", "chat")

@@ -20,7 +20,7 @@ from controller.proxy.access.users import User
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream

@@ -10,7 +10,7 @@ import pytest
 
 from controller.proxy.access.access import MOST_REFUSED, REFUSED_WINDOW
 from controller.proxy.access.users import User
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.messages import GET_METADATA
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from controller.runtime.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.wiring.proxy import LIMITS
 from evaluator.http.server.listener import Listener
 from evaluator.wire.delivery import REPORT

@@ -19,8 +19,8 @@ from controller.proxy.receipts import schedule as scheduling
 from controller.proxy.receipts.receipts import Expected, Receipts
 from controller.proxy.receipts.recording import Recorder
 from controller.proxy.receipts.schedule import Schedule
-from controller.runtime.queue import KeyedQueue
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.setbacks import Failed
 
 from .test_receipts import OWNER, PLACE, World, report
 

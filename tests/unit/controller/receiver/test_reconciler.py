@@ -10,13 +10,13 @@ import pytest
 from controller.api.meta import Resource
 from controller.receiver.endpoints import Endpoints, webhook_path
 from controller.receiver.reconciler import FlagReceiverReconciler
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from tests.unit.controller.receiver.sending import OLD, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.result import Result
+    from controller.runtime.reconciling.result import Result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {

@@ -15,10 +15,10 @@ from controller.api.meta import ObjectKey, Resource
 from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
 from controller.receiver.payload import MOST_BYTES
 from controller.receiver.server import LIMITS, Receiver
-from controller.runtime.cache import Cache
-from controller.runtime.leadership import Role
-from controller.runtime.metrics import Metrics
-from controller.runtime.watch_health import WatchHealth
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process.leadership import Role
+from controller.runtime.process.metrics import Metrics
 from evaluator.http.messages import Request, Response
 from tests.unit.controller.receiver.sending import (
     COMMIT,

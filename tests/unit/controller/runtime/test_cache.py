@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime import cache as module
-from controller.runtime.cache import Cache, Change, Index
+from controller.runtime.objects import cache as module
+from controller.runtime.objects.cache import Cache, Change, Index
 
 if TYPE_CHECKING:
     import pytest

@@ -10,11 +10,11 @@ import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime import collection
-from controller.runtime.cache import Cache
-from controller.runtime.collection import Collector
-from controller.runtime.setbacks import Failed
-from controller.runtime.watch_health import STALE_SECONDS, WatchHealth
+from controller.runtime.objects import collection
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.collection import Collector
+from controller.runtime.objects.watch_health import STALE_SECONDS, WatchHealth
+from controller.runtime.reconciling.setbacks import Failed
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
 

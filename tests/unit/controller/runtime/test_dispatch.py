@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 from controller.api.kinds import FEATURE_FLAG
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import Claims
-from controller.runtime.cache import Cache
-from controller.runtime.dispatch import Dispatcher
-from controller.runtime.watches import Reconciles
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.dispatch import Dispatcher
+from controller.runtime.reconciling.watches import Reconciles
 
 if TYPE_CHECKING:
-    from controller.runtime.loop import Loop
+    from controller.runtime.reconciling.loop import Loop
 
 FLAGS, CONFIGURATION = (ObjectKey(kind, "shop", "x") for kind in ("FeatureFlag", "FeatureFlagConfiguration"))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.expressions import Expression, ExpressionError
+from controller.runtime.user_text.expressions import Expression, ExpressionError
 
 EVENT: Final[dict[str, Any]] = {
     "reason": "Applied",

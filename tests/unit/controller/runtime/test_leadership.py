@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime import lasting, leadership
-from controller.runtime.leadership import Leadership, Role
-from controller.runtime.setbacks import Failed
+from controller.runtime.process import lasting, leadership
+from controller.runtime.process.leadership import Leadership, Role
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

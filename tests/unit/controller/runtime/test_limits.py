@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 
 
 @pytest.fixture

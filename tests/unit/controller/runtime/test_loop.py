@@ -14,12 +14,12 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.runtime import loop as module
-from controller.runtime.cache import Cache
-from controller.runtime.loop import Loop, Outputs
-from controller.runtime.queue import Backoff, KeyedQueue
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling import loop as module
+from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.queue import Backoff, KeyedQueue
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from evaluator.logs import JsonLines
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache, Change
-from controller.runtime.memory import MemoryCluster, manifest_of
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.objects.memory import MemoryCluster, manifest_of
 
 KEY = ObjectKey("Kind", "shop", "one")
 

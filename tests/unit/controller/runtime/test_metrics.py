@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache
-from controller.runtime.leadership import Role
-from controller.runtime.metrics import Metrics
-from controller.runtime.watch_health import WatchHealth
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process.leadership import Role
+from controller.runtime.process.metrics import Metrics
 
 KIND = "FeatureFlagConfiguration"
 

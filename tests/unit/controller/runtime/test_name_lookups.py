@@ -7,8 +7,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.hosts import resolve
-from controller.runtime.name_lookups import AT_ONCE
+from controller.runtime.network.name_lookups import AT_ONCE
+from controller.runtime.tenancy.hosts import resolve
 
 if TYPE_CHECKING:
     import pytest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.runtime.plain_text import cleaned
+from controller.runtime.user_text.plain_text import cleaned
 
 
 def test_lists_of_changed_flags_keep_their_lines_and_other_texts_have_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.queue import Backoff, KeyedQueue
+from controller.runtime.reconciling.queue import Backoff, KeyedQueue
 
 
 class Clock:

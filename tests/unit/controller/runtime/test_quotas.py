@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache, Change
-from controller.runtime.quotas import UNLIMITED, Quota, exceeded, room_made
-from controller.runtime.setbacks import Stalled
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.quotas import UNLIMITED, Quota, exceeded, room_made
 
 INDEX = exceeded("FlagSource")
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.secret_hosts import Binding, SecretContent, binding_of, hosts_of
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent, binding_of, hosts_of
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.events import Occurrence
-from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Failed, Passing, Stalled, Waiting
-from controller.runtime.settle import Settled, progressing, settle
+from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
+from controller.runtime.reconciling.settle import Settled, progressing, settle
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.shares import Shares
+from controller.runtime.tenancy.shares import Shares
 
 
 def filled(shares: Shares[str], group: str, wanted: int) -> list[str]:

@@ -9,12 +9,12 @@ from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.cache import Cache, Change
-from controller.runtime.limits import UNLIMITED
-from controller.runtime.settle import settle
-from controller.runtime.watches import indexes_of, woken
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.settle import settle
+from controller.runtime.reconciling.watches import indexes_of, woken
+from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.git.factory import GitFactory
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.runtime.hosts import Hosts
-    from controller.runtime.limits import Limits
+    from controller.runtime.tenancy.hosts import Hosts
+    from controller.runtime.tenancy.limits import Limits
 
 
 class Beside:

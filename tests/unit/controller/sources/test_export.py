@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache
-from controller.runtime.memory import MemoryCluster
-from controller.runtime.setbacks import Failed
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.memory import MemoryCluster
+from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.export import Exporter
 from tests.unit.controller.sources.test_reconciler import KEY, Life
 

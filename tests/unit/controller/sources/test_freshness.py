@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.sources.freshness import SHARED, LookSchedule
+from controller.sources.looking.freshness import SHARED, LookSchedule
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")

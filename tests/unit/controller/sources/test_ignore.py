@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.setbacks import Stalled
-from controller.sources.ignore import FILE, patterns_of, remove_ignored
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.files.ignore import FILE, patterns_of, remove_ignored
 
 if TYPE_CHECKING:
     from pathlib import Path

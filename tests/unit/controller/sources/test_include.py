@@ -11,7 +11,7 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.archive import ArchiveLimits
 from controller.artifacts.skipped import NAME
-from controller.sources import include
+from controller.sources.files import include
 from tests.repositories import Repository
 from tests.signing import ssh_pair
 from tests.unit.controller.sources.beside import Beside

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache
-from controller.runtime.lasting import forever
-from controller.runtime.setbacks import Failed
-from controller.sources import leftovers
-from controller.sources.leftovers import Leftovers
+from controller.runtime.objects.cache import Cache
+from controller.runtime.process.lasting import forever
+from controller.runtime.reconciling.setbacks import Failed
+from controller.sources.files import leftovers
+from controller.sources.files.leftovers import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,21 +20,21 @@ from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import NAME, take_skipped
 from controller.artifacts.storages import Storages
-from controller.runtime.cache import Cache
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.settle import Settled, settle
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.settle import Settled, settle
 from controller.settings import ControllerSettings
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.quotas import limits_of, source_quotas
+from controller.wiring.tenancy.quotas import limits_of, source_quotas
 from evaluator import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import GitSpec
-    from controller.sources.freshness import Freshness
+    from controller.sources.looking.freshness import Freshness
     from controller.sources.provider import Look
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -13,8 +13,8 @@ import pytest
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.injection.pod import due, inject
-from controller.runtime.setbacks import Failed, Stalled
-from controller.runtime.settle import Settled, settle
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.reconciling.settle import Settled, settle
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
 from tests.unit.controller.injection.pods import OPTIONS, Objects
 

@@ -15,14 +15,14 @@ from controller.notifications.forms.posts import Post, Target, Way
 from controller.notifications.sending.mail_sender import MailSender
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Poster
-from controller.runtime.hosts import Hosts
-from controller.runtime.limits import UNLIMITED
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.limits import UNLIMITED
 from controller.settings import ControllerSettings
-from controller.sources.freshness import Freshness
+from controller.sources.looking.freshness import Freshness
 from controller.sources.provider import Look
-from controller.wiring.hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
-from controller.wiring.providers import providers_of
+from controller.wiring.controller.providers import providers_of
+from controller.wiring.tenancy.hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 
 if TYPE_CHECKING:
     from pathlib import Path

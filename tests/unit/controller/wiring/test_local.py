@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.cli.report import TextReport
-from controller.wiring.local import evaluator_settings, open_local
-from controller.wiring.local_stages import build_once, open_stages
-from controller.wiring.options import LocalOptions
-from controller.wiring.state import AppliedFile
+from controller.cli.shared.report import TextReport
+from controller.wiring.local_mode.local import evaluator_settings, open_local
+from controller.wiring.local_mode.local_stages import build_once, open_stages
+from controller.wiring.local_mode.state import AppliedFile
+from controller.wiring.offline.options import LocalOptions
 from tests.clients.asking import served
 from tests.clients.up import banner
 from tests.git_http import command_lines

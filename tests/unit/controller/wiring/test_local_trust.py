@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.cli import main
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.bucket.manifest import MANIFEST
-from controller.wiring.local_stages import build_once
-from controller.wiring.options import LocalOptions
+from controller.wiring.local_mode.local_stages import build_once
+from controller.wiring.offline.options import LocalOptions
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import registry, shelf
 from tests.registry.signing import Key, signature_tag, simple

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.wiring.looking import View
+from controller.wiring.client.looking import View
 
 
 @pytest.mark.parametrize("steps", range(6))

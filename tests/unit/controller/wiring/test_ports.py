@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from controller.runtime import management
+from controller.runtime.process import management
 from controller.settings import ControllerSettings
-from controller.wiring.ports import bound_socket, listen
+from controller.wiring.controller.ports import bound_socket, listen
 from evaluator.http.offload import Offload
-from evaluator.server.families import text
-from evaluator.server.port_metrics import PortMetrics
+from evaluator.server.monitoring.families import text
+from evaluator.server.monitoring.port_metrics import PortMetrics
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Routes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.wiring.quotas import QuotaMetrics
+from controller.runtime.objects.cache import Cache
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.wiring.tenancy.quotas import QuotaMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

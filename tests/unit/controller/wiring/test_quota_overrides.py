@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 import pytest
 from kubernetes.aio import client
 
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.wiring.quota_overrides import Overrides, overridden
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.wiring.tenancy.quota_overrides import Overrides, overridden
 from evaluator.http.messages import Request, Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits as PortLimits

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.credentials import Login
-from controller.wiring.registries import artifact_source, registry_of
+from controller.wiring.offline.registries import artifact_source, registry_of
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.front import before

@@ -15,17 +15,17 @@ from controller.api import flagset, flagsource
 from controller.api.meta import API_VERSION, ObjectKey
 from controller.artifacts.storages import Storages
 from controller.delivery.problems import problem_list
-from controller.flagsets.fetch import ArtifactReader
+from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
-from controller.runtime.setbacks import Setback
-from controller.runtime.settle import settle
+from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.local_events import RevisionBuilt
-from controller.wiring.local_objects import NAMESPACE as LOCAL
-from controller.wiring.local_stages import LocalStages, open_stages
-from controller.wiring.options import LocalOptions
+from controller.wiring.local_mode.local_events import RevisionBuilt
+from controller.wiring.local_mode.local_objects import NAMESPACE as LOCAL
+from controller.wiring.local_mode.local_stages import LocalStages, open_stages
+from controller.wiring.offline.options import LocalOptions
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
 from tests.unit.controller.flagsets.world import (
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.meta import Resource
-    from controller.runtime.cache import Cache
-    from controller.runtime.loop import Reconciler
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.reconciling.loop import Reconciler
 
     Step = Callable[[Repository], object]
 

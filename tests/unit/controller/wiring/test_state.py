@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Failed
-from controller.wiring.state import Applied, AppliedFile
+from controller.runtime.reconciling.setbacks import Failed
+from controller.wiring.local_mode.state import Applied, AppliedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ WRITER = """
 import itertools, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from controller.wiring.state import AppliedFile
+from controller.wiring.local_mode.state import AppliedFile
 for number in itertools.count():
     AppliedFile(Path(sys.argv[1])).save([{"number": number}] * 50_000, datetime(2026, 1, 2, tzinfo=UTC))
     print(number, flush=True)

@@ -9,8 +9,8 @@ import pytest
 from controller.cli import main
 from controller.cli.events import lines
 from controller.notifications.messages import test_key as key_of
-from controller.wiring.event_stream import as_event
-from controller.wiring.testing_alerts import Outcome, outcome_of
+from controller.wiring.client.event_stream import as_event
+from controller.wiring.client.testing_alerts import Outcome, outcome_of
 
 
 def provider(*pending: str, tested: str = "t", **conditions: str) -> dict[str, Any]:

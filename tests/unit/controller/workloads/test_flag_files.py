@@ -15,9 +15,9 @@ import pytest
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
 from controller.injection.files import FlagFile
-from controller.runtime.cache import Cache
-from controller.runtime.setbacks import Failed
-from controller.runtime.watches import indexes_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.watches import indexes_of
 from controller.workloads import flag_files
 from controller.workloads.file_pods import FilePod, FilePods
 from controller.workloads.file_touches import AT_ONCE, FileTouches, queue_of_files
@@ -28,8 +28,8 @@ from tests.cluster.patience import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.runtime.cache import Change
     from controller.runtime.events import Event
+    from controller.runtime.objects.cache import Change
 
 FILE = FlagFile("shop", "checkout")
 REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.runtime.queue import KeyedQueue
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.setbacks import Failed
 from controller.workloads.flag_readers import LOOK, NAME, FlagReaders
 from controller.workloads.reader_pods import ReaderPods
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.cache import Cache
+from controller.runtime.objects.cache import Cache
 from controller.workloads.proxy_scale import IDLE, ProxiedPods, ProxyScale
 
 POD: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "a"}}

@@ -9,11 +9,11 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from tests.unit.controller.workloads.world import INGRESS, ROUTES, World, source
 
 if TYPE_CHECKING:
-    from controller.runtime.settle import Settled
+    from controller.runtime.reconciling.settle import Settled
 
 
 def ready(settled: Settled) -> tuple[str, str, str]:

@@ -11,9 +11,9 @@ import pytest
 from controller.admission.known import KnownObjects
 from controller.api.meta import ObjectKey, Resource
 from controller.injection.options import Options
-from controller.runtime.cache import Cache, Change
-from controller.runtime.settle import settle
-from controller.runtime.watches import indexes_of, woken
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.settle import settle
+from controller.runtime.reconciling.watches import indexes_of, woken
 from controller.workloads.settings_reconciler import SettingsReconciler
 from controller.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
 

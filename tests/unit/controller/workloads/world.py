@@ -11,16 +11,16 @@ from controller.admission.known import KnownObjects
 from controller.api.kinds import WORKLOADS
 from controller.api.meta import ObjectKey, Resource
 from controller.injection.options import Options
-from controller.runtime.cache import Cache
-from controller.runtime.settle import Settled, settle
-from controller.runtime.watches import indexes_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.settle import Settled, settle
+from controller.runtime.reconciling.watches import indexes_of
 from controller.workloads.reconciler import FlagdReconciler
 from controller.workloads.stage import FLAGDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.setbacks import Setback
+    from controller.runtime.reconciling.setbacks import Setback
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OPTIONS: Final = Options(image="example/evaluator:1", proxy_address="proxy:8015")

@@ -8,10 +8,10 @@ import pytest
 from evaluator.flags.accept import Accepted, Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.effective import Progress
-from evaluator.flags.parse import parse
+from evaluator.flags.layers.parse import parse
 
 if TYPE_CHECKING:
-    from evaluator.flags.merge import Parsed
+    from evaluator.flags.layers.merge import Parsed
 
 
 def flag(value: object, **more: object) -> dict[str, Any]:

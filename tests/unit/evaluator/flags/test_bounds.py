@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from evaluator.flags.references import (
+from evaluator.flags.checking.references import (
     Expander,
     RuleTooLarge,
     check_cycles,
 )
-from evaluator.flags.rules import check_rule
+from evaluator.flags.checking.rules import check_rule
 
 
 def doubling(length: int) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.catalog import Catalog, UnknownSourceError
+from evaluator.flags.checking.operators import NODES
 from evaluator.flags.diff import diff
+from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.flags.operators import NODES
 from evaluator.resolve import ErrorCode, Resolution, compile_flag_set, resolve, resolve_all
 
 if TYPE_CHECKING:

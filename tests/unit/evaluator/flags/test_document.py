@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags import ABSENT, Bounds, Document, Format, format_of, read_document
-from evaluator.flags.numbers import normal
+from evaluator.flags.syntax.numbers import normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import pytest
 
 from evaluator.flags import merge, parse, read_layer
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.catalog import Catalog
 from evaluator.flags.holding import held_back
+from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.saved import Saved, decode, encode
 
 if TYPE_CHECKING:

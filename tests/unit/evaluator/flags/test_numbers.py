@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.numbers import normal, read_integer, read_number
-from evaluator.flags.parse import parse
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.saved import Saved, decode, encode
+from evaluator.flags.syntax.numbers import normal, read_integer, read_number
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 from evaluator.server import json_rpc, messages
 from evaluator.wire.encoding import encode as sync_payload

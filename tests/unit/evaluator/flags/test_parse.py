@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags import ABSENT, Bounds, Flag, Parsed, Severity, State, parse
 from evaluator.flags.canonical import canonical
-from evaluator.flags.catalog import fold
+from evaluator.flags.layers.catalog import fold
 from evaluator.resolve import compile_flag_set, resolve
 
 GOOD: dict[str, Any] = {

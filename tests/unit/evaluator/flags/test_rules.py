@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.operators import (
+from evaluator.flags.checking.operators import (
     BEYOND_SCHEMA,
     OPERATORS,
     Arity,
     did_you_mean,
     shown,
 )
-from evaluator.flags.problems import Finding, Severity
-from evaluator.flags.rules import check_rule
+from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.syntax.problems import Finding, Severity
 
 
 def check(rule: Any, *names: str) -> list[Finding]:

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags import parse
-from evaluator.flags.operators import BEYOND_SCHEMA as BEYOND_RULES
-from evaluator.flags.shapes import BEYOND_SCHEMA
+from evaluator.flags.checking.operators import BEYOND_SCHEMA as BEYOND_RULES
+from evaluator.flags.checking.shapes import BEYOND_SCHEMA
 
 ROOT = Path(__file__).parents[4]
 SCHEMAS = Path(os.environ.get("FLAGD_SCHEMAS", ROOT.parent / "shared/conformance/flagd-schemas"))

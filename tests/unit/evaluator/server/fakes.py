@@ -14,7 +14,7 @@ from evaluator.http.server.scheduler import FairQueue
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
-from evaluator.server.metrics import Metrics
+from evaluator.server.monitoring.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
 from evaluator.server.ofrep_events import ChangeStreams
 from evaluator.server.service import EvaluationService

@@ -14,7 +14,7 @@ from evaluator.history import History
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 from evaluator.server.context import ContextSources
-from evaluator.server.introspection import MOST_BODY, MOST_PAGES, PAGE, Introspection
+from evaluator.server.monitoring.introspection import MOST_BODY, MOST_PAGES, PAGE, Introspection
 from evaluator.server.service import EvaluationService
 from evaluator.store import Store
 from tests.stores import fail, swap

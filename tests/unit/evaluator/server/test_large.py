@@ -18,7 +18,7 @@ from evaluator.resolution import FlagType
 from evaluator.server import context as contexts
 from evaluator.server import messages
 from evaluator.server.context import MOST_VALUES
-from evaluator.server.introspection import read_question
+from evaluator.server.monitoring.introspection import read_question
 from evaluator.server.ofrep import PREFIX
 from evaluator.server.service import is_large
 

@@ -11,7 +11,7 @@ from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response
 from evaluator.http.offload import Offload
 from evaluator.server.evaluation import METHODS
-from evaluator.server.management import Start, is_ready, routes
+from evaluator.server.monitoring.management import Start, is_ready, routes
 from evaluator.store import Store
 from tests.stores import fail, swap
 

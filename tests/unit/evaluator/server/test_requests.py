@@ -9,7 +9,7 @@ import pytest
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
-from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
+from evaluator.server.monitoring.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
 
 from .fakes import call
 

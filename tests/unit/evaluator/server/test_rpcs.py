@@ -10,7 +10,7 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc import frame
-from evaluator.server.rpcs import Durations, watched
+from evaluator.server.monitoring.rpcs import Durations, watched
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
 from .fakes import FakeStream, settled

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.sync import file as file_module
-from evaluator.sync.file import FileSource
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.watch import Watch, places
+from evaluator.sync.sources import file as file_module
+from evaluator.sync.sources.file import FileSource
+from evaluator.sync.sources.watch import Watch, places
 from tests.unit.evaluator.sync.fakes import Clock
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from evaluator.flags.model import REVISION_KEY
-from evaluator.server.state_metrics import state
+from evaluator.server.monitoring.state_metrics import state
 from evaluator.server.syncing import StoreBackend
 from evaluator.store import Store
 from evaluator.sync import follow, follower

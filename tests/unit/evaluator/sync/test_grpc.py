@@ -9,12 +9,12 @@ import grpc
 import pytest
 import trustme
 
-from evaluator.sync import connector
-from evaluator.sync import grpc as grpc_module
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
-from evaluator.sync.grpc import GrpcSource
-from evaluator.sync.peer import delivered, target
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.sources import connector
+from evaluator.sync.sources import grpc as grpc_module
+from evaluator.sync.sources.grpc import GrpcSource
+from evaluator.sync.sources.peer import delivered, target
 from evaluator.wire import sync_pb2
 from tests.sync_sources import Ear, GrpcPeer
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from evaluator.sync.blob import BlobSource
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
-from evaluator.sync.file import FileSource
-from evaluator.sync.grpc import GrpcSource
-from evaluator.sync.http import HttpSource
 from evaluator.sync.opening import names, open_sources
-from evaluator.sync.peer import target
+from evaluator.sync.sources.blob import BlobSource
+from evaluator.sync.sources.file import FileSource
+from evaluator.sync.sources.grpc import GrpcSource
+from evaluator.sync.sources.http import HttpSource
+from evaluator.sync.sources.peer import target
 
 
 def config(provider: str, uri: str, **fields: Any) -> SourceConfig:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from evaluator.sync.config import Provider, SourceConfig
-from evaluator.sync.polls import Polls
 from evaluator.sync.schedule import Schedule
 from evaluator.sync.source import UNCHANGED
+from evaluator.sync.sources.polls import Polls
 from tests.unit.evaluator.sync.fakes import Clock, delivery, document
 
 

@@ -15,7 +15,7 @@ from evaluator.http.routes import Routes
 from evaluator.server import ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import METHODS, Evaluation
-from evaluator.server.metrics import Metrics
+from evaluator.server.monitoring.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
 from evaluator.server.service import EvaluationService
 from evaluator.settings import InvalidSettingError, OtelSettings, load

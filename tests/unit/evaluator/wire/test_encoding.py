@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.flags.layers.parse import parse
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
-from evaluator.flags.parse import parse
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 from evaluator.wire.encoding import encode
 from tests.contract.generated_flags import contexts, definitions

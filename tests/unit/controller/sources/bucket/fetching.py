@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from pathlib import Path

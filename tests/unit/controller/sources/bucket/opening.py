@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from controller.api.flagsource import BucketSpec
 from controller.api.meta import ObjectKey
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.freshness import Freshness
+from controller.sources.looking.freshness import Freshness
 from controller.sources.provider import Look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.bucket.provider import BucketProvider
 
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)

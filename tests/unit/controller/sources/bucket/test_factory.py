@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from controller.api.flagsource import BucketSpec
-from controller.runtime.helper import TaskLimits
-from controller.runtime.hosts import Hosts
-from controller.runtime.secret_hosts import Binding, SecretContent
-from controller.runtime.secret_texts import SecretTexts
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
 from controller.sources.bucket.place import Store
 from controller.sources.bucket.reading import LimitedReader

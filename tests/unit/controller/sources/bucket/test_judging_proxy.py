@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from controller.runtime.hosts import Hosts
+from controller.runtime.tenancy.hosts import Hosts
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from tests.s3 import s3
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import Listed, index_of, revision_of, wanted
 from controller.sources.limits import TreeLimits
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Store
 from controller.sources.bucket.provider import BucketProvider
@@ -114,7 +114,7 @@ asyncio.run(main())
 
 
 def test_no_other_source_costs_the_time_and_memory_of_the_library() -> None:
-    code = "import sys, controller.wiring.local, controller.wiring.cluster; print('obstore' in sys.modules)"
+    code = "import sys, controller.wiring.local_mode.local, controller.wiring.controller.cluster; print('obstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from controller.runtime.hosts import Hosts
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.tenancy.hosts import Hosts
 from tests.buckets.azure import KEY, token
 from tests.buckets.fixtures import KINDS, azure_port, google_port, made
 from tests.buckets.google import service_account

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.limits import TreeLimits
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made

@@ -13,7 +13,7 @@ import trustme
 from pydantic import ValidationError
 
 from controller.api.flagsource import BucketSpec
-from controller.runtime.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.bucket.client import list_objects
 from controller.sources.bucket.factory import bucket_of
 from controller.sources.bucket.place import Bucket, Store

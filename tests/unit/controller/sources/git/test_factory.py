@@ -14,13 +14,13 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.hosts import DENIED, Hosts
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.runtime.secret_hosts import Binding, SecretContent
-from controller.runtime.setbacks import Failed, Setback, Stalled
-from controller.sources.freshness import SHARED, Freshness
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.tenancy.hosts import DENIED, Hosts
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.sources.git.factory import GitFactory
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.freshness import SHARED, Freshness
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server

@@ -16,14 +16,14 @@ from controller.api.conditions import READY, find
 from controller.api.flagsource import KIND
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
-from controller.runtime.cache import Cache
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.runtime.loop import Loop, Outputs
-from controller.runtime.places import Places
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.places import Places
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.cluster import SOURCES_AT_ONCE, queue_of
+from controller.wiring.controller.cluster import SOURCES_AT_ONCE, queue_of
 from tests.git_http import git_server
 from tests.repositories import Repository
 

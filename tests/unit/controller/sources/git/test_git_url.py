@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.git_url import Credentials, Transport, parse_location
 
 SECRET = "s3cr3t-token"  # noqa: S105 - it guards nothing

@@ -11,13 +11,13 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Failed
-from controller.sources.deadline import Deadline
-from controller.sources.git import http_listing
+from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.git.git_url import Credentials, parse_location
-from controller.sources.git.http_listing import HttpListing, parse_advertisement
-from controller.sources.git.ls_remote import References, parse
-from controller.sources.git.program import GitProgram
+from controller.sources.git.listing import http_listing
+from controller.sources.git.listing.http_listing import HttpListing, parse_advertisement
+from controller.sources.git.listing.ls_remote import References, parse
+from controller.sources.git.programs.program import GitProgram
+from controller.sources.looking.deadline import Deadline
 from tests.git_http import git_server
 from tests.repositories import Repository
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.sources.git.git_url import Credentials, parse_location
-from controller.sources.git.isolation import environment, secret_files, ssh_command
+from controller.sources.git.programs.isolation import environment, secret_files, ssh_command
 
 SECRET = "s3cr3t"  # noqa: S105 - it guards nothing
 KEYED = Credentials("", "", f"KEY {SECRET}", "host ssh-ed25519 AAAA")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.helper import TaskLimits
-from controller.runtime.helpers import Helpers
-from controller.runtime.places import Places
-from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.deadline import Deadline
-from controller.sources.git.limited import LimitedReader
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.tenancy.places import Places
+from controller.sources.git.programs.limited import LimitedReader
 from controller.sources.limits import TreeLimits
+from controller.sources.looking.deadline import Deadline
 from controller.sources.provider import Revision
 from tests.bombs import delta_bomb
 from tests.repositories import Repository

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from controller.runtime.places import Places
-from controller.runtime.setbacks import Failed
-from controller.sources.freshness import SHARED, Freshness
+from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.tenancy.places import Places
 from controller.sources.git.git_url import Credentials, parse_location
-from controller.sources.git.ls_remote_cache import LsRemoteCache
-from controller.sources.git.program import BrokenMirrorError, GitProgram
+from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
+from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
+from controller.sources.looking.freshness import SHARED, Freshness
 
 if TYPE_CHECKING:
-    from controller.sources.git.http_listing import HttpListing
+    from controller.sources.git.listing.http_listing import HttpListing
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Freshness(NOW, NOW - SHARED)

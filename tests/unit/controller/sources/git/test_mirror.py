@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.deadline import Deadline
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.git_url import Credentials, parse_location
-from controller.sources.git.mirror import UNUSED, Mirror, sweep_mirrors
-from controller.sources.git.process import ProcessLimits
-from controller.sources.git.program import GitProgram
-from controller.sources.git.reference import Reference
+from controller.sources.git.listing.reference import Reference
+from controller.sources.git.programs.process import ProcessLimits
+from controller.sources.git.programs.program import GitProgram
+from controller.sources.git.reading.mirror import UNUSED, Mirror, sweep_mirrors
 from controller.sources.limits import TreeLimits
+from controller.sources.looking.deadline import Deadline
 from controller.sources.provider import Revision
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
@@ -161,7 +161,7 @@ def test_what_stays_damaged_fails_once_it_was_fetched_anew(
         (into / "a.json").write_text("half")
         raise KeyError("an object")
 
-    monkeypatch.setattr("controller.sources.git.tree.write_commit", half_written)
+    monkeypatch.setattr("controller.sources.git.reading.tree.write_commit", half_written)
     with pytest.raises(Failed, match="cannot be read") as setback:
         written(mirror, tip(repository), into)
     assert setback.value.reason == "GitOperationFailed"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.deadline import Deadline
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import is_damage, limit_of, reason_of, shown
 from controller.sources.git.git_url import Credentials, parse_location
-from controller.sources.git.process import MAX_COMPLAINT, ProcessLimits, run
-from controller.sources.git.program import BrokenMirrorError, GitProgram
+from controller.sources.git.programs.process import MAX_COMPLAINT, ProcessLimits, run
+from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
+from controller.sources.looking.deadline import Deadline
 from tests.git_http import GitServer, command_lines, git_server
 from tests.repositories import Repository
 
@@ -228,7 +228,7 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
     def full(_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("controller.sources.git.program.secret_files", full)
+    monkeypatch.setattr("controller.sources.git.programs.program.secret_files", full)
     setback = refused(program("h:r", Credentials(ssh_key="KEY")))
     assert (setback.reason, "No space left" in setback.message) == ("StorageOperationFailed", True)
 

@@ -9,7 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from controller.api.provenance import COMMITTED_AT, SUBJECT
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.provider import open_source
 from tests.git_http import git_server
 from tests.repositories import Repository

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.sources.git.reference import KINDS, Reference, choose
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.sources.git.listing.reference import KINDS, Reference, choose
 from controller.sources.provider import Revision
 
 OIDS = [f"{number:040x}" for number in range(1, 20)]

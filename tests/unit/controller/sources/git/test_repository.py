@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.runtime.setbacks import Failed
-from controller.sources.git.ls_remote import References, parse
-from controller.sources.git.repository import (
+from controller.runtime.reconciling.setbacks import Failed
+from controller.sources.git.listing.ls_remote import References, parse
+from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,
     open_repository,

@@ -8,7 +8,7 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.git_url import Credentials, Transport
 from controller.sources.git.secrets import credentials_from, with_proxy
 

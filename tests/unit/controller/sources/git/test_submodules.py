@@ -13,9 +13,9 @@ import pytest
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.skipped import NAME
-from controller.runtime.hosts import Hosts
-from controller.runtime.limits import Limits, NamespaceLimits
-from controller.sources.git import submodules
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.sources.git.reading import submodules
 from controller.sources.limits import TreeLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository

@@ -9,8 +9,8 @@ import pytest
 from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import COMMITTED_AT, SUBJECT
-from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.git.tree import DAMAGE, fixed_prefixes, write_commit
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.git.reading.tree import DAMAGE, fixed_prefixes, write_commit
 from controller.sources.limits import TreeLimits
 from controller.sources.provider import Fetched, Revision
 from tests.repositories import Repository
@@ -254,7 +254,7 @@ def test_a_full_disk_fails_and_names_the_file(
     def full(path: Path, *_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("controller.sources.git.tree.os.open", full)
+    monkeypatch.setattr("controller.sources.git.reading.tree.os.open", full)
     with pytest.raises(Failed, match=r"a\.json: No space left on device") as setback:
         write(repository.path, oid, into)
     assert setback.value.reason == "StorageOperationFailed"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.sources.git.judging import Verdict
-from controller.sources.git.limited import LimitedReader
+from controller.sources.git.programs.limited import LimitedReader
+from controller.sources.git.signatures.judging import Verdict
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair

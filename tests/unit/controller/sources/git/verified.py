@@ -9,9 +9,9 @@ from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
-from controller.runtime.settle import settle
+from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
-from controller.sources.pending import PendingPushes
+from controller.sources.looking.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 
 if TYPE_CHECKING:

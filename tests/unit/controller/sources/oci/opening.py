@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ObjectKey
-from controller.sources.freshness import Freshness
+from controller.sources.looking.freshness import Freshness
 from controller.sources.oci.factory import OciFactory
 from controller.sources.provider import Look
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.runtime.hosts import Hosts
+    from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.oci.provider import OciProvider
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES

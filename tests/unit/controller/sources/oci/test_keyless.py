@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.runtime.helpers import Helpers, LimitExceededError
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.process.helpers import Helpers, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT
-from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.registry.fixtures import REGISTRIES
 from tests.unit.controller.sources.oci.opening import opener, written

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.provenance import COMMITTED_AT
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.address import Target, parse_address, parse_target
 from controller.sources.oci.challenge import Bearer, bearer_of, challenges_of
 from controller.sources.oci.credentials import Login, login_from

@@ -1,0 +1,1 @@
+"""Arguments, output and connections that several verbs share."""

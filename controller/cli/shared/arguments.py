@@ -1,0 +1,188 @@
+"""Arguments that several verbs share, and how they are read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from pathlib import Path
+from typing import Final
+
+from controller.flagsets.building.compose import FailurePolicy
+from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.preparing.patches import Patch
+from controller.flagsets.preparing.variable_text import NAME
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.bucket.place import is_bucket, parse_url
+from controller.wiring.offline.options import LocalOptions
+from evaluator.flags.model import Bucketing
+
+_LONGEST: Final = 86_400.0
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, reference: str) -> None:
+    """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
+    parser.add_argument("source", metavar="SOURCE", help=source)
+    parser.add_argument("--ref", metavar="REF", help=reference)
+    add_insecure_argument(parser)
+    parser.add_argument(
+        "--path", action="append", default=[], metavar="P", dest="paths",
+        help="a file, folder or glob of definitions; repeat for layers, base first "
+        "(default: the top folder, without those in it; of a bucket the prefix)",
+    )  # fmt: skip
+    add_store_arguments(parser)
+    add_verify_argument(parser)
+    add_input_arguments(parser)
+    add_lenient_argument(parser)
+    parser.add_argument(
+        "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
+        help="what a bad flag holds back: itself (PerFlag, the default) or the whole set (Atomic)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
+        help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
+    )  # fmt: skip
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """--patch, --substitute and --age-key."""
+    parser.add_argument(
+        "--patch", action="append", type=_patch, default=[], metavar="FILE", dest="patches",
+        help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--substitute", action="append", type=_variable, metavar="NAME=VALUE",
+        help="replace ${NAME} in values, as spec.substitute of a FlagSet does; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--age-key", type=_content, metavar="FILE",
+        help="decrypt what sops encrypted with the age keys in FILE",
+    )  # fmt: skip
+
+
+def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
+    """The variables of `--substitute`; None where it is not given."""
+    return None if arguments.substitute is None else dict(arguments.substitute)
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
+
+
+def _patch(file: str) -> Patch:
+    return Patch(file, _content(file))
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(NAME, name):
+        raise argparse.ArgumentTypeError(f"{name!r} is not NAME=VALUE; a name has letters, digits and _")
+    return name, value
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    """--endpoint and --region."""
+    parser.add_argument(
+        "--endpoint", metavar="URL",
+        help="the store of an s3:// bucket that is not in AWS, or another one of gs:// and az://; http:// is "
+        "taken as it stands",
+    )  # fmt: skip
+    parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
+
+
+def add_verify_argument(parser: argparse.ArgumentParser) -> None:
+    """--verify-key."""
+    parser.add_argument(
+        "--verify-key", action="append", type=_public_key, default=[], metavar="FILE", dest="verify_keys",
+        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
+        "allowed_signers for a repository's newest commit; may be repeated",
+    )  # fmt: skip
+
+
+def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
+    """The keys of `--verify-key` by the names of their files, or by their paths where two have one name."""
+    found: dict[str, bytes] = {}
+    for file, content in arguments.verify_keys:
+        name = Path(file).name
+        found[file if name in found else name] = content
+    return found
+
+
+def _public_key(file: str) -> tuple[str, bytes]:
+    return file, _content(file).encode()
+
+
+def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
+    """--insecure."""
+    parser.add_argument(
+        "--insecure", action="store_true", help="speak plain HTTP with the registry of oci://"
+    )
+
+
+def add_lenient_argument(parser: argparse.ArgumentParser) -> None:
+    """--lenient."""
+    parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
+
+
+def local_options(arguments: argparse.Namespace) -> LocalOptions:
+    """The options of a verb that used `add_build_arguments`."""
+    state_dir: Path | None = getattr(arguments, "state_dir", None)
+    return LocalOptions(
+        source=arguments.source,
+        reference=committed_reference(arguments.ref),
+        endpoint=arguments.endpoint,
+        region=arguments.region,
+        paths=tuple(arguments.paths) or (_default_path(arguments.source),),
+        insecure=arguments.insecure,
+        interval=getattr(arguments, "interval", 10.0),
+        patches=tuple(arguments.patches),
+        substitute=substituted(arguments),
+        age_keys=arguments.age_key or "",
+        verify_keys=verify_keys(arguments),
+        lenient=arguments.lenient,
+        policy=FailurePolicy(arguments.failure_policy),
+        bucketing=Bucketing(arguments.bucketing),
+        state_dir=state_dir,
+        show_bucketing=getattr(arguments, "show_bucketing", False),
+        provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
+        prune_guard=getattr(arguments, "prune_guard", False),
+    )
+
+
+def _default_path(source: str) -> str:
+    """Keys stay whole in a bucket's artifact, so its prefix is where definitions are."""
+    if not is_bucket(source):
+        return "."
+    with contextlib.suppress(Stalled):
+        return parse_url(source).prefix or "."
+    return "."
+
+
+def committed_reference(text: str | None) -> str | None:
+    """`--ref` as sources take it, for which HEAD is what no reference means."""
+    return None if text == "HEAD" else text
+
+
+def seconds(text: str) -> float:
+    """`10`, `10s`, `1m` or `1h` as seconds, more than 0."""
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1.0)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid duration; use 10s, 5m or 1h, at most 24h"
+        ) from None
+    return value
+
+
+def port(text: str) -> int:
+    """A port's number; 0 asks for any that is free."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535, or 0 for any that is free")
+    return int(text)

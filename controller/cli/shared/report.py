@@ -1,0 +1,196 @@
+"""What `flagstaff up` says: to people as text, to programs as one JSON object a line
+(docs/up-events.schema.json).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from controller.cli.shared.answers import printable
+from controller.cli.shared.problems import as_object
+from controller.cli.shared.revisions import short
+from controller.runtime.clock import now
+from controller.wiring.local_mode.local import Restored, SourceDown, SourceUp
+from controller.wiring.local_mode.local_events import RevisionBuilt
+from evaluator.flags.syntax.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.wiring.local_mode.local import LocalEvent, Ports
+
+
+class Report(Protocol):
+    """One voice."""
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """The ports are open; nothing may be served yet."""
+
+    def ready(self, ports: Ports) -> None:
+        """A first flag set is served."""
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """A revision went through every stage."""
+
+    def source_down(self, message: str) -> None:
+        """The source cannot be read."""
+
+    def event(self, event: LocalEvent) -> None:
+        """Anything that happened."""
+
+
+def _write(out: TextIO, line: str) -> None:
+    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where nobody
+    reads any more.
+    """
+    try:
+        out.write(line + "\n")
+        out.flush()
+    except OSError as error:
+        # Serving must not end because what it says cannot be kept.
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise
+
+
+class JsonReport:
+    """One object a line, flushed, for programs."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def _say(self, **fields: Any) -> None:
+        _write(self._out, printable(json.dumps(fields, ensure_ascii=False)))
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """Say nothing: programs wait for `ready`."""
+
+    def ready(self, ports: Ports) -> None:
+        """Say where to connect."""
+        self._say(
+            event="ready",
+            ports={
+                "grpc": ports.grpc,
+                "sync": ports.sync,
+                "ofrep": ports.ofrep,
+                "management": ports.management,
+            },
+        )
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """Say what a revision changed and what is wrong with it."""
+        made = built.composition
+        self._say(
+            event="revision",
+            revision=built.revision,
+            digest=made.digest,
+            author=built.author,
+            subject=built.subject,
+            added=list(made.changed.added),
+            changed=sorted(made.changed.changed),
+            removed=list(made.changed.removed),
+            held=list(made.held),
+            problems=[as_object(problem) for problem in made.problems],
+        )
+
+    def source_down(self, message: str) -> None:
+        """Say that the source is down."""
+        self._say(event="source", state="down", message=message)
+
+    def event(self, event: LocalEvent) -> None:
+        """Say one event."""
+        match event:
+            case RevisionBuilt():
+                self.revision(event)
+            case SourceDown():
+                self.source_down(event.message)
+            case SourceUp():
+                self._say(event="source", state="up", message=event.message)
+            case Restored():
+                pass  # `ready` has said it; the revision follows once the source answers
+
+
+class TextReport:
+    """A few lines an event, for people."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def _say(self, line: str) -> None:
+        _write(self._out, line)
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """Say where clients connect."""
+        self._say(
+            f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, "
+            f"management {ports.management}"
+        )
+
+    def ready(self, ports: Ports) -> None:
+        """Say that flags are served."""
+        self._say("ready")
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """Say the commit, what it changed, and what is wrong with it."""
+        made = built.composition
+        told = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
+        self._say("  ".join(each for each in told if each))
+        for sign, keys in (
+            ("+", made.changed.added),
+            ("~", sorted(made.changed.changed)),
+            ("-", made.changed.removed),
+        ):
+            if keys:
+                self._say(f"  {sign} {_shortened(keys)}")
+        for problem in made.problems:
+            self._say(f"  {problem}")
+            if (blame := built.blames.get(problem)) is not None:
+                self._say(f"    last changed in {blame.commit[:12]} {blame.subject!r} by {blame.author}")
+        if built.removal is not None and made.accepted:
+            self._say(f"  warning: {built.removal}")
+        if made.held:
+            self._say(f"  kept at the last good definition: {_shortened(made.held)}")
+        if made.missing:
+            self._say(f"  not served, for lack of a good definition: {_shortened(made.missing)}")
+        if line := _outcome(built):
+            self._say(f"  {line}")
+
+    def source_down(self, message: str) -> None:
+        """Say that the source is down."""
+        self._say(f"source down: {message}")
+
+    def event(self, event: LocalEvent) -> None:
+        """Say one event."""
+        match event:
+            case RevisionBuilt():
+                self.revision(event)
+            case SourceDown():
+                self.source_down(
+                    f"{event.message}; retrying, and serving the last good flags if there are any"
+                )
+            case SourceUp():
+                self._say(f"source up: {event.message}")
+            case Restored(saved):
+                age = int((now() - saved.saved_at).total_seconds())
+                revision = short(saved.revision) if saved.revision else "unknown revision"
+                self._say(f"serving the last good flags from disk: {revision}, saved {age} s ago")
+
+
+def _outcome(built: RevisionBuilt) -> str | None:
+    """What became of the revision as a whole, where the lists of flags do not say it."""
+    made = built.composition
+    if not made.accepted:
+        if built.removal is not None:
+            return "refused by --prune-guard; restart without that option to serve it"
+        if built.serving:
+            return "refused; the last good flag set is still served"
+        return "refused; there is no earlier good flag set, so nothing is served"
+    if not made.flag_set.flags:
+        return "the flag set has no flags"
+    return None if made.changed else "no flag changed"
+
+
+def _shortened(keys: Sequence[str], most: int = 12) -> str:
+    rest = len(keys) - most
+    return visible(", ".join(keys[:most])) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,1 @@
+"""Writes the objects that deliver a flag set, and removes what is outdated."""

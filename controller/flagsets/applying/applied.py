@@ -1,0 +1,80 @@
+"""The last good flag set, read back from the cluster: a standby with an empty disk decides as the leader did.
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.api import configuration, shard
+from controller.api.configuration import MissingShardsError, flag_document
+from controller.api.fields import InvalidSpecError
+from controller.api.meta import ObjectKey
+from controller.flagsets.stage import BY_OWNER
+from evaluator.flags.canonical import digest
+from evaluator.flags.layers.parse import parse
+from evaluator.flags.model import DIGEST_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.api.flagset import FlagSetSpec
+    from controller.api.meta import Resource
+    from controller.runtime.objects.cache import Cache
+    from evaluator.flags.model import FlagSet
+
+
+@dataclass(frozen=True, slots=True)
+class LastGood:
+    """What was delivered before."""
+
+    flag_set: FlagSet
+    """With its provenance and its held flags."""
+    edited: str = ""
+    """The object that it was read from, where that does not say what was written: `FeatureFlagConfiguration
+    shop`.
+    """
+
+
+def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
+    """The objects that the FlagSet wrote and that hold or list flags, what it writes today first: its target
+    may have had another name.
+    """
+    found = [
+        each
+        for each in objects.find(BY_OWNER, resource.namespace, resource.name)
+        if each.key.kind in {configuration.KIND, configuration.FLAG_KIND}
+    ]
+    name = spec.target.name or resource.name
+    return sorted(found, key=lambda each: (each.name != name, each.key.kind != configuration.KIND))
+
+
+def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
+    """What the first of `found` that can be read delivers, one that is as it was written before any other.
+
+    Safe in a thread of its own. None where nothing can be read.
+    """
+    edited: LastGood | None = None
+    for each in found:
+        flag_set = read_back(each, objects)
+        if flag_set is None:
+            continue
+        if flag_set.metadata.get(DIGEST_KEY) == digest(flag_set):
+            return LastGood(flag_set)
+        edited = edited or LastGood(flag_set, f"{each.key.kind} {each.name}")
+    return edited
+
+
+def read_back(found: Resource, objects: Cache) -> FlagSet | None:
+    """The flag set that a FeatureFlagConfiguration or FeatureFlag delivers, or None where it is not whole."""
+
+    def part(name: str) -> Resource | None:
+        return objects.get(ObjectKey(shard.KIND, found.namespace, name))
+
+    try:
+        document = flag_document(found, part)
+    except (InvalidSpecError, MissingShardsError):
+        return None
+    parsed = parse(document.content, file=f"{found.key.kind}/{found.name}.json")
+    return None if parsed.whole_bad else parsed.flag_set

@@ -1,0 +1,192 @@
+"""From manifests to the cluster: what differs is written, what is outdated is removed, and nothing else is
+touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.api import shard
+from controller.api.flagset import KIND, LABEL, DriftPolicy
+from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.applying.drift import Dispute, Kept
+from controller.flagsets.applying.plan import Taken, key_of, plan
+from controller.flagsets.stage import BY_OWNER
+from controller.runtime.events import Occurrence
+from controller.runtime.reconciling.setbacks import Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.api.flagset import FlagSetSpec
+    from controller.runtime.objects.applier import Applier
+    from controller.runtime.objects.cache import Cache
+
+GRACE: Final = 60.0
+"""Seconds for which a shard outlives the index that named it."""
+_MANAGER: Final = 128
+"""Characters that a field manager's name may have."""
+
+
+class _Drift(NamedTuple):
+    """One object that differed, and was corrected."""
+
+    key: ObjectKey
+    what: str
+    version: str
+    """The object's resourceVersion since."""
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What stands, or is to stand, in the cluster for one FlagSet."""
+
+    manifests: tuple[dict[str, Any], ...]
+    taken: dict[ObjectKey, Taken] = field(default_factory=dict)
+    outdated: dict[str, datetime] = field(default_factory=dict)
+    """Shards by name, since when nobody names them."""
+    settled: bool = False
+    """All of it was seen to stand there: whatever differs later is somebody's doing."""
+    dispute: Dispute = field(default_factory=Dispute)
+    kept: Kept = field(default_factory=Kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Writes what is to stand."""
+
+    objects: Cache
+    writer: Applier
+    applied: Callable[[dict[str, Any]], None]
+    """Told of each object that was written."""
+
+    async def deliver(
+        self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime
+    ) -> tuple[tuple[Occurrence, ...], float | None]:
+        """Bring the cluster to `state`; (Events of drift, seconds until there is more to do).
+        Raises Setback.
+        """
+        if not state.manifests:
+            return (), None
+        steps = plan(state.manifests, self._found(resource, state), prune=spec.prune, taken=state.taken)
+        for manifest in steps.write:
+            self._require_ownership(resource, manifest)
+        if state.settled and spec.drift_policy is DriftPolicy.WARN:
+            told = state.kept.found([self._change(each) for each in steps.write], resource)
+            if steps.write:
+                return told, None
+        else:
+            state.kept.message = ""
+        # What is new is written at once, whoever is in the way.
+        if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
+            return (), left
+        settled = state.settled
+        drift: list[_Drift] = []
+        for manifest in steps.write:
+            self._require_not_deleting(resource)
+            key = key_of(manifest)
+            missing = self.objects.get(key) is None
+            body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
+            self.applied(body)
+            written = Resource.of(body)
+            state.taken[key] = Taken(manifest["spec"], written.spec)
+            if others or state.settled:
+                by = f" by {others}" if others else ""
+                what = f"was {'removed' if missing else f'changed{by}'}"
+                drift.append(_Drift(key, what, written.resource_version))
+        for each in steps.remove:
+            await self._delete(each)
+        # What was sent of outdated shards is as large as they are.
+        names = {key_of(each) for each in state.manifests}
+        state.taken = {key: each for key, each in state.taken.items() if key in names}
+        state.settled = True
+        told = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
+        waits = (
+            await self._sweep(state, steps.outdated, now),
+            state.dispute.over_in(now) if state.dispute.open(now) else None,
+        )
+        return told, min((each for each in waits if each is not None), default=None)
+
+    def _change(self, manifest: Mapping[str, Any]) -> str:
+        key = key_of(manifest)
+        what = "removed" if self.objects.get(key) is None else "changed by hand"
+        return f"{key.kind} {key.name} was {what}"
+
+    def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
+        owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
+        wanted = (self.objects.get(key_of(each)) for each in state.manifests)
+        return list((owned | {each.key: each for each in wanted if each is not None}).values())
+
+    def _require_not_deleting(self, resource: Resource) -> None:
+        """A FlagSet that is being deleted writes no more: Kubernetes may be removing what it wrote."""
+        latest = self.objects.get(resource.key)
+        if latest is None or latest.uid != resource.uid or latest.deleting:
+            raise Waiting("Deleted", "the FlagSet is being deleted")
+
+    def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
+        """Two FlagSets with one target would overwrite each other for ever."""
+        there = self.objects.get(key_of(manifest))
+        owner = there.labels.get(LABEL) if there is not None else None
+        if there is None or owner is None or owner == resource.name:
+            return
+        if self.objects.get(ObjectKey(KIND, resource.namespace, owner)) is not None:
+            raise Stalled(
+                "OwnershipConflict",
+                f"{there.key.kind} {there.name} belongs to FlagSet {owner}; "
+                "give one of the two another spec.target.name",
+            )
+
+    async def _sweep(self, state: Delivered, outdated: tuple[Resource, ...], now: datetime) -> float | None:
+        """Remove shards that nobody has named for a while; the seconds until the next may go."""
+        # Not later than now, should the clock have been set back.
+        state.outdated = {each.name: min(state.outdated.get(each.name, now), now) for each in outdated}
+        waits = []
+        for each in outdated:
+            left = GRACE - (now - state.outdated[each.name]).total_seconds()
+            if left > 0:
+                waits.append(left)
+            else:
+                await self._delete(each)
+        return min(waits, default=None)
+
+    async def _delete(self, found: Resource) -> None:
+        key = found.key
+        await self.writer.delete(found.api_version, key.kind, key.namespace, key.name, uid=found.uid)
+
+
+def manager_of(flag_set: ObjectKey) -> str:
+    """The field manager of one FlagSet: its own, so that two of them are in each other's way instead of
+    overwriting.
+    """
+    name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
+    if len(name) <= _MANAGER:
+        return name
+    return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _disputed(dispute: Dispute, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
+    """Each correction is told, until there are so many that only the dispute is."""
+    if not drift:
+        return ()
+    known = dispute.open(now)
+    key, what, _ = drift[0]
+    more = dispute.corrected(f"{key.kind} {key.name} {what}", now)
+    return more if known else (*_corrected(drift), *more)
+
+
+def _corrected(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
+    """One for each object that people know, one for all shards."""
+    shards = [each for each in drift if each.key.kind == shard.KIND]
+    others = [each for each in drift if each.key.kind != shard.KIND]
+    more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""
+    return tuple(
+        Occurrence(
+            "DriftCorrected",
+            f"{each.key.kind} {each.key.name}{suffix} {each.what}; restored to the source's state",
+            version=each.version,
+        )
+        for each, suffix in (*((each, "") for each in others), *((each, more) for each in shards[:1]))
+    )

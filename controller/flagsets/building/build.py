@@ -1,0 +1,171 @@
+"""Stage 3's decision and its rendering: an archive and what was last good in, what is to stand in the cluster
+out. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from controller.api.flagset import KIND, Validation
+from controller.api.meta import ACCEPT_REVISION, API_VERSION
+from controller.artifacts.archive import unpack
+from controller.artifacts.skipped import take_skipped
+from controller.delivery.changed_flags import changed_flags
+from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.building.prune_guard import bulk_removal, held
+from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
+from controller.flagsets.preparing.patches import Patch
+from evaluator.flags.canonical import digest
+from evaluator.flags.diff import Diff, diff
+from evaluator.flags.model import Bucketing, FlagSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.api.artifact import ArtifactStatus
+    from controller.api.flagset import FlagSetSpec
+    from controller.api.meta import Resource
+    from controller.flagsets.applying.applied import LastGood
+    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.preparing.preparation import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a revision came to, and what is to stand in the cluster for it."""
+
+    composition: Composition
+    manifests: tuple[dict[str, Any], ...]
+    """In the order in which they are to be written; none where there is nothing to deliver yet."""
+    too_large: str = ""
+    """Why the set cannot be written, although it is sound."""
+    removal: BulkRemoval | None = None
+    """The flags that the prune guard keeps the revision from removing."""
+    edited: str = ""
+    """The object whose content is not what was written, where what was last good is asked for and only it
+    could tell.
+    """
+    lines: tuple[str, ...] = ()
+    """What it changes, flag by flag."""
+
+
+def build(  # noqa: PLR0913 - one decision, all of it named at the call
+    archive: bytes,
+    spec: FlagSetSpec,
+    artifact: ArtifactStatus,
+    resource: Resource,
+    last: LastGood | None,
+    steps: Sequence[Step] = (),
+    *,
+    named: bool = True,
+) -> Built:
+    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
+
+    Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
+    """
+    # A hand's edit is nobody's commit: it is overwritten, and no flag is held at it.
+    known = last.flag_set if last is not None and not last.edited else None
+    flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
+    composition = _composed(archive, spec, artifact, flag_set_id, known, steps)
+    removal = None
+    if last is not None and composition.accepted and _guarded(spec, artifact, resource):
+        removal = bulk_removal(last.flag_set, composition.flag_set)
+    if last is not None and removal is not None:
+        kept = held(composition, removal, last.flag_set)
+        return Built(kept, () if known is None else _rendered(known, spec, resource), removal=removal)
+    if last is not None and last.edited:
+        if not composition.accepted or composition.missing:
+            return Built(composition, (), edited=last.edited)
+        changed = diff(last.flag_set, composition.flag_set)
+        composition = replace(composition, changed=changed)
+    if not composition.accepted and known is None:
+        return Built(composition, ())
+    lines = changed_flags(None if last is None else last.flag_set, composition.flag_set, composition.changed)
+    try:
+        return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
+    except TooLargeError as error:
+        too_large = str(error)
+    refused = replace(
+        composition,
+        flag_set=known or FlagSet(),
+        digest=digest(known or FlagSet()),
+        held=(),
+        missing=(),
+        changed=Diff((), {}, ()),
+        accepted=False,
+    )
+    return Built(refused, () if known is None else _rendered(known, spec, resource), too_large)
+
+
+def accepted_by_hand(resource: Resource, revision: str) -> bool:
+    """Whether somebody let this revision through: its annotation names it, or the commit or digest in it."""
+    named = resource.annotations.get(ACCEPT_REVISION, "")
+    return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
+
+
+def _guarded(spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource) -> bool:
+    return spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
+
+
+def _rendered(known: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+    """What was last good, as it is to stand; nothing where even that has become too large."""
+    try:
+        return _manifests(known, spec, resource)
+    except TooLargeError:
+        return ()
+
+
+def _composed(
+    archive: bytes,
+    spec: FlagSetSpec,
+    artifact: ArtifactStatus,
+    flag_set_id: str | None,
+    previous: FlagSet | None,
+    steps: Sequence[Step],
+) -> Composition:
+    files = unpack(archive)
+    skipped = take_skipped(files)
+    return compose(
+        files,
+        list(spec.paths),
+        provenance=Provenance(
+            artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
+        ),
+        previous=previous,
+        policy=FailurePolicy(spec.failure_policy),
+        lenient=spec.validation is Validation.LENIENT,
+        default_flag_set_id=flag_set_id,
+        bucketing=Bucketing(spec.bucketing),
+        skipped=skipped,
+        steps=steps,
+        patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
+    )
+
+
+def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+    target = Target(
+        resource.namespace,
+        spec.target.name or resource.name,
+        resource.name,
+        _owner(resource) if spec.prune else None,
+    )
+    manifests: list[dict[str, Any]] = []
+    if "FeatureFlagConfiguration" in spec.target.kinds:
+        manifests += configuration_manifests(flag_set, target)
+    if "FeatureFlag" in spec.target.kinds:
+        manifests.append(flag_manifest(flag_set, target))
+    return tuple(manifests)
+
+
+def _owner(resource: Resource) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": resource.name,
+        "uid": resource.uid,
+        "controller": True,
+        # Deleting the FlagSet in the foreground needs not wait, and whoever writes it needs no right to
+        # finalizers.
+        "blockOwnerDeletion": False,
+    }

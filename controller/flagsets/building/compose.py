@@ -1,0 +1,188 @@
+"""A tree at a revision and the last good flag set in, the next flag set out: stage 3's decision. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from controller.flagsets.building.provenance import PLACES, Provenance, without_forgeries
+from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.preparation import Preparation
+from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select
+from controller.flagsets.reading.skipped_files import unread
+from evaluator.flags.accept import Policy, Refused, accept
+from evaluator.flags.canonical import digest
+from evaluator.flags.diff import Diff, diff
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge
+from evaluator.flags.model import (
+    BUCKETING_KEY,
+    HELD_FROM_KEY,
+    REVISION_KEY,
+    Bucketing,
+    FlagSet,
+)
+from evaluator.flags.syntax.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from controller.flagsets.preparing.preparation import Step
+    from evaluator.flags.model import Scalar
+
+__all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
+
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of all definitions of one flag set."""
+_FLAG_SET_ID: Final = "flagSetId"
+_NOTHING: Final = Diff((), MappingProxyType({}), ())
+
+
+class FailurePolicy(StrEnum):
+    """What a problem holds back."""
+
+    PER_FLAG = "PerFlag"
+    """The flag that has it; its siblings move on."""
+    ATOMIC = "Atomic"
+    """The whole revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What a revision came to."""
+
+    flag_set: FlagSet
+    """To be served. The very object that was `previous` where nothing changed; empty where the revision
+    was refused and there was none before."""
+    digest: str
+    """Of `flag_set`: `sha256:<hex>`."""
+    problems: tuple[Problem, ...]
+    """Sorted by place."""
+    held: tuple[str, ...]
+    """Keys of the flags that stay at their last good definition, sorted."""
+    changed: Diff
+    """From `previous` (or nothing) to `flag_set`."""
+    accepted: bool
+    """False: the revision was refused as a whole."""
+    missing: tuple[str, ...] = ()
+    """Keys of bad flags that have no last good definition and so are not served, sorted."""
+
+
+def compose(  # noqa: PLR0913 - one decision, all of it named at the call
+    tree: Mapping[str, bytes],
+    paths: Sequence[str],
+    *,
+    provenance: Provenance,
+    previous: FlagSet | None,
+    policy: FailurePolicy = FailurePolicy.PER_FLAG,
+    lenient: bool = False,
+    default_flag_set_id: str | None = None,
+    bucketing: Bucketing = Bucketing.V2,
+    skipped: Collection[str] = (),
+    steps: Sequence[Step] = (),
+    patches: Sequence[Patch] = (),
+) -> Composition:
+    """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
+
+    Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
+    Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
+    Each document goes through the `steps`, the merged layers through the `patches`.
+    Never raises for what a tree may hold.
+    """
+    paths = paths or DEFAULT_PATHS
+    if lacking := unread(skipped, tree, paths):
+        return _refused(previous, lacking)
+    try:
+        named = [select(tree, path) for path in paths]
+    except PathRefused as refusal:
+        return _refused(previous, [_path_problem(refusal)])
+    size = sum(len(tree[name]) for names in named for name in names)
+    if size > MOST_BYTES:
+        message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
+        return _refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
+    preparation = Preparation(steps)
+    layers = [
+        read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
+    ]
+    layers, moved = patched(layers, patches)
+    preparation.moved(moved)
+    parsed = merge(layers)
+    flag_set, forged = without_forgeries(parsed.flag_set, layers)
+    problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems
+    flag_set = preparation.marked(flag_set)
+    defaults: dict[str, Scalar] = {}
+    if default_flag_set_id is not None:
+        defaults[_FLAG_SET_ID] = default_flag_set_id
+    if bucketing is not Bucketing.V2:
+        defaults[BUCKETING_KEY] = bucketing.value
+    if defaults.keys() - flag_set.metadata.keys():
+        metadata = MappingProxyType({**defaults, **flag_set.metadata})
+        flag_set = replace(flag_set, metadata=metadata)
+    parsed = replace(
+        parsed,
+        flag_set=flag_set,
+        problems=tuple(problems),
+        warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
+    )
+    judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
+    if isinstance(judged, Refused):
+        return _refused(previous, preparation.told(judged.problems))
+    flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
+    return Composition(
+        flag_set=flag_set,
+        digest=judged.digest,
+        problems=preparation.told(judged.problems),
+        held=judged.held,
+        changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
+        accepted=True,
+        missing=judged.missing,
+    )
+
+
+def _by_place(problem: Problem) -> tuple[str, int, int]:
+    return problem.file, problem.line, problem.column
+
+
+def _path_problem(refusal: PathRefused) -> Problem:
+    path, _, message = refusal.message.partition(": ")
+    return Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)
+
+
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
+
+
+def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+    flag_set = previous if previous is not None else FlagSet()
+    return Composition(
+        flag_set=flag_set,
+        digest=digest(flag_set),
+        problems=tuple(problems),
+        held=tuple(sorted(flag_set.flags)),
+        changed=_NOTHING,
+        accepted=False,
+    )
+
+
+def _stamped(
+    flag_set: FlagSet,
+    content: str,
+    provenance: Provenance,
+    previous: FlagSet | None,
+    held: Sequence[str],
+) -> FlagSet:
+    """The set with its provenance, which names the revision that last changed `content`, its digest."""
+    if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
+        places = provenance.metadata(content)
+    elif _marked(previous) <= set(held):
+        return previous
+    else:
+        # A flag recovered to what it was held at: it must not go on saying that it is held.
+        places = {key: previous.metadata[key] for key in PLACES if key in previous.metadata}
+    metadata = MappingProxyType({**flag_set.metadata, **places})
+    return replace(flag_set, metadata=metadata)
+
+
+def _marked(flag_set: FlagSet) -> set[str]:
+    return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}

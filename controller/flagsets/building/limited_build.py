@@ -1,0 +1,73 @@
+"""Flag sets of strangers: small ones are built in a thread, larger ones in a helper process, which alone
+suffers from what they need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.artifacts.archive import ArchiveLimits, ArchiveRefused, unpack
+from controller.flagsets.building.build import build
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from controller.api.artifact import ArtifactStatus
+    from controller.api.meta import Resource
+    from controller.flagsets.building.build import Built
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.tenancy.places import Places
+
+HELPERS: Final = 2
+MODULES: Final = ("controller.flagsets.building.build", "controller.flagsets.preparing.sops_keys")
+"""What a helper loads at its start."""
+
+_SMALL: Final = ArchiveLimits(bytes=512 * 1024)
+"""A definition of it has at most some ten MB of values, and takes less than a second."""
+_TASK: Final = TaskLimits(cpu_seconds=30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedBuild:
+    """Builds as `build` does. Implements the reconciler's `Build`."""
+
+    helpers: Helpers
+    places: Places
+    """Of the helpers: one namespace is given half."""
+    task: TaskLimits = _TASK
+    small: ArchiveLimits = _SMALL
+
+    async def __call__(
+        self, archive: bytes, spec: Any, artifact: ArtifactStatus, resource: Resource, *rest: Any
+    ) -> Built:
+        """As `build`. Raises Stalled (LimitExceeded) for what takes too much to be built; Failed."""
+        if await asyncio.to_thread(self._is_small, archive):
+            return await asyncio.to_thread(build, archive, spec, artifact, resource, *rest)
+        what = f"building {artifact.revision}"
+        try:
+            async with self.places.place(resource.namespace):
+                return await self.helpers.run(self.task, build, archive, spec, artifact, resource, *rest)
+        except LimitExceededError as error:
+            allowed = self._allowed(error.limit)
+            message = (
+                f"{what} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
+            )
+            raise Stalled("LimitExceeded", message) from error
+        except HelperLostError as error:
+            raise Failed("BuildFailed", f"{what} failed: {error}") from error
+
+    def _allowed(self, limit: str) -> str:
+        return (
+            f"{self.task.memory_bytes} bytes" if limit == "memory" else f"{self.task.cpu_seconds:g} seconds"
+        )
+
+    def _is_small(self, archive: bytes) -> bool:
+        try:
+            unpack(archive, self.small)
+        except ArchiveRefused:
+            # Too large, or damaged: then it is refused in the helper, too.
+            return False
+        return True

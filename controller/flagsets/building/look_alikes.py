@@ -1,0 +1,90 @@
+"""Keys of one flag set that differ and look alike, by the characters of which Unicode says so (UTS #39). Only
+keys with a character beyond ASCII are compared: nobody reads `0` for `O` who chose both.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.syntax.findings import placed
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import DEFAULT, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.syntax.findings import Piece
+    from evaluator.flags.syntax.problems import Problem
+
+_FORMAT: Final = "Cf"
+"""Unicode's category of characters that are not seen, such as a zero-width space."""
+
+
+def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
+    """A warning of each key beyond ASCII that looks like another, with the other's place. `keys`, which the
+    layers have, are those of the flag set that they make.
+    """
+    known = sorted(keys, key=lambda key: (not key.isascii(), key))
+    if not known or known[-1].isascii():
+        return ()
+    pieces = _first_pieces(layers)
+    firsts: dict[str, str] = {}
+    findings = []
+    for key in known:
+        first = firsts.setdefault(_skeleton(key), key)
+        if first != key:
+            findings.append(_finding(key, first, pieces))
+    return placed(findings, DEFAULT)
+
+
+def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
+    beyond = dict.fromkeys(each for each in key if not each.isascii() and each not in other)
+    names = ", ".join(f"U+{ord(each):04X} {unicodedata.name(each, '')}".strip() for each in [*beyond][:3])
+    place = pieces[other].place(key=True)
+    message = (
+        f"the flag {quoted(key)} looks like {quoted(other)} ({place}) and is another one"
+        f"{f': it has {names}' if names else ''}; rename one of them"
+    )
+    piece = pieces[key]
+    return Finding(piece.path, Severity.WARNING, "look-alike", message, piece.document, key, at_key=True)
+
+
+def _first_pieces(layers: Sequence[Layer]) -> dict[str, Piece]:
+    found: dict[str, Piece] = {}
+    for layer in layers:
+        for key, piece in layer.flags.items():
+            found.setdefault(key, piece)
+    return found
+
+
+def _skeleton(text: str) -> str:
+    """The same for all texts that look the same."""
+    seen = (each for each in unicodedata.normalize("NFD", text) if unicodedata.category(each) != _FORMAT)
+    table = _table()
+    return unicodedata.normalize("NFD", "".join(_prototype(each, table) for each in seen))
+
+
+def _prototype(character: str, table: Mapping[str, tuple[str, ...]]) -> str:
+    """What stands for all that look like it. The table has it beside each of them, and each beside it."""
+    others = table.get(character, ())
+    if len(others) != 1:
+        return character
+    [other] = others
+    if len(other) > 1 or len(table.get(other, ())) > 1:
+        return other
+    return min(character, other)
+
+
+@functools.cache
+def _table() -> dict[str, tuple[str, ...]]:
+    # A megabyte, which few need.
+    from confusable_homoglyphs.confusables import confusables_data  # noqa: PLC0415
+
+    # Characters that are written from right to left stand between marks.
+    return {
+        name.strip("\u200e"): tuple(each["c"].strip("\u200e") for each in others)
+        for name, others in confusables_data.items()
+    }

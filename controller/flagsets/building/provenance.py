@@ -1,0 +1,138 @@
+"""Where content came from, as metadata: ours to write, and nobody else's. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.model import (
+    AUTHOR_KEY,
+    BUCKETING_KEY,
+    COMMITTED_AT_KEY,
+    DIGEST_KEY,
+    PROVENANCE_PREFIX,
+    REVISION_KEY,
+    VERIFIED_BY_KEY,
+    Bucketing,
+)
+from evaluator.flags.syntax.problems import Problem, Severity
+from evaluator.flags.syntax.text import json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.model import FlagSet, Scalar
+    from evaluator.flags.syntax.document import Document
+
+PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
+"""The keys of a set's provenance."""
+
+_MAX_TEXT: Final = 1024
+"""Characters."""
+
+
+class ProvenanceDetail(StrEnum):
+    """How much of a commit travels with its flags."""
+
+    FULL = "full"
+    COMMIT = "commit"
+    """The revision and its time; neither the author's name nor address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The revision that content came from."""
+
+    revision: str
+    """As the source printed it: `main@sha1:…`."""
+    author: str
+    """`Name <mail>`; empty where the source does not tell."""
+    committed_at: str
+    """RFC 3339, in UTC; empty where the source does not tell."""
+    verified_by: str = ""
+    """Who signed it; empty where the source verifies nothing."""
+
+    def metadata(self, digest: str) -> dict[str, Scalar]:
+        """The set metadata that says so, as far as it is known; `digest` is the content's."""
+        told = {
+            REVISION_KEY: _plain(self.revision),
+            AUTHOR_KEY: _plain(self.author),
+            COMMITTED_AT_KEY: _plain(self.committed_at),
+            VERIFIED_BY_KEY: _plain(self.verified_by),
+            DIGEST_KEY: digest,
+        }
+        return {key: text for key, text in told.items() if text}
+
+
+def _plain(text: str) -> str:
+    """Commits hold what bytes they like; metadata travels with every answer, as Unicode."""
+    return text[:_MAX_TEXT].encode(errors="replace").decode()
+
+
+def without_author(flag_set: FlagSet) -> FlagSet:
+    """The set, telling nobody's name."""
+    names = {AUTHOR_KEY, VERIFIED_BY_KEY}
+    if names.isdisjoint(flag_set.metadata):
+        return flag_set
+    metadata = {key: value for key, value in flag_set.metadata.items() if key not in names}
+    return replace(flag_set, metadata=MappingProxyType(metadata))
+
+
+def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
+    """The set without metadata keys that only this program may write, and a warning for each.
+
+    The warning is placed in the uppermost of `layers` that has the key.
+    """
+    problems = [_problem(layers, None, key) for key in _forged_in_set(flag_set.metadata)]
+    flags = dict(flag_set.flags)
+    for name, flag in flag_set.flags.items():
+        if forged := _forged(flag.metadata):
+            flags[name] = replace(flag, metadata=_genuine(flag.metadata))
+            problems += [_problem(layers, name, key) for key in forged]
+    if not problems:
+        return flag_set, []
+    forged = _forged_in_set(flag_set.metadata)
+    metadata = {key: value for key, value in flag_set.metadata.items() if key not in forged}
+    return replace(flag_set, flags=MappingProxyType(flags), metadata=MappingProxyType(metadata)), problems
+
+
+def _forged(metadata: Mapping[str, Scalar]) -> list[str]:
+    return sorted(key for key in metadata if key.startswith(PROVENANCE_PREFIX))
+
+
+def _forged_in_set(metadata: Mapping[str, Scalar]) -> list[str]:
+    pinned = metadata.get(BUCKETING_KEY) in set(Bucketing)
+    return [key for key in _forged(metadata) if key != BUCKETING_KEY or not pinned]
+
+
+def _genuine(metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    left = {key: value for key, value in metadata.items() if not key.startswith(PROVENANCE_PREFIX)}
+    return MappingProxyType(left)
+
+
+def _problem(layers: Sequence[Layer], flag: str | None, key: str) -> Problem:
+    document, path = _place(layers, flag, key)
+    line, column = document.place(path, key=True)
+    message = f'"{key}" is written by Flagstaff alone and is left out; take it out of the metadata'
+    if key == BUCKETING_KEY:
+        message = f'"{key}" is left out; write "v2" or "v3", and in the set\'s metadata only'
+    return Problem(
+        document.file, line, column, Severity.WARNING, "reserved-key", message, json_path(path), flag
+    )  # fmt: skip
+
+
+def _place(layers: Sequence[Layer], flag: str | None, key: str) -> tuple[Document, Path]:
+    for layer in reversed(layers):
+        if flag is None:
+            if key in layer.metadata:
+                piece = layer.metadata[key]
+                return piece.document, piece.path
+        elif flag in layer.flags:
+            piece = layer.flags[flag]
+            if isinstance(piece.value, dict) and key in (piece.value.get("metadata") or {}):
+                return piece.document, (*piece.path, "metadata", key)
+    raise LookupError(f"no layer has {key}")

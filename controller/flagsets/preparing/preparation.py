@@ -1,0 +1,141 @@
+"""What is done to each document between reading and merging, and which flags hold values of Secrets since.
+Pure.
+
+Such flags are marked in their metadata. Status, Events, logs and lists of changes show a digest of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from controller.delivery.problems import withheld
+from evaluator.flags.layers.layer import flag_at
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Flag, FlagSet, Json
+    from evaluator.flags.syntax.document import Document
+    from evaluator.flags.syntax.problems import Problem
+
+
+class Prepared(NamedTuple):
+    """A document after a step."""
+
+    document: Document
+    secrets: tuple[Path, ...] = ()
+    """Where values of Secrets stand in it now."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What steps may still add to all documents of one build together."""
+
+    characters: int = DEFAULT.document_bytes
+    findings: int = DEFAULT.problems - 1
+    """So many that the error which says that there are more is among those listed."""
+    nodes: int = DEFAULT.nodes
+    """Values that all documents together may still hold."""
+
+    def pay(self, document: Document) -> Document:
+        """The document, or none where there are too many values by now."""
+        if document.unreadable:
+            return document
+        self.nodes -= _nodes(document.value)
+        if self.nodes >= 0:
+            return document
+        message = f"the flag set holds more than {DEFAULT.nodes} values; make several of it"
+        found = Finding((), Severity.ERROR, "too-large", message)
+        return replace(document, value=ABSENT, findings=(found,), text="", places=None)
+
+
+def _nodes(value: Json) -> int:
+    """How many values it holds, itself among them."""
+    count, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        count += 1
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return count
+
+
+Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
+"""Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
+
+
+_WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
+"""Where a manifest holds its definitions, folded; decryption comes before it is unwrapped."""
+
+
+def _is_told(path: Path) -> bool:
+    """Whether status and messages tell what stands there: metadata of the set, and a listed flag's key; in a
+    manifest, too, and its definitions as one text.
+    """
+    # Names of any case are read, as flagd reads them.
+    path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
+    if path in _WRAPPED:
+        return True
+    path = path[2:] if path[:2] in _WRAPPED else path
+    return path[:1] == ("metadata",) or (len(path) == 3 and path[0] == "flags" and path[2] == "key")
+
+
+def _refused(path: Path) -> Finding:
+    message = "this is told in status: write it in clear, neither encrypted nor as a value of a Secret"
+    return Finding(path, Severity.ERROR, "secret-place", message)
+
+
+class Preparation:
+    """The steps that documents of one flag set go through."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._allowance = Allowance()
+        self._keys: set[str] = set()
+        self._all = False
+        """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""
+
+    def document(self, document: Document) -> Document:
+        """The document after all steps, in their order."""
+        document = self._allowance.pay(document)
+        for step in self._steps:
+            if document.unreadable:
+                break
+            document, secrets = step(document, self._allowance)
+            refused = tuple(_refused(path) for path in secrets if _is_told(path))
+            document = replace(document, findings=(*document.findings, *refused)) if refused else document
+            for path in secrets:
+                key = flag_at(document.value, path)
+                self._all = self._all or key is None
+                self._keys.update(() if key is None else (key,))
+        return document
+
+    def moved(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Flags, (from, to), of which one was made of another."""
+        for source, target in pairs:
+            self._keys.update((target,) if source in self._keys else ())
+
+    def marked(self, flag_set: FlagSet) -> FlagSet:
+        """The set with each flag marked that holds a secret."""
+        if not self._keys and not self._all:
+            return flag_set
+        flags = {key: self._marked(flag) for key, flag in flag_set.flags.items()}
+        others = tuple(map(self._marked, flag_set.others))
+        return replace(flag_set, flags=MappingProxyType(flags), others=others)
+
+    def told(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """The problems, without the words of those that may repeat a secret."""
+        return withheld(problems, lambda key: self._all or key in self._keys)
+
+    def _marked(self, flag: Flag) -> Flag:
+        if not self._all and flag.key not in self._keys:
+            return flag
+        return replace(flag, metadata=MappingProxyType({**flag.metadata, CONFIDENTIAL_KEY: True}))

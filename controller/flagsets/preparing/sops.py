@@ -1,0 +1,186 @@
+"""Definitions that sops encrypted (https://getsops.io), whole files or single values. Pure.
+
+A file's values are decrypted where they stand, so that problems keep their lines. Its MAC is checked: it
+covers the values that are not encrypted, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from controller.flagsets.preparing.preparation import Prepared
+from evaluator.flags.syntax.numbers import read_number
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controller.flagsets.preparing.preparation import Allowance
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.document import Document
+
+Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
+"""From `age` or `pgp` and messages to the first content that a key of ours opens and that has a key's length;
+None where there is none.
+"""
+KEY_BYTES: Final = 32
+METADATA: Final = "sops"
+FAILED: Final = "decryption-failed"
+_VALUE: Final = re.compile(
+    r"ENC\[AES256_GCM,data:([^,]*),iv:([^,]+),tag:([^,]+),type:(str|int|float|bool|bytes|comment)\]"
+)
+_KINDS: Final = {"age": "recipient", "pgp": "fp"}
+"""Where copies of a file's key are told, and by what each says for whom it is."""
+_MOST_KEYS: Final = 100
+"""Encrypted copies of a file's key that are looked at."""
+_LONGEST_COPY: Final = 8_192
+"""Characters of such a copy; a longer one is passed over."""
+_MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
+"""What sops begins the hash with where the MAC covers encrypted values alone."""
+
+
+class UndecryptableError(Exception):
+    """A document cannot be decrypted; the text holds no value of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decryption:
+    """Decrypts documents. Implements `Step`."""
+
+    open: Open | None = None
+    """None: there are no keys."""
+
+    def __call__(self, document: Document, allowance: Allowance) -> Prepared:
+        """Decrypt a document that is encrypted; any other stays as it is."""
+        del allowance
+        top = document.value
+        metadata = top.get(METADATA) if isinstance(top, dict) else None
+        if not isinstance(top, dict) or not isinstance(metadata, dict) or "mac" not in metadata:
+            return Prepared(document)
+        try:
+            opened = _Opened(_data_key(metadata, self.open), metadata)
+            value = opened.value({key: each for key, each in top.items() if key != METADATA}, ())
+            opened.check()
+        except UndecryptableError as error:
+            found = Finding((METADATA,), Severity.ERROR, FAILED, str(error), at_key=True)
+            value = {key: each for key, each in top.items() if key != METADATA}
+            return Prepared(replace(document, value=value, findings=(*document.findings, found)))
+        return Prepared(replace(document, value=value), tuple(opened.secrets))
+
+
+def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
+    """The key of a document's values."""
+    if opened is None:
+        raise UndecryptableError("the file is encrypted by sops; give its key: spec.decryption, or --age-key")
+    groups = metadata.get("key_groups")
+    if isinstance(groups, list) and len(groups) > 1:
+        raise UndecryptableError("the file's key is shared among groups of keys, which is not supported")
+    holder = groups[0] if isinstance(groups, list) and groups else metadata
+    told = []
+    for kind, name in _KINDS.items():
+        copies = holder.get(kind) if isinstance(holder, dict) else None
+        found = [
+            each
+            for each in (copies[:_MOST_KEYS] if isinstance(copies, list) else ())
+            if isinstance(each, dict)
+        ]
+        texts = [text for each in found if isinstance(text := each.get("enc"), str)]
+        messages = [text.encode(errors="replace") for text in texts if len(text) <= _LONGEST_COPY]
+        key = opened(kind, messages) if messages else None
+        if key is not None and len(key) == KEY_BYTES:
+            return key
+        told += [str(each.get(name))[:80] for each in found]
+    names = ", ".join(told[:3]) or "no age or PGP key at all"
+    raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {names}")
+
+
+class _Opened:
+    """A document's values, decrypted with its key, and their hash."""
+
+    def __init__(self, key: bytes, metadata: dict[str, Any]) -> None:
+        # Only those pay for it who decrypt.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        self._cipher = AESGCM(key)
+        self._metadata = metadata
+        self._encrypted_only = metadata.get("mac_only_encrypted") is True
+        self._hash = hashlib.sha512(_MAC_ONLY_ENCRYPTED if self._encrypted_only else b"")
+        self.secrets: list[Path] = []
+
+    def value(self, value: Json, path: Path) -> Json:
+        """The value with all that is encrypted in it decrypted."""
+        if isinstance(value, dict):
+            return {key: self.value(each, (*path, key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.value(each, (*path, index)) for index, each in enumerate(value)]
+        match = _VALUE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            if not self._encrypted_only:
+                self._hash.update(_plain(value))
+            return value
+        # A list's items are known by the list's own path.
+        names = ":".join(step for step in path if isinstance(step, str))
+        content = self._decrypted(match, f"{names}:", json_path(path))
+        self._hash.update(content)
+        self.secrets.append(path)
+        return _typed(content, match[4], json_path(path))
+
+    def check(self) -> None:
+        """Raises UndecryptableError where the hash is not the one that was encrypted with the file."""
+        match = _VALUE.fullmatch(str(self._metadata.get("mac")))
+        if match is None:
+            raise UndecryptableError("the file's MAC cannot be read")
+        mac = self._decrypted(match, str(self._metadata.get("lastmodified")), "the file's MAC")
+        if not hmac.compare_digest(mac.upper(), self._hash.hexdigest().upper().encode()):
+            raise UndecryptableError(
+                "the file was changed without sops: its MAC is of another content; edit it by sops"
+            )
+
+    def _decrypted(self, match: re.Match[str], about: str, where: str) -> bytes:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
+        try:
+            data, nonce, tag = (base64.b64decode(match[number], validate=True) for number in (1, 2, 3))
+            return self._cipher.decrypt(nonce, data + tag, about.encode())
+        except (InvalidTag, binascii.Error, ValueError):
+            raise UndecryptableError(
+                f"{where} cannot be decrypted: it was changed or moved; edit the file by sops"
+            ) from None
+
+
+def _plain(value: Json) -> bytes:
+    """A value that is not encrypted, as sops hashes it."""
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return b"True" if value else b"False"
+    if isinstance(value, float):
+        return format(Decimal(repr(value)), "f").encode()
+    return str(value).encode()
+
+
+def _typed(content: bytes, type_: str, where: str) -> Json:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise UndecryptableError(f"{where} is not UTF-8 text") from None
+    if type_ == "bool":
+        return text.lower() == "true"
+    if type_ not in ("int", "float"):
+        return text
+    try:
+        number = read_number(text)
+    except ValueError:
+        number = None
+    if number is None:
+        raise UndecryptableError(f"{where} is not a number")
+    return number

@@ -1,0 +1,79 @@
+"""The keys that open the files of sops: age identities, and secret keys of OpenPGP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.flagsets.preparing.pgp import opened as opened_by
+from controller.flagsets.preparing.sops import KEY_BYTES, Decryption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Opener = Callable[[Sequence[bytes]], bytes | None]
+
+
+class KeysError(ValueError):
+    """A key cannot be read; the text does not repeat it."""
+
+
+def decryption_with(age: Iterable[str], pgp: Iterable[bytes] = ()) -> Decryption:
+    """Decrypts with the age identities in `age`, one a line, and the keys in `pgp`, which no passphrase
+    protects. Raises KeysError where one cannot be read, or there is none.
+    """
+    keys = _Keys(tuple(age), tuple(pgp))
+    if not any((_age(keys.age), _pgp(keys.pgp))):
+        raise KeysError("there is no key")
+    return Decryption(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys as texts, which another process can be sent. Implements `Open`."""
+
+    age: tuple[str, ...]
+    pgp: tuple[bytes, ...]
+
+    def __call__(self, kind: str, messages: Sequence[bytes]) -> bytes | None:
+        """The first content that a key opens; None where there is none."""
+        opener = _age(self.age) if kind == "age" else _pgp(self.pgp)
+        return None if opener is None else opener(messages)
+
+
+def _age(texts: Iterable[str]) -> Opener | None:
+    # 2 MB, which only those pay who decrypt; as below.
+    import pyrage  # noqa: PLC0415
+
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    try:
+        identities = [
+            pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")
+        ]
+    except pyrage.IdentityError:
+        raise KeysError("an age key cannot be read; it begins with AGE-SECRET-KEY-1") from None
+
+    def opened(messages: Sequence[bytes]) -> bytes | None:
+        for message in messages:
+            try:
+                content = bytes(pyrage.decrypt(message, identities))
+            except pyrage.DecryptError:
+                continue
+            if len(content) == KEY_BYTES:
+                return content
+        return None
+
+    return opened if identities else None
+
+
+def _pgp(keys: Iterable[bytes]) -> Opener | None:
+    known = list(keys)
+    for key in known:
+        import pysequoia  # noqa: PLC0415
+
+        try:
+            pysequoia.Tsk.from_bytes(key).decryptor()
+        except RuntimeError:
+            message = "a PGP key cannot be read; write a secret key, which no passphrase protects"
+            raise KeysError(message) from None
+    return (lambda messages: opened_by(known, messages, KEY_BYTES)) if known else None

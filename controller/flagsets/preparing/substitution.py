@@ -1,0 +1,179 @@
+"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}` and more; `$$` is `$`. Pure.
+
+They are replaced in values once a document is parsed, never in keys, so that no value changes a document's
+shape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from controller.flagsets.preparing.preparation import Prepared
+from controller.flagsets.preparing.variable_text import (
+    PLAIN,
+    BrokenError,
+    Expression,
+    TooLongError,
+    has_marks,
+    read_template,
+    transformed,
+    work_of,
+)
+from evaluator.flags.model import EMPTY
+from evaluator.flags.syntax.numbers import read_number
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import DEFAULT, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.flagsets.preparing.preparation import Allowance
+    from controller.flagsets.preparing.variable_text import Template
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.document import Document
+
+UNKNOWN: Final = "unknown-variable"
+BROKEN: Final = "broken-variable"
+TOO_LARGE: Final = "variables-too-large"
+PLACE: Final = "variable-place"
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_WORDS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """What may be replaced, and by what."""
+
+    values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    secret: frozenset[str] = frozenset()
+    """Names whose values come from Secrets."""
+
+    def __call__(self, document: Document, allowance: Allowance) -> Prepared:
+        """Replace them in the values of a document. Implements `Step`."""
+        walk = _Walk(self, allowance)
+        try:
+            value = walk.value(document.value, ())
+        except _ExceededError as error:
+            # No flag of it can be told: what is left has its variables still.
+            value = {"flags": {}}
+            walk.findings.append(Finding((), Severity.ERROR, TOO_LARGE, str(error)))
+        found = (*document.findings, *walk.findings)
+        return Prepared(replace(document, value=value, findings=found), tuple(walk.secrets))
+
+
+class _ExceededError(Exception):
+    """The allowance is used up."""
+
+
+class _Walk:
+    def __init__(self, variables: Variables, allowance: Allowance) -> None:
+        self._variables = variables
+        self._allowance = allowance
+        self.findings: list[Finding] = []
+        self.secrets: list[Path] = []
+
+    def value(self, value: Json, path: Path) -> Json:
+        """The value with its variables replaced; the very same where it has none."""
+        if isinstance(value, str):
+            return self._text(value, path) if has_marks(value) else value
+        if isinstance(value, dict):
+            members = {key: self.value(each, (*path, key)) for key, each in value.items()}
+            return members if any(members[key] is not value[key] for key in members) else value
+        if isinstance(value, list):
+            items = [self.value(each, (*path, index)) for index, each in enumerate(value)]
+            return items if any(map(_differ, items, value)) else value
+        return value
+
+    def _text(self, text: str, path: Path) -> Json:
+        before = len(self.findings)
+        if _is_flag_key(path):
+            self._find(PLACE, "a flag's key takes no variable; write the key", path)
+            return text
+        try:
+            template = read_template(text)
+        except BrokenError as error:
+            message = (
+                f"{quoted(str(error))} is not ${{NAME}}, ${{NAME:=default}} or another form of Flux's; "
+                "correct it, or write $${ for the text ${"
+            )
+            self._find(BROKEN, message, path)
+            return text
+        made = self._made(template, path)
+        if len(self.findings) > before:
+            return text
+        return _typed(made) if len(template) == 1 and isinstance(template[0], Expression) else made
+
+    def _made(self, template: Template, path: Path) -> str:
+        return "".join(part if isinstance(part, str) else self._value_of(part, path) for part in template)
+
+    def _value_of(self, expression: Expression, path: Path) -> str:
+        name = expression.name
+        found = self._variables.values.get(name)
+        default = expression.default(found)
+        if default is not None:
+            return self._made(default, path)
+        if found is None:
+            message = (
+                f"the variable {name} has no value; add it to `substitute`, or write ${{{name}:=default}}, "
+                f"or $${{ for the text"
+            )
+            self._find(UNKNOWN, message, path)
+            return ""
+        if name in self._variables.secret:
+            self.secrets.append(path)
+        self._pay(len(found))
+        if expression.operator in PLAIN:
+            return found
+        arguments = [self._made(each, path) for each in expression.arguments]
+        if expression.operator[0] in "#%":
+            self._pay(work_of(arguments[0], found))
+        try:
+            made = transformed(found, expression.operator, arguments, len(found) + self._allowance.characters)
+        except TooLongError:
+            raise _exceeded() from None
+        except BrokenError as error:
+            self._find(BROKEN, f"{quoted(expression.text)}: {error}", path)
+            return ""
+        self._pay(max(0, len(made) - len(found)))
+        return made
+
+    def _pay(self, characters: int) -> None:
+        self._allowance.characters -= characters
+        if self._allowance.characters < 0:
+            raise _exceeded()
+
+    def _find(self, code: str, message: str, path: Path) -> None:
+        self._allowance.findings -= 1
+        if self._allowance.findings < 0:
+            raise _ExceededError(
+                f"{DEFAULT.problems} or more variables cannot be replaced; correct the first ones"
+            )
+        self.findings.append(Finding(path, Severity.ERROR, code, message))
+
+
+def _exceeded() -> _ExceededError:
+    return _ExceededError(
+        f"the variables' values, and the work of their patterns, come to more than "
+        f"{DEFAULT.document_bytes} characters in all files"
+    )
+
+
+def _differ(one: Json, other: Json) -> bool:
+    return one is not other
+
+
+def _is_flag_key(path: Path) -> bool:
+    """Whether it is the key of a flag in a list."""
+    return len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key"
+
+
+def _typed(text: str) -> Json:
+    """The scalar that `text` is in JSON; text in double quotes stays text, whatever it looks like."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _NUMBER.fullmatch(text) and (number := read_number(text)) is not None:
+        return number
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text

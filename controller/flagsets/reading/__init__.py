@@ -1,0 +1,1 @@
+"""Which source, files, ConfigMaps and Secrets a FlagSet is built from."""

@@ -1,0 +1,165 @@
+"""Artifacts of any source: our own from the store beside us, Flux's over HTTP, each proven by its digest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from controller.artifacts.archive import DEFAULT_LIMITS
+from controller.runtime.network.judged_resolver import JudgedResolver
+from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.runtime.tenancy.hosts import Hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.artifact import ArtifactStatus
+
+_SECONDS: Final = aiohttp.ClientTimeout(total=60.0, sock_connect=10.0)
+_KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
+_CHUNK: Final = 1 << 16
+_GONE: Final = 30.0
+"""Seconds: a source that lost its storage stores the same artifact again, which no change of its status
+tells.
+"""
+_URL: Final = 300
+IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
+"""Hosts that artifacts come from unless told otherwise: Services."""
+JUDGED: Final = Hosts(kind="artifact")
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactReader:
+    """Reads what a source's status tells. `local` finds our own by their path, and may raise Setback."""
+
+    local: Callable[[str], bytes | None]
+    hosts: tuple[str, ...] = IN_CLUSTER
+    """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end
+    with it.
+    """
+    most_bytes: int = DEFAULT_LIMITS.compressed_bytes
+    own: str = ""
+    """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none.
+    """
+    token: Callable[[], str | None] = lambda: None
+    judged: Hosts = JUDGED
+    """Which addresses the names of `hosts` may have: whoever makes a Service chooses where it leads. Those of
+    our own server are not judged.
+    """
+
+    async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
+        """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot
+        be had.
+        """
+        found = None
+        # Whoever may write an artifact's status may name any path: only the namespace's own are looked up.
+        if artifact.path.startswith(f"flagsource/{namespace}/"):
+            found = await asyncio.to_thread(self.local, artifact.path)
+        if found is None:
+            found = await self._download(namespace, artifact)
+        algorithm, _, wanted = artifact.digest.partition(":")
+        if algorithm not in _KNOWN:
+            raise Stalled(
+                "ArtifactFailed",
+                f"the digest algorithm {algorithm} is not supported; sha256, sha384 and sha512 are",
+            )
+        is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
+        if is_it != wanted:
+            # Not what it is instead: whoever may write a status would have any address of the cluster's read
+            # and told.
+            message = f"{_shown(artifact.url)} has another digest than status.artifact of its source"
+            raise Failed("ArtifactFailed", message)
+        return found
+
+    async def _download(self, namespace: str, artifact: ArtifactStatus) -> bytes:
+        content = bytearray()
+        where = _shown(artifact.url)
+        try:
+            # The same object is judged and asked: two readers of one text may take it for two hosts.
+            url = URL(artifact.url)
+            self._require_allowed(url, where)
+            connector = await self._connector(url)
+            async with (
+                # The digest is of the bytes that were stored, whatever a server says of their encoding.
+                aiohttp.ClientSession(
+                    connector=connector, timeout=_SECONDS, auto_decompress=False
+                ) as session,
+                session.get(url, allow_redirects=False, headers=self._believed(namespace, url)) as response,
+            ):
+                if response.status == 404:
+                    raise Waiting(
+                        "ArtifactFailed",
+                        f"{where} does not exist any more; waiting for the source to publish a new artifact",
+                        delay=_GONE,
+                    )
+                if response.status != 200:
+                    raise Failed("ArtifactFailed", f"{where} answered with status {response.status}")
+                async for piece in response.content.iter_chunked(_CHUNK):
+                    content += piece
+                    if len(content) > self.most_bytes:
+                        message = f"{where} is larger than {self.most_bytes} bytes"
+                        raise Stalled("ArtifactTooLarge", message)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
+        return bytes(content)
+
+    async def _connector(self, url: URL) -> aiohttp.TCPConnector:
+        """Connects to addresses that were judged. Raises Stalled (HostDenied)."""
+        if self._is_own(url):
+            return aiohttp.TCPConnector()
+        await self.judged.require_literal(url.host or "", url.port or 0)
+        return aiohttp.TCPConnector(resolver=JudgedResolver(self.judged))
+
+    def _believed(self, namespace: str, url: URL) -> dict[str, str]:
+        """Our token, for our own server alone, and there for the namespace's own archives."""
+        token = self.token()
+        ours = self._is_own(url) and url.raw_path.startswith(f"/flagsource/{namespace}/")
+        return {"Authorization": f"Bearer {token}"} if ours and token else {}
+
+    def _is_own(self, url: URL) -> bool:
+        """Whether it names our own artifact server. Raises ValueError where `own` is no host."""
+        return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
+
+    def _require_allowed(self, url: URL, where: str) -> None:
+        """Whoever may write a source's status would otherwise have us ask any host that we reach, and see
+        from our words what is there.
+        """
+        name = _name(url.host or "")
+        if self._is_own(url):
+            return
+        named = {name, f"{name}:{url.port}"}
+        for each in self.hosts if name and url.scheme in ("http", "https") else ():
+            host = _name(each)
+            if host in named or (host.startswith(".") and name.endswith(host)):
+                return
+        raise Stalled(
+            "AccessDenied",
+            f"{where} is not on a host that artifacts may come from; "
+            "the controller's setting FLAGSTAFF_ARTIFACT_HOSTS names them",
+        )
+
+
+def _origin(url: URL) -> tuple[str, str, int | None]:
+    """What two URLs of one server have in common, a port that is not written with the others."""
+    return url.scheme, _name(url.host or ""), url.port
+
+
+def _name(host: str) -> str:
+    """A host, or host:port, as all its spellings are compared."""
+    return host.rstrip(".").lower().replace(".:", ":")
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    try:
+        parts = urlsplit(url)
+        host = f"{parts.hostname or ''}:{parts.port}" if parts.port else parts.hostname or ""
+    except ValueError:
+        return "its URL, which is malformed,"
+    return f"{parts.scheme}://{host}{parts.path}"[:_URL]

@@ -1,0 +1,125 @@
+"""What a FlagSet's spec has done to its documents, with the ConfigMaps and Secrets that it takes for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from controller.flagsets.preparing.sops import Decryption
+from controller.flagsets.preparing.sops_keys import KeysError, decryption_with
+from controller.flagsets.preparing.substitution import Variables
+from controller.flagsets.preparing.variable_text import NAME
+from controller.flagsets.reading.manifests import unwrapped
+from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from controller.runtime.tenancy.secret_hosts import binding_of
+
+if TYPE_CHECKING:
+    from controller.api.flagset import FlagSetSpec, SubstituteReference
+    from controller.flagsets.preparing.preparation import Step
+
+Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
+"""(namespace, name, service account) -> an object's content by key, None if there is none. Never kept. Raises
+Failed.
+"""
+
+AGE: Final = ".agekey"
+"""What keys of a Secret end with that hold age identities, as with Flux."""
+PGP: Final = ".asc"
+"""And with secret keys of OpenPGP."""
+_NAME: Final = re.compile(NAME)
+
+
+async def _nothing(namespace: str, name: str, account: str | None) -> None:
+    """There are no objects to read."""
+    del namespace, name, account
+
+
+class Inputs(NamedTuple):
+    """What was read for one build."""
+
+    steps: tuple[Step, ...] = ()
+    fingerprint: str = ""
+    """Another one wherever the steps may do something else."""
+
+
+def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
+    """What documents go through where variables have these values; None: nothing is substituted. `keys`: age
+    identities, one a line. Raises Stalled where they cannot be read.
+    """
+    try:
+        decryption = decryption_with([keys]) if keys else Decryption()
+    except KeysError as error:
+        raise Stalled("DecryptionFailed", str(error)) from None
+    read = (decryption, unwrapped)
+    return read if values is None else (*read, Variables(values))
+
+
+@dataclass(frozen=True, slots=True)
+class InputReader:
+    """Reads what a spec refers to, in the FlagSet's own namespace, as the service account that it names."""
+
+    secret: Read = _nothing
+    config_map: Read = _nothing
+
+    async def read(self, spec: FlagSetSpec, namespace: str) -> Inputs:
+        """The steps that documents go through. Raises Setback."""
+        decryption, keys = await self._decryption(spec, namespace)
+        if spec.substitute is None and not spec.substitute_from:
+            return Inputs((decryption, unwrapped), keys)
+        values: dict[str, str] = {}
+        secret: set[str] = set()
+        for reference in spec.substitute_from:
+            found = await self._values(reference, namespace, spec.service_account_name)
+            values |= found
+            (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
+        literals = spec.substitute or {}
+        variables = Variables(values | literals, frozenset(secret - literals.keys()))
+        told = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
+        return Inputs((decryption, unwrapped, variables), hashlib.sha256(told.encode()).hexdigest())
+
+    async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
+        """What decrypts, and a fingerprint of its keys."""
+        if spec.decryption is None:
+            return Decryption(), ""
+        name = f"{namespace}/{spec.decryption.secret_ref.name}"
+        content = await self.secret(namespace, spec.decryption.secret_ref.name, spec.service_account_name)
+        if content is None:
+            message = f"Secret {name} does not exist; create it, or correct spec.decryption.secretRef"
+            raise Waiting("DecryptionFailed", message)
+        age = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
+        pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
+        told = b"\0".join((*(each.encode() for each in age), b"", *pgp))
+        try:
+            return decryption_with(age, pgp), hashlib.sha256(told).hexdigest()
+        except KeysError as error:
+            message = f"Secret {name}: {error}; its keys are in entries that end with {AGE} or {PGP}"
+            raise Stalled("DecryptionFailed", message) from None
+
+    async def _values(
+        self, reference: SubstituteReference, namespace: str, account: str | None
+    ) -> dict[str, str]:
+        read = self.secret if reference.kind == "Secret" else self.config_map
+        content = await read(namespace, reference.name, account)
+        # Whoever reads the flags would read what is to be shown to certain hosts alone.
+        binding_of(content or {}).require_free("definitions")
+        what = f"{reference.kind} {namespace}/{reference.name}"
+        if content is None and not reference.optional:
+            message = f"{what} does not exist; create it, or correct spec.substituteFrom"
+            raise Waiting("SubstitutionFailed", message)
+        try:
+            # What an editor or `echo` put at its end is no part of it.
+            return {
+                key: value.decode().rstrip("\r\n")
+                for key, value in (content or {}).items()
+                if _NAME.fullmatch(key)
+            }
+        except UnicodeDecodeError:
+            raise Stalled("SubstitutionFailed", f"{what} holds a variable that is not UTF-8 text") from None
+
+
+NO_INPUTS: Final = InputReader()
+"""Where there are no objects to read."""

@@ -1,0 +1,133 @@
+"""Which files a layer's path means. Works on names alone."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.reconciling.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+SUFFIXES: Final = (".json", ".yaml", ".yml")
+"""What a folder's definitions end with."""
+
+DEFAULT_PATHS: Final = (".",)
+"""One layer: the definitions at the top of the tree."""
+
+_EVERYTHING: Final = "**"
+_SIGNS: Final = "*?["
+
+
+class PathRefused(Stalled):
+    """A path that is not one, or that means no file."""
+
+
+def select(names: Collection[str], path: str) -> list[str]:
+    """The names that `path` means, in order.
+
+    `names` are a tree's files with `/` between folders. A path is a file, a folder (its definitions, not
+    those of folders within unless it ends in `/**`) or a glob (`*`, `?`, `[…]` within a name, `**` for
+    any folders). Names with a leading dot are only meant where the path spells the dot out.
+    Raises PathRefused, reason PathInvalid or PathNotFound.
+    """
+    clean = normalise(path)
+    if clean in names:
+        return [clean]
+    recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
+    folder = clean.removesuffix(_EVERYTHING).rstrip("/") if recursive else clean
+    found = _in_folder(names, folder, recursive=recursive)
+    if not found and any(sign in clean for sign in _SIGNS):
+        pattern = clean.split("/")
+        found = [name for name in names if _definition(name) and _matches(name.split("/"), pattern)]
+    if not found:
+        raise PathRefused("PathNotFound", _not_found(names, path, folder))
+    return sorted(found)
+
+
+def normalise(path: str) -> str:
+    """The path without `./`, doubled or trailing `/`; `` is the root. Raises PathRefused."""
+    if path.startswith("/"):
+        raise PathRefused("PathInvalid", f"{path}: absolute path; write it from the root of the repository")
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if ".." in parts or "\0" in path:
+        raise PathRefused("PathInvalid", f"{path}: leads out of the repository; remove the `..`")
+    return "/".join(parts)
+
+
+def fixed_prefix(path: str) -> str:
+    """The leading part of the path that no glob sign is in; `.` where there is none."""
+    parts = path.split("/")
+    fixed = next((at for at, part in enumerate(parts) if any(s in part for s in _SIGNS)), len(parts))
+    prefix = "/".join(parts[:fixed])
+    return prefix or ("/" if path.startswith("/") else ".")
+
+
+def _definition(name: str) -> bool:
+    return name.endswith(SUFFIXES)
+
+
+def _in_folder(names: Collection[str], folder: str, *, recursive: bool) -> list[str]:
+    prefix = f"{folder}/" if folder else ""
+    found = []
+    for name in names:
+        below = name.removeprefix(prefix)
+        if not _definition(name) or (prefix and below == name):
+            continue
+        hidden = any(part.startswith(".") for part in below.split("/"))
+        if not hidden and (recursive or "/" not in below):
+            found.append(name)
+    return found
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Row by row over the pattern, so that no pattern takes more than parts times pieces steps."""
+    reached = {0}
+    for piece in pattern:
+        if piece == _EVERYTHING:
+            reached = _skipped(parts, min(reached))
+        else:
+            reached = {at + 1 for at in reached if at < len(parts) and _fits(parts[at], piece)}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def _skipped(parts: Sequence[str], start: int) -> set[int]:
+    reached = {start}
+    for at in range(start, len(parts)):
+        if parts[at].startswith("."):
+            break
+        reached.add(at + 1)
+    return reached
+
+
+def _fits(part: str, piece: str) -> bool:
+    if part.startswith(".") and not piece.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(part, piece)
+
+
+def _not_found(names: Collection[str], path: str, folder: str) -> str:
+    if not names:
+        return f"{path}: no such file or folder"
+    prefix = f"{folder}/" if folder else ""
+    within = sorted(name for name in names if name.startswith(prefix))
+    if within and not any(sign in folder for sign in _SIGNS):
+        deeper = next((name for name in within if _definition(name)), None)
+        hint = (
+            f"; {posixpath.dirname(deeper)} has some, and a path that ends in /** means all below"
+            if deeper
+            else ""
+        )
+        return f"{path}: the folder has no *.json, *.yaml or *.yml of its own{hint}"
+    folders = {posixpath.dirname(name) for name in names if "/" in name}
+    places = sorted({*(name for name in names if _definition(name)), *folders})
+    near = difflib.get_close_matches(folder, places, n=3, cutoff=0.5)
+    if near:
+        return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
+    hint = f"; there are {', '.join(places[:3])}" if places else ""
+    return f"{path}: no such file or folder{hint}"

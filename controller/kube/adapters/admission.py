@@ -1,0 +1,45 @@
+"""The Secret of the webhook's certificates, and what the API server trusts. Both are there before us: we may
+replace these two, and create none.
+"""
+
+from __future__ import annotations
+
+import base64
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from controller.kube.adapters.certificates import CertificateSecret
+from controller.kube.answers import expected
+
+if TYPE_CHECKING:
+    from controller.kube.client import Cluster
+
+SECRET: Final = "flagstaff-admission"  # noqa: S105 - a name
+CONFIGURATION: Final = "flagstaff-injection"
+WEBHOOK: Final = "inject.flagstaff.dev"
+_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+
+class AdmissionObjects(CertificateSecret):
+    """Implements the keeper's Store."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        super().__init__(cluster, namespace, SECRET)
+
+    async def trust(self, authorities: bytes) -> None:
+        """As Store has it. A configuration that is not there is nobody's loss: no pod is sent to us."""
+        path = f"{_CONFIGURATIONS}/{CONFIGURATION}"
+        answer = await self._cluster.request("GET", path)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return
+        found = expected(answer, "MutatingWebhookConfiguration", CONFIGURATION)
+        wanted = base64.b64encode(authorities).decode()
+        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == WEBHOOK]
+        if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
+            return
+        for each in webhooks:
+            each["clientConfig"]["caBundle"] = wanted
+        changed = await self._cluster.request("PUT", path, {}, found)
+        if changed.status != HTTPStatus.CONFLICT:
+            # Of a conflict the next look sees the end.
+            expected(changed, "MutatingWebhookConfiguration", CONFIGURATION)

@@ -1,0 +1,1 @@
+"""Addresses, names and TLS of the servers that users name."""

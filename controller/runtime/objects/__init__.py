@@ -1,0 +1,1 @@
+"""The objects of a cluster as this process knows them, and how it writes them."""

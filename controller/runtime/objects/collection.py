@@ -1,0 +1,143 @@
+"""What a watch does not tell: what is there before it begins, and what went while it was broken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.meta import about
+from controller.runtime.objects.feed import take
+from controller.runtime.objects.watch_health import STALE_SECONDS
+from controller.runtime.reconciling.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controller.api.kinds import ResourceType
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.objects.watch_health import WatchHealth
+
+log = logging.getLogger(__name__)
+
+LIST_AGAIN: Final = 1.0
+"""Seconds after a list that failed, and at least from one comparison to the next: a new watch lists
+thousands, one by one.
+"""
+COMPARE: Final = 300.0
+"""Seconds between two comparisons with the cluster where no watch asks for one."""
+
+
+class Lister(Protocol):
+    """Lists objects of the cluster."""
+
+    async def everywhere(
+        self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
+    ) -> list[dict[str, Any]]:
+        """All objects of one kind, in `namespaces` or in all. Raises Setback."""
+
+    async def present(
+        self, api_version: str, plural: str, namespaces: Sequence[str]
+    ) -> tuple[frozenset[str], int]:
+        """(uids of all objects of one kind, the version up to which that is true); version 0: the kind is not
+        installed. Raises Setback.
+        """
+
+
+class Collector:
+    """Fills the cache at the start, and forgets objects that went unseen."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        lister: Lister,
+        types: Sequence[ResourceType],
+        namespaces: Sequence[str],
+        health: WatchHealth,
+        clock: Callable[[], float],
+    ) -> None:
+        """`namespaces`: none for all of them. `clock`: monotonic seconds."""
+        self.synced = False
+        """Whether everything was listed once."""
+        self.unwatched = asyncio.Event()
+        """Set where a kind is installed and not watched: all watches are to begin anew."""
+        self._cache = cache
+        self._lister = lister
+        self._types = types
+        self._namespaces = namespaces
+        self._health = health
+        self._clock = clock
+        self._missing: dict[str, float] = {}
+        """Kinds that are installed and not watched, since when."""
+        self._stale = asyncio.Event()
+
+    async def fill(self) -> None:
+        """List everything once: what was not listed yet must not be taken for what is not there."""
+        for type_ in self._types:
+            for body in await self._list(type_):
+                take(self._cache, type_, body)
+        self.synced = True
+
+    def relisted(self) -> None:
+        """A watch began anew: compare soon."""
+        self._stale.set()
+
+    async def compare(self) -> None:
+        """Wait until it is time, then forget what is gone."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COMPARE):
+                await self._stale.wait()
+        self._stale.clear()
+        failed: dict[str, str] = {}
+        for type_ in self._types:
+            try:
+                await self._compare(type_)
+            except Setback as setback:
+                failed[type_.plural] = setback.message
+            except Exception:
+                # The other kinds are compared all the same.
+                log.exception("comparing %s with the cluster failed", type_.plural)
+        if failed:
+            log.warning(
+                "not compared with the cluster: %s: %s", ", ".join(failed), next(iter(failed.values()))
+            )
+        await asyncio.sleep(LIST_AGAIN)
+
+    async def _list(self, type_: ResourceType) -> list[dict[str, Any]]:
+        """All objects of a kind, however long it takes until they can be had."""
+        logged = ""
+        while True:
+            try:
+                return await self._lister.everywhere(
+                    type_.api_version, type_.plural, self._namespaces, content=type_.content
+                )
+            except Setback as setback:
+                why = setback.message
+            except Exception as error:  # noqa: BLE001 - whoever answers in the API server's place says anything
+                why = f"{type(error).__name__}: {error}"
+            if why != logged:
+                log.warning("%s cannot be listed yet: %s", type_.plural, why)
+                logged = why
+            await asyncio.sleep(LIST_AGAIN)
+
+    async def _compare(self, type_: ResourceType) -> None:
+        uids, version = await self._lister.present(type_.api_version, type_.plural, self._namespaces)
+        self._check_watch(type_.plural, installed=version > 0)
+        for each in self._cache.of_kind(type_.kind):
+            if each.uid not in uids and int(each.resource_version) <= version:
+                log.info("it was deleted while no watch was open", extra=about(each.key))
+                self._cache.forget(each.key)
+
+    def _check_watch(self, plural: str, *, installed: bool) -> None:
+        """Ask for new watches where a kind was installed and none was begun for it."""
+        if not installed:
+            self._health.ended(plural)
+        report = self._health.of(plural)
+        if not installed or (report is not None and (report.fault or not report.stale)):
+            self._missing.pop(plural, None)
+            return
+        if self._clock() - self._missing.setdefault(plural, self._clock()) > STALE_SECONDS:
+            log.warning("%s are installed but not watched; restarting all watches", plural)
+            self._missing.clear()
+            self.unwatched.set()

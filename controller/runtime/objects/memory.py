@@ -1,0 +1,93 @@
+"""A cluster in memory: a cache that nobody else writes to. Local mode runs the reconcilers over it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from controller.api.meta import ObjectKey, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from controller.runtime.objects.cache import Cache
+
+
+async def _nothing(_: Resource) -> None:
+    """Nobody is told of what is applied."""
+
+
+class MemoryCluster:
+    """Implements `Applier` and the loop's `Writer`. It has no conflicts, field managers or Leases, and keeps
+    uid, generation and resourceVersion only as far as cache and loop need them.
+    """
+
+    def __init__(self, objects: Cache, applied: Callable[[Resource], Awaitable[None]] = _nothing) -> None:
+        """`applied` is awaited after each apply, with the object as it is then."""
+        self.objects = objects
+        self._applied = applied
+        self._version = 0
+
+    def put(self, body: Mapping[str, Any]) -> Resource:
+        """Write metadata and spec, as a user does; the status stays."""
+        found = Resource.of(body)
+        known = self.objects.get(found.key)
+        version = self._next()
+        if known is None:
+            resource = replace(found, uid=found.uid or version, generation=1, resource_version=version)
+        else:
+            generation = known.generation + (known.spec != found.spec)
+            resource = replace(
+                found, uid=known.uid, generation=generation, resource_version=version, status=known.status
+            )
+        self.objects.learn(resource)
+        return resource
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """Make `manifest` the object; nobody changes objects by hand here."""
+        del manager
+        resource = self.put(manifest)
+        await self._applied(resource)
+        metadata = {
+            **manifest["metadata"],
+            "uid": resource.uid,
+            "generation": resource.generation,
+            "resourceVersion": resource.resource_version,
+        }
+        return {**manifest, "metadata": metadata, "status": resource.status}, ""
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        """Forget an object, if it is there and, where `uid` is given, still that one."""
+        del api_version
+        known = self.objects.get(ObjectKey(kind, namespace, name))
+        if known is not None and uid in {"", known.uid}:
+            self.objects.forget(known.key)
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone."""
+        known = self.objects.get(resource.key)
+        if known is None or known.uid != resource.uid:
+            return None
+        written = replace(known, status=status, resource_version=self._next())
+        self.objects.learn(written)
+        return written
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+
+def manifest_of(resource: Resource) -> dict[str, Any]:
+    """The object without what only one run knows of it: to be written again by another."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.key.kind,
+        "metadata": {
+            "name": resource.name,
+            "namespace": resource.namespace,
+            "labels": dict(resource.labels),
+            "annotations": dict(resource.annotations),
+            "ownerReferences": [dict(each) for each in resource.owners],
+        },
+        "spec": dict(resource.spec),
+    }

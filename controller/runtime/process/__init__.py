@@ -1,0 +1,1 @@
+"""What a process of the controller needs: leadership, helper processes, metrics, temporary folders."""

@@ -1,0 +1,111 @@
+"""What runs inside a helper process: one task after the other, each within its limits."""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+import math
+import os
+import pickle
+import resource
+import signal
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RETURNED: Final = "returned"
+RAISED: Final = "raised"
+SETBACK: Final = "setback"
+LIMIT: Final = "limit"
+MEMORY: Final = "memory"
+CPU_TIME: Final = "CPU time"
+
+
+def _proxied(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(content)
+
+
+def _reduced(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
+    return _proxied, (dict(mapping),)
+
+
+# Pickle does not know it by itself. Here, as both ends of the pipe load this module.
+copyreg.pickle(MappingProxyType, _reduced)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """What one task may use."""
+
+    memory_bytes: int = 384 * 1024**2
+    """Of address space, beside what the process has without the task."""
+    cpu_seconds: float = 60.0
+    file_bytes: int = 256 * 1024**2
+    """Of any file that it writes."""
+
+
+def main(modules: Sequence[str]) -> None:
+    """Answer requests on standard input until that ends. What tasks print goes to standard error."""
+    for name in modules:
+        importlib.import_module(name)
+    # We end when our parent does, by the end of its pipe, and not with a terminal's interrupt.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with os.fdopen(0, "rb") as requests, os.fdopen(os.dup(1), "wb") as replies:
+        os.dup2(2, 1)
+        while size := requests.read(8):
+            kind = _answer(requests.read(int.from_bytes(size, "big")), replies)
+            if kind == LIMIT:
+                return
+
+
+def _answer(request: bytes, replies: BinaryIO) -> str:
+    limits, function, arguments = pickle.loads(request)  # noqa: S301 - of our parent
+    _limit(limits)
+    try:
+        reply: tuple[str, Any] = (RETURNED, function(*arguments))
+        content = pickle.dumps(reply)
+    except MemoryError:
+        reply, content = (LIMIT, MEMORY), pickle.dumps((LIMIT, MEMORY))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+        reply = _failed(error)
+        content = pickle.dumps(reply)
+    resource.setrlimit(resource.RLIMIT_AS, _soft(resource.RLIMIT_AS, resource.RLIM_INFINITY))
+    replies.write(len(content).to_bytes(8, "big") + content)
+    replies.flush()
+    return reply[0]
+
+
+def _limit(limits: TaskLimits) -> None:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = int(statm.read().split()[0])
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_seconds)
+    for what, most in (
+        (resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory_bytes),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+    ):
+        resource.setrlimit(what, _soft(what, most))
+
+
+def _soft(what: int, most: int) -> tuple[int, int]:
+    hard = resource.getrlimit(what)[1]
+    return (most if hard == resource.RLIM_INFINITY else min(most, hard)), hard
+
+
+def _failed(error: Exception) -> tuple[str, Any]:
+    """The reply that says so, as another process can read it."""
+    if isinstance(error, Setback):
+        # Pickle would call the class with the message alone.
+        kind = next(each for each in (Stalled, Waiting, Failed) if isinstance(error, each))
+        return SETBACK, (kind, error.reason, error.message)
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own
+    except Exception:  # noqa: BLE001 - whatever it says
+        return RAISED, RuntimeError(f"{type(error).__name__}: {error}")
+    return RAISED, error

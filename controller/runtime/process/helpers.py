@@ -1,0 +1,189 @@
+"""A few warm processes for work that must not cost this one its memory or its event loop.
+
+A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is
+affected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.runtime.process import helper
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Sequence
+
+    from controller.runtime.process.helper import TaskLimits
+
+T = TypeVar("T")
+
+_MAX_REPLY: Final = 256 * 1024**2
+"""Bytes."""
+_LONG: Final = 65_536
+"""Bytes of a reply that is read beside the event loop."""
+_NOTHING: Final = pickle.dumps((helper.TaskLimits(), bool, ()))
+"""A task that a process answers once its modules are loaded."""
+_COMMAND: Final = "from controller.runtime.process.helper import main; main({!r})"
+
+
+class LimitExceededError(Exception):
+    """A task exceeded one of its limits."""
+
+    def __init__(self, limit: str) -> None:
+        """`limit`: `memory` or `CPU time`."""
+        super().__init__(limit)
+        self.limit = limit
+
+
+class HelperLostError(Exception):
+    """A helper ended in the middle of a task, for no limit of ours; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    child: asyncio.subprocess.Process
+    requests: asyncio.StreamWriter
+    replies: asyncio.StreamReader
+
+    async def call(self, request: bytes) -> tuple[str, Any]:
+        """The reply. Raises IncompleteReadError, ConnectionError where the process ends."""
+        self.requests.write(len(request).to_bytes(8, "big") + request)
+        await self.requests.drain()
+        size = int.from_bytes(await self.replies.readexactly(8), "big")
+        if size > _MAX_REPLY:
+            raise HelperLostError(f"its reply has {size} bytes, more than {_MAX_REPLY}")
+        content = await self.replies.readexactly(size)
+        reply = await asyncio.to_thread(_read_reply, content) if size > _LONG else _read_reply(content)
+        return str(reply[0]), reply[1]
+
+    async def end(self) -> int:
+        """Its exit status; negative: the signal that ended it."""
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill()
+        return await self.child.wait()
+
+
+class _Pieces(io.BytesIO):
+    """Read by calls of Python: between two of them, the thread that reads gives way to the event loop."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        return super().readinto(buffer)
+
+
+def _read_reply(content: bytes) -> tuple[Any, ...]:
+    reply: tuple[Any, ...] = pickle.Unpickler(_Pieces(content)).load()  # noqa: S301 - our own child
+    return reply
+
+
+class Helpers:
+    """At most `most` processes, started as they are needed and kept. Belongs to one event loop."""
+
+    def __init__(
+        self, most: int, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None
+    ) -> None:
+        """`modules` are imported by each process at its start; a variable of the environment whose name is
+        `without` is not given to it.
+        """
+        self._places = asyncio.Semaphore(most)
+        self._modules = tuple(modules)
+        self._without = without
+        self._idle: list[_Process] = []
+        self._starting: list[asyncio.Task[_Process]] = []
+        """Whoever started them waits no longer."""
+        self._all: set[_Process] = set()
+
+    async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
+        """What `function` of a module returns or raises, as far as it can be pickled.
+
+        The process is killed if the caller is cancelled, unless it is still starting. Raises
+        LimitExceededError, HelperLostError.
+        """
+        request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
+        async with self._places:
+            process = self._idle.pop() if self._idle else await self._started()
+            kind, value = await self._call(process, request)
+        if kind == helper.RETURNED:
+            return value  # type: ignore[no-any-return]  # by the signature of `function`
+        if kind == helper.LIMIT:
+            raise LimitExceededError(str(value))
+        if kind == helper.SETBACK:
+            setback, reason, message = value
+            raise setback(reason, message)
+        raise value
+
+    async def close(self) -> None:
+        """End all processes."""
+        for starting in self._starting:
+            starting.cancel()
+        await asyncio.gather(*(each.end() for each in tuple(self._all)))
+        self._all.clear()
+        self._idle.clear()
+
+    async def _call(self, process: _Process, request: bytes) -> tuple[str, Any]:
+        reusable = False
+        try:
+            kind, value = await process.call(request)
+            reusable = kind != helper.LIMIT
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return helper.RAISED, _lost(await process.child.wait())
+        finally:
+            if reusable:
+                self._idle.append(process)
+            else:
+                self._all.discard(process)
+                await process.end()
+        return kind, value
+
+    async def _started(self) -> _Process:
+        """A process that has loaded its modules; one that takes longer than its caller waits is kept for the
+        next one.
+        """
+        starting = self._starting.pop() if self._starting else asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._starting.append(starting)
+            raise
+
+    async def _start(self) -> _Process:
+        without = self._without
+        given = {name: text for name, text in os.environ.items() if not (without and without.fullmatch(name))}
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _COMMAND.format(self._modules)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**given, "MALLOC_ARENA_MAX": "1"},
+        )
+        if child.stdin is None or child.stdout is None:
+            raise RuntimeError("a helper was started without pipes")
+        process = _Process(child, child.stdin, child.stdout)
+        self._all.add(process)
+        try:
+            await process.call(_NOTHING)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._all.discard(process)
+            raise _lost(await child.wait()) from None
+        return process
+
+
+def _lost(status: int) -> Exception:
+    if status == -signal.SIGXCPU:
+        return LimitExceededError(helper.CPU_TIME)
+    if status in {-signal.SIGKILL, -signal.SIGABRT}:
+        # Nobody but the kernel kills a helper whose caller still waits, and a library in Rust that is refused
+        # memory ends its process.
+        return LimitExceededError(helper.MEMORY)
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return HelperLostError(f"a helper process ended with {how}")

@@ -1,0 +1,100 @@
+"""Which replica works: whether this one leads, what it does then, and the label by which others find it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.runtime.process.lasting import forever
+from controller.runtime.reconciling.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+LABEL_AGAIN: Final = 1.0
+"""Seconds from one comparison of the label with the role to the next."""
+
+
+class Election(Protocol):
+    """Chooses one of several replicas."""
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` whenever this replica is chosen, for as long as it is. Ends when `work` does."""
+
+    async def release(self) -> None:
+        """Let another replica be chosen at once. Never raises."""
+
+
+@dataclass(slots=True)
+class Role:
+    """Whether this replica leads now. Written by `Leadership` alone."""
+
+    leading: bool = False
+
+
+class Leadership:
+    """Works while this replica leads, and keeps its label true."""
+
+    def __init__(
+        self,
+        role: Role,
+        election: Election | None,
+        label: Callable[[bool], Awaitable[None]] | None,
+    ) -> None:
+        """`election`: None where there is one replica, which always leads. `label` sets the leader's label or
+        removes it, and raises Setback; None: nobody looks for it.
+        """
+        self._role = role
+        self._election = election
+        self._label = label
+        self._labelled: bool | None = None
+        """Whether the label is set; None: not known, a process before us may have set it."""
+        self._labelling = asyncio.Lock()
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` whenever this replica leads, until cancelled."""
+        keeping = asyncio.create_task(forever(self._keep_label))
+        try:
+            await forever(lambda: self._campaign(work))
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _campaign(self, work: Callable[[], Awaitable[None]]) -> None:
+        if self._election is None:
+            await self._lead(work)
+            return
+        try:
+            await self._election.lead(lambda: self._lead(work))
+        finally:
+            await self._election.release()
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._role.leading = True
+        await self._set_label()
+        try:
+            await work()
+        finally:
+            self._role.leading = False
+            await self._set_label()
+
+    async def _keep_label(self) -> None:
+        """Retry the label until it matches the role."""
+        if self._labelled is not self._role.leading:
+            await self._set_label()
+        await asyncio.sleep(LABEL_AGAIN)
+
+    async def _set_label(self) -> None:
+        async with self._labelling:
+            leading = self._role.leading
+            if self._label is not None:
+                try:
+                    await self._label(leading)
+                except Setback as setback:
+                    log.warning("this pod could not be labelled as the leader: %s", setback.message)
+                    return
+            self._labelled = leading

@@ -1,0 +1,219 @@
+"""The loop that all kinds share: the newest object, a reconcile, one write of status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.conditions import READY, TRUE, find
+from controller.api.meta import REQUESTED_AT, about
+from controller.runtime.events import Severity
+from controller.runtime.reconciling.result import Result
+from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.reconciling.settle import Settled, progressing, settle
+from controller.runtime.reconciling.statuses import Statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.reconciling.queue import KeyedQueue
+
+log = logging.getLogger(__name__)
+
+SLOW_SECONDS: Final = 2.0
+"""A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
+"""
+MOST_UNWRITTEN: Final = 30.0
+"""Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another.
+"""
+
+
+class Reconciler(Protocol):
+    """Brings one kind's objects from found to wanted."""
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Do what is to be done, whatever was done before. A Setback that it raises is the whole result."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone: let go of what was kept for it. Must not fail."""
+
+
+class Writer(Protocol):
+    """What the loop writes to the cluster."""
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
+
+
+class Observer(Protocol):
+    """Who counts what the loop does."""
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+        """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the results of reconciles go."""
+
+    writer: Writer
+    observer: Observer
+    sinks: tuple[EventSink, ...] = ()
+    """Each is given every Event before the status is written."""
+
+
+class Loop:
+    """Works on one kind."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        objects: Cache,
+        outputs: Outputs,
+        *,
+        now: Callable[[], datetime],
+        queue: KeyedQueue[ObjectKey],
+    ) -> None:
+        self._reconciler = reconciler
+        self._objects = objects
+        self._outputs = outputs
+        self._now = now
+        self.queue = queue
+        self._statuses = Statuses(objects, outputs.writer, self.wake)
+
+    def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
+        """Look at `key` in `delay` seconds."""
+        self.queue.put(key, delay)
+
+    def gone(self, key: ObjectKey) -> None:
+        """The object was deleted."""
+        self.queue.forget(key)
+        self._reconciler.forget(key)
+        self._statuses.forget(key)
+
+    def relisted(self) -> None:
+        """The kind's watch began anew, as it does when its definition changes."""
+        self._statuses.relisted()
+
+    async def run(self) -> None:
+        """Work until cancelled, on as many objects at a time as the queue gives out."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                key = await self.queue.take()
+                # Not the work's own last step: one that is cancelled before its first has none.
+                group.create_task(self._work(key)).add_done_callback(partial(self._worked, key))
+
+    def _worked(self, key: ObjectKey, _: asyncio.Task[None]) -> None:
+        self.queue.done(key)
+
+    async def _work(self, key: ObjectKey) -> None:
+        try:
+            await self._look(key)
+        except Setback as setback:
+            log.warning("the status was not written: %s", setback.message, extra=about(key))
+            self.queue.put_after_failure(key, MOST_UNWRITTEN)
+        except Exception:
+            log.exception("the reconcile loop failed unexpectedly", extra=about(key))
+            self.queue.put_after_failure(key)
+
+    async def _look(self, key: ObjectKey) -> None:
+        resource = self._statuses.newest(key)
+        if resource is None:
+            # It went after it was put: of an object that is gone nothing is counted.
+            self.queue.succeeded(key)
+            return
+        if resource.deleting or resource.suspended:
+            return
+        started = asyncio.get_running_loop().time()
+        result = await self._reconcile(resource)
+        # What was written meanwhile, by us or by the user, is what the new status is compared with.
+        latest = self._statuses.newest(key)
+        if latest is None:
+            # It went while it was worked on: what that left behind goes, too.
+            self.gone(key)
+        if latest is None or latest.uid != resource.uid:
+            return
+        settled = settle(_judged(resource, latest), result, self._now())
+        self._outputs.observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
+        await self._write(latest, settled)
+        self._schedule(key, settled)
+
+    async def _reconcile(self, resource: Resource) -> Result:
+        slow: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource))))
+        try:
+            return await self._reconciler.reconcile(resource, self._now())
+        except Setback as setback:
+            return Result.of(setback)
+        except Exception as error:
+            log.exception("the reconcile failed unexpectedly", extra=about(resource.key))
+            message = f"{type(error).__name__}; the controller's log has more"
+            return Result.of(Failed("InternalError", message))
+        finally:
+            timer.cancel()
+            # A write that is under way is waited for: what is written next must come after it.
+            await asyncio.gather(*slow)
+
+    async def _say_slow(self, resource: Resource) -> None:
+        if _steady(resource):
+            return
+        status = progressing(resource, "reconciliation in progress", self._now())
+        try:
+            if status != resource.status:
+                await self._statuses.write(resource, status)
+        except Setback as setback:
+            log.warning("the status was not written: %s", setback.message, extra=about(resource.key))
+
+    async def _write(self, resource: Resource, settled: Settled) -> None:
+        # Once the status is written, no later reconcile finds that these are new.
+        for event in settled.events:
+            for sink in self._outputs.sinks:
+                sink.accept(event)
+        await self._statuses.write(resource, settled.status)
+        for event in settled.events:
+            level = logging.WARNING if event.severity is Severity.WARNING else logging.INFO
+            log.log(level, "%s: %s", event.reason, event.message, extra=about(event.object, event.revision))
+
+    def _schedule(self, key: ObjectKey, settled: Settled) -> None:
+        if settled.retry:
+            self.queue.put_after_failure(key)
+            return
+        self.queue.succeeded(key)
+        after = settled.next_look
+        if after is not None:
+            self.queue.put(key, after)
+
+
+def _steady(resource: Resource) -> bool:
+    """Whether all that was asked for is done and well: looking again is no progress that anybody
+    waits for.
+    """
+    status = resource.status
+    ready = find(status.get("conditions", ()), READY)
+    asked = resource.annotations.get(REQUESTED_AT)
+    return (
+        ready is not None
+        and ready.get("status") == TRUE
+        and status.get("observedGeneration") == resource.generation
+        and asked in (None, status.get("lastHandledReconcileAt"))
+    )
+
+
+def _judged(resource: Resource, latest: Resource) -> Resource:
+    """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next
+    reconcile.
+    """
+    return replace(
+        latest,
+        generation=resource.generation,
+        spec=resource.spec,
+        annotations=resource.annotations,
+    )

@@ -1,0 +1,165 @@
+"""Keys that are to be looked at: each once, not before its time, never by two at once, and no
+group's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from controller.runtime.tenancy.shares import Shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Key = TypeVar("Key", bound="Hashable")
+_STALE: Final = 64
+"""Entries that were moved forward and are left behind, before they are swept out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a key waits after it failed: doubling, jittered. Flux's defaults, in seconds."""
+
+    first: float = 0.75
+    most: float = 900.0
+    jitter: float = 0.2
+    """The share of the delay by which it is shortened at random, so that keys that failed together come back
+    apart.
+    """
+
+    def delay(self, failures: int, random: float) -> float:
+        """Seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
+        delay = min(self.most, self.first * 2.0 ** min(failures - 1, 60))
+        return delay * (1.0 - self.jitter * random)
+
+
+class KeyedQueue(Generic[Key]):
+    """A queue of keys for one loop.
+
+    A key that is put again before its time moves forward, never back. A key that is put while somebody has it
+    comes again after.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        backoff: Backoff | None = None,
+        *,
+        places: float = math.inf,
+        firsts: int = 0,
+        group: Callable[[Key], Hashable] = lambda _: None,
+    ) -> None:
+        """`places`: keys that are out at a time, shared out among the keys' groups; `firsts`: beyond them,
+        for groups that have none.
+        """
+        self._clock = clock
+        self._random = random
+        self._backoff = backoff or Backoff()
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._count = 0
+        self._group = group
+        self._shares: Shares[Key] = Shares(places, firsts)
+        """Keys whose time has come."""
+        self._taken: set[Key] = set()
+        self._again: set[Key] = set()
+        """Those among them whose time has come again."""
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that are due now."""
+        now = self._clock()
+        return sum(due <= now for due in self._due.values())
+
+    def put(self, key: Key, delay: float = 0.0) -> None:
+        """Look at `key` in `delay` seconds, or earlier if that was settled already."""
+        due = self._clock() + delay
+        known = self._due.get(key)
+        if known is not None and known <= due:
+            return
+        self._due[key] = due
+        self._count += 1
+        heapq.heappush(self._heap, (due, self._count, key))
+        if len(self._heap) > 2 * len(self._due) + _STALE:
+            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._heap)
+        self._changed.set()
+
+    def put_after_failure(self, key: Key, most: float = math.inf) -> float:
+        """Look at `key` again after its backoff, in seconds, which is returned; `most` of them."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(most, self._backoff.delay(failures, self._random()))
+        self.put(key, delay)
+        return delay
+
+    def succeeded(self, key: Key) -> None:
+        """The next failure is the first again."""
+        self._failures.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        """The key's object is gone."""
+        if self._due.pop(key, None) is not None:
+            self._shares.remove(self._group(key), key)
+            self._again.discard(key)
+        self._failures.pop(key, None)
+
+    async def take(self) -> Key:
+        """Wait for a key whose time has come and whose turn it is; `done` must follow."""
+        while True:
+            wait = self._next()
+            if isinstance(wait, _Found):
+                return wait.key
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: Key) -> None:
+        """Whoever took `key` has let go of it."""
+        if key not in self._taken:
+            return
+        self._taken.discard(key)
+        self._shares.done(self._group(key))
+        if key in self._again:
+            self._again.discard(key)
+            self._shares.add(self._group(key), key)
+        self._changed.set()
+
+    def _next(self) -> _Found[Key] | float | None:
+        """A key to take, or the seconds until there may be one; None: not before something changes."""
+        wait = self._collect(self._clock())
+        key = self._shares.take()
+        if key is None:
+            return wait
+        del self._due[key]
+        self._taken.add(key)
+        return _Found(key)
+
+    def _collect(self, now: float) -> float | None:
+        """Have those wait for their turn whose time has come; the seconds until the next one's, None where
+        there is none.
+        """
+        while self._heap:
+            due, _, key = self._heap[0]
+            current = self._due.get(key) == due
+            if current and due > now:
+                return due - now
+            heapq.heappop(self._heap)
+            if current and key in self._taken:
+                self._again.add(key)
+            elif current:
+                self._shares.add(self._group(key), key)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[Key]):
+    key: Key

@@ -1,0 +1,72 @@
+"""What a reconcile came to, as one value. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from controller.api.meta import NOTHING
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.conditions import Condition
+    from controller.runtime.events import Occurrence
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The reconcile did what it should: the reason and message of `Ready`."""
+
+    message: str
+    reason: str = "Succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconcile came to. After a setback it holds what came of the reconcile all the same."""
+
+    outcome: Done | Setback
+    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    """Fields of the kind's own status; None removes one. Done: all of them, what is missing here is removed.
+    Setback: the others stay as they are.
+    """
+    details: tuple[Condition, ...] = ()
+    """Detail conditions. Done: all of the kind's. Setback: those that are known now; the others stay, unless
+    they are `ended`.
+    """
+    ended: tuple[str, ...] = ()
+    """Types of detail conditions that hold no longer unless they are among `details`."""
+    events: tuple[Occurrence, ...] = ()
+    """What changed, as the difference to the status before: the same reconcile again has none."""
+    next_look: float | None = None
+    """Seconds; None: only when something changes. A `Failed` is tried again after its backoff instead."""
+
+    @classmethod
+    def of(
+        cls,
+        setback: Setback,
+        *,
+        status: Mapping[str, Any] = NOTHING,
+        details: tuple[Condition, ...] = (),
+        events: tuple[Occurrence, ...] = (),
+        next_look: float | None = None,
+    ) -> Self:
+        """A step raised `setback`. The next look is the setback's own unless another is given."""
+        return cls(
+            setback,
+            status=status,
+            details=details,
+            events=events,
+            next_look=setback.delay if next_look is None else next_look,
+        )
+
+    @property
+    def kind(self) -> str:
+        """`success`, `stalled`, `waiting` or `failed`."""
+        if isinstance(self.outcome, Done):
+            return "success"
+        if isinstance(self.outcome, Stalled):
+            return "stalled"
+        return "failed" if isinstance(self.outcome, Failed) else "waiting"

@@ -1,0 +1,159 @@
+"""Turns the result of a reconcile into conditions, status, Events and the next look. Pure.
+
+The only place that decides on `Ready`, `Reconciling` and `Stalled`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.conditions import (
+    FALSE,
+    READY,
+    RECONCILING,
+    STALLED,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    failure,
+    find,
+    read,
+    short,
+    written,
+)
+from controller.api.meta import REQUESTED_AT
+from controller.runtime.events import Occurrence, event_of
+from controller.runtime.reconciling.result import Done
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.user_text.plain_text import cleaned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from controller.api.meta import Resource
+    from controller.runtime.events import Event
+    from controller.runtime.reconciling.result import Result
+
+_SHARED: Final = frozenset({"conditions", "observedGeneration", "lastHandledReconcileAt"})
+"""Status fields that stand in every kind and are settled here."""
+_SUMMARY: Final = (READY, RECONCILING, STALLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What to do after a reconcile."""
+
+    status: dict[str, Any]
+    """Whole. Equal to the old one where nothing is to be written."""
+    events: tuple[Event, ...]
+    next_look: float | None
+    """Seconds."""
+    retry: bool
+    """True: look again after the key's backoff."""
+
+
+def settle(resource: Resource, result: Result, now: datetime) -> Settled:
+    """Turn `result` into what to write of `resource`, the object with its old status. `now`: aware."""
+    outcome = result.outcome
+    if isinstance(outcome, Done):
+        ready = Condition(READY, TRUE, outcome.reason, outcome.message)
+        status = _status(resource, result.status, (ready, *result.details), now)
+        occurrences = _recovery(resource, outcome)
+    else:
+        found = {*result.ended, *(each.type for each in result.details)}
+        kept = tuple(each for each in _details(resource) if each.type not in found)
+        own = {**_own(resource), **result.status}
+        passing = isinstance(outcome, Passing)
+        summary = _under_way(resource, outcome.message) if passing else _summary_of(outcome)
+        status = _status(resource, own, (*summary, *result.details, *kept), now)
+        if passing:
+            status = _not_done(status, resource)
+        occurrences = _failure(resource, outcome)
+    events = tuple(event_of(resource, each, status, now) for each in (*occurrences, *result.events))
+    return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
+
+
+def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
+    """The status while a reconcile takes its time. Ready stays what it was, unless it was said of an older
+    generation.
+    """
+    conditions = (*_under_way(resource, message), *_details(resource))
+    return _not_done(_status(resource, _own(resource), conditions, now), resource)
+
+
+def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
+    """Ready as it was, and that somebody is at it."""
+    before = find(resource.status.get("conditions", ()), READY)
+    current = resource.status.get("observedGeneration") == resource.generation
+    if before is not None and current:
+        ready = Condition(READY, before["status"], before["reason"], before.get("message", ""))
+    else:
+        ready = Condition(READY, UNKNOWN, "Progressing", message)
+    # That it failed before must not be lost: its recovery is an Event.
+    again = failure(resource.status) and current
+    return ready, Condition(RECONCILING, TRUE, "ProgressingWithRetry" if again else "Progressing", message)
+
+
+def _not_done(status: dict[str, Any], resource: Resource) -> dict[str, Any]:
+    """Neither this generation nor this request is done yet."""
+    asked = ("observedGeneration", "lastHandledReconcileAt")
+    status = {name: value for name, value in status.items() if name not in asked}
+    return status | {name: resource.status[name] for name in asked if name in resource.status}
+
+
+def _summary_of(setback: Setback) -> tuple[Condition, ...]:
+    reason, message = setback.reason, setback.message
+    ready = Condition(READY, FALSE, reason, message)
+    if isinstance(setback, Stalled):
+        return ready, Condition(STALLED, TRUE, reason, message)
+    going = "Progressing" if isinstance(setback, Waiting) else "ProgressingWithRetry"
+    return ready, Condition(RECONCILING, TRUE, going, message)
+
+
+def _own(resource: Resource) -> dict[str, Any]:
+    return {name: value for name, value in resource.status.items() if name not in _SHARED}
+
+
+def _details(resource: Resource) -> tuple[Condition, ...]:
+    return tuple(
+        read(each) for each in resource.status.get("conditions", ()) if each.get("type") not in _SUMMARY
+    )
+
+
+def _status(
+    resource: Resource,
+    own: Mapping[str, Any],
+    conditions: tuple[Condition, ...],
+    now: datetime,
+) -> dict[str, Any]:
+    before = resource.status.get("conditions", ())
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {
+        **cleaned({name: value for name, value in own.items() if value is not None}),
+        "observedGeneration": resource.generation,
+        "conditions": [
+            cleaned(written(each, find(before, each.type), generation=resource.generation, now=moment))
+            for each in conditions
+        ],
+    }
+    asked = resource.annotations.get(REQUESTED_AT, resource.status.get("lastHandledReconcileAt"))
+    if asked is not None:
+        status["lastHandledReconcileAt"] = asked
+    return status
+
+
+def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
+    """A word about what works again, after a word about what did not."""
+    return (Occurrence("Recovered", outcome.message),) if failure(resource.status) else ()
+
+
+def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
+    """An Event for a failure the first time; none for what waits."""
+    before = find(resource.status.get("conditions", ()), READY)
+    known = before is not None and before.get("status") == FALSE
+    said = known and before is not None and (before["reason"], before["message"])
+    if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):
+        return ()
+    return (Occurrence(setback.reason, setback.message, warning=True),)

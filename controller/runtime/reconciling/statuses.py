@@ -1,0 +1,91 @@
+"""Writes statuses, and keeps those of a kind whose definition in the cluster has no room for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.reconciling.loop import Writer
+
+log = logging.getLogger(__name__)
+
+ROOM_AGAIN: Final = 600.0
+"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced
+by ours.
+"""
+
+
+class Statuses:
+    """Those of one kind's objects."""
+
+    def __init__(self, objects: Cache, writer: Writer, wake: Callable[[ObjectKey, float], None]) -> None:
+        """`wake` is told of objects to look at again, in so many seconds."""
+        self._objects = objects
+        self._writer = writer
+        self._wake = wake
+        self._unwritten: dict[ObjectKey, Mapping[str, Any]] | None = None
+        """Statuses of a kind that has no room for them."""
+        self._ask_at = 0.0
+
+    def newest(self, key: ObjectKey) -> Resource | None:
+        """The object as last seen, with the status that it would have."""
+        resource = self._objects.get(key)
+        if resource is None or self._unwritten is None or key not in self._unwritten:
+            return resource
+        return replace(resource, status=self._unwritten[key])
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone."""
+        if self._unwritten is not None:
+            self._unwritten.pop(key, None)
+
+    def relisted(self) -> None:
+        """The kind's definition may be another: ask for room again."""
+        self._ask_at = 0.0
+        for key in self._unwritten or ():
+            self._wake(key, 0.0)
+
+    async def write(self, resource: Resource, status: Mapping[str, Any]) -> None:
+        """Make `status` the object's where it differs. Raises Failed."""
+        if status != resource.status or self._asks_for_room():
+            await self._store(resource, status)
+        if self._unwritten is not None:
+            self._wake(resource.key, ROOM_AGAIN)
+
+    async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
+        if self._unwritten is not None:
+            if not self._asks_for_room():
+                self._unwritten[resource.key] = status
+                return
+            resource = self._objects.get(resource.key) or resource
+        written = await self._writer.write_status(resource, status)
+        if written is None:
+            return
+        self._objects.learn(written)
+        if written.status.get("conditions"):
+            # Those that were not written differ now from what they should say.
+            for key in self._unwritten or ():
+                self._wake(key, 0.0)
+            self._unwritten = None
+            return
+        if self._unwritten is None:
+            # Another project's definition of the kind: it prunes what it does not know.
+            log.warning(
+                "%s in this cluster has no status field for our status: none is written from now "
+                "on; Events and logs tell",
+                resource.key.kind,
+            )
+            self._unwritten = {}
+        self._unwritten[resource.key] = status
+        self._ask_at = asyncio.get_running_loop().time() + ROOM_AGAIN
+
+    def _asks_for_room(self) -> bool:
+        """Whether it is time to see if a status that was pruned no longer is."""
+        return self._unwritten is not None and asyncio.get_running_loop().time() >= self._ask_at

@@ -1,0 +1,75 @@
+"""What each stage declares: the kind that it reconciles, and which changes of other objects wake it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.api.meta import REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from controller.api.kinds import ResourceType
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.objects.cache import Cache, Change, Index
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Objects of other kinds whose changes wake objects of the reconciled kind."""
+
+    kinds: frozenset[str]
+    changed: Callable[[Resource | None], object]
+    """What matters of such an object: a change that leaves this equal wakes nobody. None: there is no object.
+    """
+    keys: Callable[[Cache, Change], Iterable[ObjectKey]]
+    """The objects to reconcile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciles:
+    """A kind with a reconciler. Its own objects are reconciled when they are new, when their generation
+    changes, when a reconcile is requested by annotation, and when their deletion begins.
+    """
+
+    type: ResourceType
+    wakes: tuple[Watch, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    """Those of the cache that the stage uses."""
+
+
+def listed_by(index: Index) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
+    """For `Watch.keys`: the objects beside a changed one that `index` lists under its name."""
+
+    def keys(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+        changed = change.latest
+        return [each.key for each in cache.find(index, changed.namespace, changed.name)]
+
+    return keys
+
+
+def indexes_of(stages: Iterable[Reconciles]) -> list[Index]:
+    """Each index that a stage uses, once."""
+    return list({index.name: index for stage in stages for index in stage.indexes}.values())
+
+
+def woken(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[ObjectKey]:
+    """The objects to reconcile now that `change` happened; `cache` knows of it already."""
+    keys: set[ObjectKey] = set()
+    kind = change.latest.key.kind
+    for stage in stages:
+        if stage.type.kind == kind and change.after is not None and _asks(change.before, change.after):
+            keys.add(change.after.key)
+        for watch in stage.wakes:
+            if kind in watch.kinds and watch.changed(change.before) != watch.changed(change.after):
+                keys.update(watch.keys(cache, change))
+    return keys
+
+
+def _asks(before: Resource | None, after: Resource) -> bool:
+    """Whether the object itself asks to be reconciled."""
+    if before is None or before.uid != after.uid or before.generation != after.generation:
+        return True
+    requested = any(after.annotations.get(name) != before.annotations.get(name) for name in REQUESTS)
+    return requested or after.deleting != before.deleting

@@ -1,0 +1,1 @@
+"""What each namespace may have and reach."""

@@ -1,0 +1,197 @@
+"""Which hosts users may have us ask: judged by name, and by each address that the name has."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.runtime.network.ip_addresses import effective
+from controller.runtime.network.name_lookups import look_up
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+DENIED: Final = (
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "::/128",
+    "::1/128",
+    "fd00:ec2::254/128",
+    "fe80::/10",
+    "ff00::/8",
+)
+"""This machine, and link-local addresses, by which clouds tell a machine's secrets."""
+CLUSTER: Final = (
+    "*.svc",
+    "*.svc.*",
+    "*.cluster.local",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "fc00::/7",
+)
+"""Services of a cluster by their names, and private networks, of which Services and pods have addresses."""
+REASON: Final = "HostDenied"
+_API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.*")
+
+
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The addresses of a name. Raises OSError."""
+    found = await look_up(host, port)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """A list entry is a name, a glob over names (`*.example.com`), an address or a network (`10.0.0.0/8`)."""
+
+    allowed: tuple[str, ...] = ()
+    """Empty: all that are not denied."""
+    denied: tuple[str, ...] = DENIED
+    """Wins over `allowed`."""
+    resolve: Callable[[str, int], Awaitable[tuple[str, ...]]] = resolve
+    kind: str = "source"
+    """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
+    api_server: tuple[str, ...] = ()
+    """Names and addresses of the API server, which nobody may be on, whatever the lists say."""
+    in_cluster: bool = True
+    """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
+    plain_http: bool = True
+    """Whether http:// may be spoken."""
+
+    def require_scheme(self, scheme: str) -> None:
+        """Raises Stalled (URLInvalid) for http where that may not be spoken."""
+        if scheme == "http" and not self.plain_http:
+            message = f"http:// is denied by --deny-http-{self.kind}s; write https://"
+            raise Stalled("URLInvalid", message)
+
+    def require_name(self, host: str) -> None:
+        """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
+        name = _normal(host)
+        self.require_not_denied(name)
+        literal = _literal(name)
+        if literal:
+            self._require_no_network(f"host {name} is", name)
+        if literal and _within(name, _networks(self.api_server)):
+            raise _is_api_server(name)
+        if self.allowed and not _named(name, self.allowed):
+            if literal and _within(name, _networks(self.allowed)):
+                return
+            raise self._not_allowed(name)
+
+    async def require_literal(self, host: str, port: int) -> None:
+        """Judge a host that is an address itself. Raises Stalled (HostDenied)."""
+        if _literal(_normal(host)):
+            await self.addresses(host, port)
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """The addresses of a host that may be asked; whoever connects to just these connects to what was
+        judged. Raises Stalled (HostDenied) for any other, Failed where the name has no address.
+        """
+        name = _normal(host)
+        self.require_not_denied(name)
+        try:
+            found = await self.resolve(name, port)
+        except OSError as error:
+            raise Failed("NameResolutionFailed", f"host {name}: {error.strerror or error}") from error
+        await self.require_addresses(name, port, found)
+        return found
+
+    async def require_addresses(self, host: str, port: int, found: tuple[str, ...]) -> None:
+        """Judge a host by its name and by the addresses that it has. Raises Stalled (HostDenied)."""
+        name = _normal(host)
+        self.require_not_denied(name)
+        for each in found:
+            self._require_no_network(f"host {name} has the address {each},", each)
+        networks = _networks(await self._api_server(port))
+        if any(_within(each, networks) for each in found):
+            raise _is_api_server(name)
+        if self.allowed and not _named(name, self.allowed):
+            networks = _networks(self.allowed)
+            if not all(_within(each, networks) for each in found):
+                raise self._not_allowed(name)
+
+    def require_not_denied(self, host: str) -> None:
+        """Judge a name before it is looked up. Raises Stalled (HostDenied)."""
+        name = _normal(host)
+        for entries, option in self._denials():
+            if _named(name, entries):
+                raise Stalled(REASON, f"host {name} is denied by {option}")
+        if self.api_server and _named(name, (*_API_SERVER, *self.api_server)):
+            raise _is_api_server(name)
+
+    async def _api_server(self, port: int) -> tuple[str, ...]:
+        """The addresses that the API server has now."""
+        found: list[str] = []
+        for each in self.api_server:
+            # A name that has no address leads nowhere.
+            with contextlib.suppress(OSError):
+                found += (each,) if _literal(each) else await self.resolve(each, port)
+        return tuple(each.partition("%")[0] for each in found)
+
+    def _require_no_network(self, subject: str, address: str) -> None:
+        for entries, option in self._denials():
+            if _within(address, _networks(entries)):
+                raise Stalled(REASON, f"{subject} denied by {option}")
+
+    def _denials(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Lists, and the options that say so."""
+        cluster = () if self.in_cluster else CLUSTER
+        return (self.denied, f"--denied-{self.kind}-hosts"), (cluster, "--deny-cluster-hosts")
+
+    def _not_allowed(self, name: str) -> Stalled:
+        return Stalled(REASON, f"host {name} is not one of --{self.kind}-hosts")
+
+
+def _is_api_server(name: str) -> Stalled:
+    return Stalled(REASON, f"host {name} is the API server's")
+
+
+def require_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """The same. Raises ValueError for an entry that is neither a name nor a network."""
+    for each in entries:
+        if "/" in each:
+            ipaddress.ip_network(each)
+    return entries
+
+
+def _normal(host: str) -> str:
+    return host.strip("[]").lower().rstrip(".")
+
+
+def _literal(name: str) -> bool:
+    """Whether a host is an address itself."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(name: str, entries: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, each.lower()) for each in entries if "/" not in each)
+
+
+def _networks(entries: tuple[str, ...]) -> list[Network]:
+    found: list[Network] = []
+    for each in entries:
+        try:
+            found.append(ipaddress.ip_network(each))
+        except ValueError:
+            # A name.
+            continue
+    return found
+
+
+def _within(address: str, networks: list[Network]) -> bool:
+    found = effective(ipaddress.ip_address(address.partition("%")[0]))
+    return any(found in each for each in networks if each.version == found.version)

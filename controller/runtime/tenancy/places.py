@@ -1,0 +1,60 @@
+"""Places for what runs at the same time, shared out among namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+from controller.runtime.tenancy.shares import Shares
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+class Places:
+    """At most so many at a time, of which one namespace is given half: one whose servers never answer delays
+    no other. Beyond them there are `firsts`, for namespaces that have none.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(
+        self, most: int, firsts: int = 0, quota: Callable[[str], int] = lambda _namespace: 0
+    ) -> None:
+        """`quota`: that a namespace is given at a time in any case; 0: no limit."""
+        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(
+            most, firsts, lambda namespace: quota(str(namespace)) or math.inf
+        )
+
+    @contextlib.asynccontextmanager
+    async def place(self, namespace: str) -> AsyncIterator[None]:
+        """A place for the block, once it is the namespace's turn."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shares.add(namespace, (namespace, turn))
+        self._begin()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._shares.remove(namespace, (namespace, turn))
+            if not turn.cancelled():
+                self._done(namespace)
+            raise
+        try:
+            yield
+        finally:
+            self._done(namespace)
+
+    def _done(self, namespace: str) -> None:
+        self._shares.done(namespace)
+        self._begin()
+
+    def _begin(self) -> None:
+        while (next_one := self._shares.take()) is not None:
+            namespace, turn = next_one
+            if turn.done():
+                # Cancelled, and not removed yet.
+                self._shares.done(namespace)
+            else:
+                turn.set_result(None)

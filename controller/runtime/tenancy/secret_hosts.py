@@ -1,0 +1,79 @@
+"""A Secret's content, and the hosts to which alone it may be shown. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.reconciling.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALLOWED_HOSTS: Final = "flagstaff.dev/allowed-hosts"
+"""The annotation of a Secret: names and globs, separated by commas."""
+REASON: Final = "SecretHostDenied"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which hosts a Secret may be shown to."""
+
+    namespace: str = ""
+    name: str = ""
+    hosts: tuple[str, ...] | None = None
+    """Names and globs; None: any host."""
+    required: bool = False
+    """Whether the installation asks for the annotation."""
+
+    def require(self, host: str) -> None:
+        """Raises Stalled (SecretHostDenied) for a host that the Secret may not be shown to."""
+        host = host.strip("[]").lower().rstrip(".")
+        if self.hosts is None and not self.required:
+            return
+        if any(fnmatchcase(host, each.lower()) for each in self.hosts or ()):
+            return
+        why = "does not name it" if self.hosts is not None else "is missing, and must be there"
+        raise Stalled(
+            REASON,
+            f"Secret {self.namespace}/{self.name} may not be used for host {host}: its annotation "
+            f"{ALLOWED_HOSTS} {why}",
+        )
+
+    def require_free(self, what: str) -> None:
+        """Raises Stalled (SecretHostDenied) for a Secret of certain hosts that is to become `what`."""
+        if self.hosts is not None:
+            raise Stalled(
+                REASON,
+                f"Secret {self.namespace}/{self.name} may not be used for {what}: its annotation "
+                f"{ALLOWED_HOSTS} binds it to hosts",
+            )
+
+    def asked_for(self) -> Binding:
+        """The same, of an installation that asks for the annotation."""
+        return replace(self, required=True)
+
+
+UNBOUND: Final = Binding()
+"""Of what does not come from a cluster."""
+
+
+class SecretContent(dict[str, bytes]):
+    """A Secret's content by key."""
+
+    def __init__(self, content: Mapping[str, bytes], binding: Binding) -> None:
+        super().__init__(content)
+        self.binding = binding
+
+
+def binding_of(content: Mapping[str, bytes]) -> Binding:
+    """The binding of a Secret."""
+    return content.binding if isinstance(content, SecretContent) else UNBOUND
+
+
+def hosts_of(annotation: str | None) -> tuple[str, ...] | None:
+    """The hosts that an annotation names; None where there is none."""
+    if annotation is None:
+        return None
+    return tuple(each.strip() for each in annotation.split(",") if each.strip())

@@ -1,0 +1,117 @@
+"""A Secret's texts, each read with care: whoever wrote it may have meant another. Pure.
+
+No message repeats a value: what is wrong is told by the Secret's name and its keys.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.secret_hosts import binding_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_LONGEST: Final = 64 * 1024
+"""Bytes of one value: a bundle of certificates has less, and it is written to a file for each run of git."""
+_LONGEST_PROXY: Final = 2048
+"""As with Flux."""
+
+
+class Tls(NamedTuple):
+    """Certificates in PEM; empty where there is none."""
+
+    authority: str = ""
+    """Whom to believe about the server."""
+    certificate: str = ""
+    """The client's own, with any intermediates."""
+    key: str = ""
+    """The private key of `certificate`."""
+
+
+class SecretTexts:
+    """One Secret's texts by their keys."""
+
+    def __init__(self, name: str, content: Mapping[str, bytes]) -> None:
+        self._name = name
+        self._content = content
+
+    def invalid(self, why: str) -> Stalled:
+        """The setback for what is wrong with it."""
+        return Stalled("InvalidSecret", f"Secret {self._name}: {why}")
+
+    def require_host(self, host: str) -> None:
+        """Raises Stalled for a host that the Secret may not be shown to."""
+        binding_of(self._content).require(host)
+
+    def text(self, key: str) -> str:
+        """Empty where there is none."""
+        raw = self._content.get(key, b"")
+        if len(raw) > _LONGEST:
+            raise self.invalid(f"{key!r} is longer than {_LONGEST} bytes")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            raise self.invalid(f"{key!r} is not UTF-8 text") from None
+        if "\0" in text:
+            raise self.invalid(f"{key!r} contains a NUL character")
+        return text.replace("\r\n", "\n")
+
+    def line(self, key: str) -> str:
+        """One line; what an editor or `echo` put at its end is no part of it."""
+        text = self.text(key).removesuffix("\n")
+        if not text.isprintable():
+            raise self.invalid(f"{key!r} contains a line break or a control character")
+        return text
+
+    def required(self, key: str, purpose: str) -> str:
+        """A text that must be there."""
+        if text := self.text(key).strip():
+            return text
+        has = ", ".join(map(repr, sorted(self._content)[:10])) or "no key at all"
+        raise self.invalid(f"key {key!r} is missing, which is required {purpose}; the Secret has {has}")
+
+    def pem(self, key: str, kind: str) -> str:
+        """Blocks of PEM, one of them at least of `kind`; empty where there is none."""
+        text = self.text(key).strip()
+        if text and not any(kind in block[1] for block in PEM.finditer(text)):
+            raise self.invalid(f"{key!r} contains no {kind.lower()} in PEM format")
+        return text
+
+    def tls(self) -> Tls:
+        """`ca.crt` (or `caFile`), and `tls.crt` with `tls.key`."""
+        certificate = self.pem("tls.crt", "CERTIFICATE")
+        key = self.pem("tls.key", "PRIVATE KEY")
+        if bool(certificate) != bool(key):
+            has, lacks = ("tls.crt", "tls.key") if certificate else ("tls.key", "tls.crt")
+            raise self.invalid(f"has {has!r} without {lacks!r}")
+        authority = self.pem("ca.crt", "CERTIFICATE") or self.pem("caFile", "CERTIFICATE")
+        return Tls(authority, certificate, key)
+
+
+def proxy_url(secret: SecretTexts, schemes: Sequence[str]) -> str:
+    """The URL of a proxy: `address`, and where needed `username` and `password`. Raises Stalled
+    (InvalidSecret).
+    """
+    address = secret.required("address", "for a proxy")
+    try:
+        parts = urlsplit(address)
+        known = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, known = urlsplit(""), False
+    if not known or len(address) > _LONGEST_PROXY or parts.query or parts.fragment:
+        written = ", ".join(f"{scheme}://" for scheme in schemes)
+        raise secret.invalid(f"'address' is not a proxy URL; write one of {written} with a host")
+    if parts.username is not None:
+        raise secret.invalid("'address' holds a username: write 'username' and 'password' instead")
+    username, password = secret.line("username"), secret.line("password")
+    if password and not username:
+        raise secret.invalid("has 'password' without 'username'")
+    if username:
+        pair = f"{quote(username, safe='')}:{quote(password, safe='')}"
+        parts = parts._replace(netloc=f"{pair}@{parts.netloc}")
+    return parts.geturl()

@@ -1,0 +1,1 @@
+"""The files of a source on their way into an artifact."""

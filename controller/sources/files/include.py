@@ -1,0 +1,183 @@
+"""Other FlagSources whose files a FlagSource takes in: which ones, of which artifact, and where they go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.conditions import FALSE, READY, Condition, find, why
+from controller.api.flagsource import INCLUDE_LIMIT, KIND
+from controller.api.meta import ObjectKey
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, unpack
+from controller.artifacts.skipped import take_skipped
+from controller.runtime.reconciling.cycles import cycle
+from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from controller.api.flagsource import FlagSourceSpec, Include
+    from controller.api.meta import Resource
+    from controller.artifacts.storage import Storage
+    from controller.runtime.objects.cache import Cache
+
+INCLUDES_READY: Final = "IncludesReady"
+"""A detail, there only while it is False."""
+_GONE: Final = 15.0
+"""Seconds: a source that lost its storage stores the same artifact again, which its status does not tell."""
+_TOLD: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
+
+
+class Stores(Protocol):
+    """The artifacts of each source."""
+
+    def of(self, key: ObjectKey) -> Storage:
+        """The store of one source. Raises Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """One entry of `spec.include`, and the artifact that its source has now."""
+
+    include: Include
+    source: Resource
+
+    @property
+    def artifact(self) -> Mapping[str, Any]:
+        """The source's `status.artifact`, without its metadata."""
+        artifact = self.source.status["artifact"]
+        return {name: artifact[name] for name in _TOLD if name in artifact}
+
+
+def included_names(source: Resource) -> Iterator[str]:
+    """The names in `spec.include`, as far as it can be read."""
+    include = source.spec.get("include")
+    for each in include[:INCLUDE_LIMIT] if isinstance(include, list) else ():
+        reference = each.get("repository") if isinstance(each, dict) else None
+        if isinstance(reference, dict):
+            yield str(reference.get("name"))
+
+
+def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> tuple[Included, ...]:
+    """The sources that `spec` includes. Raises Stalled where they include each other or one is not verified
+    as this one is; Waiting until each has an artifact.
+    """
+    if names := _cycle(resource, objects) if spec.include else []:
+        raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
+    found = []
+    for each in spec.include:
+        what = f"FlagSource {each.repository.name}"
+        source = objects.get(ObjectKey(KIND, resource.namespace, each.repository.name))
+        if source is None:
+            message = f"{what} does not exist; create it, or correct spec.include"
+            raise Waiting("IncludeUnavailable", message)
+        if not isinstance(source.status.get("artifact"), dict):
+            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{why(source.status)}")
+        if spec.verify is not None and not source.status.get("observedVerification"):
+            # Whoever reads this source's artifact is told that it is signed.
+            message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
+            raise Stalled("IncludeUnverified", message)
+        found.append(Included(each, source))
+    return tuple(found)
+
+
+def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
+    """`IncludesReady`, while one of them brings nothing new. Its last good artifact is taken."""
+    for each in includes:
+        ready = find(each.source.status.get("conditions", ()), READY)
+        what = f"FlagSource {each.source.name}"
+        if each.source.suspended:
+            message = f"{what} is suspended; its last artifact is included"
+            return (Condition(INCLUDES_READY, FALSE, "SourceSuspended", message),)
+        if ready is not None and ready.get("status") == FALSE:
+            message = f"{what} is not ready; its last artifact is included{why(each.source.status)}"
+            return (Condition(INCLUDES_READY, FALSE, "SourceFailed", message),)
+    return ()
+
+
+def digests(artifacts: Iterable[Mapping[str, Any]]) -> list[object]:
+    """Of artifacts in the shape of `status.artifact`."""
+    return [each.get("digest") for each in artifacts]
+
+
+async def copy_included(folder: Path, includes: Iterable[Included], stores: Stores) -> tuple[str, ...]:
+    """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
+    left out, as `Fetched.skipped` has it.
+
+    Raises Stalled for a file that is there already or a folder that is not; Waiting where an artifact is not
+    in storage; ArchiveRefused beyond the limits of an archive, Failed, OSError.
+    """
+    copying = _Copying(folder)
+    for each in includes:
+        await asyncio.to_thread(copying.take, each, stores)
+    return tuple(copying.skipped)
+
+
+class _Copying:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = self._bytes = 0
+        self.skipped: list[str] = []
+
+    def take(self, each: Included, stores: Stores) -> None:
+        what = f"FlagSource {each.source.name}"
+        files = unpack(_archive(each, stores))
+        skipped = take_skipped(files)
+        start = f"{each.include.source_folder}/".lstrip("/")
+        under = {name.removeprefix(start): text for name, text in files.items() if name.startswith(start)}
+        if start and not under:
+            message = (
+                f"{what} has no folder {start[:-1]} with files; correct spec.include.fromPath, or add one"
+            )
+            raise Stalled("IncludeUnavailable", message)
+        self._files += len(under)
+        self._bytes += sum(map(len, under.values()))
+        if self._files > DEFAULT_LIMITS.files or self._bytes > DEFAULT_LIMITS.bytes:
+            limits = f"{DEFAULT_LIMITS.files} files or {DEFAULT_LIMITS.bytes} bytes"
+            raise ArchiveRefused(f"with {what} the included files are over {limits}")
+        target = each.include.target_folder
+        for name, content in under.items():
+            self._write(f"{target}/{name}".lstrip("/"), content, what)
+        self.skipped += [
+            f"{target}/{entry.removeprefix(start)}".lstrip("/")
+            for entry in skipped
+            if entry.startswith(start)
+        ]
+
+    def _write(self, name: str, content: bytes, what: str) -> None:
+        path = self._folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(content)
+        except (FileExistsError, NotADirectoryError):
+            message = (
+                f"{name} is there already, and {what} has it, too; give its include another toPath, "
+                "or remove one of them"
+            )
+            raise Stalled("IncludeConflict", message) from None
+
+
+def _archive(each: Included, stores: Stores) -> bytes:
+    storage = stores.of(each.source.key)
+    known = storage.find(str(each.artifact.get("digest")))
+    try:
+        if known is not None:
+            return storage.open(known)
+    except Failed as failed:
+        if failed.reason not in {"ArtifactGone", "ArtifactDamaged"}:
+            raise
+    message = f"the artifact of FlagSource {each.source.name} is not in storage; waiting until it is again"
+    raise Waiting("IncludeUnavailable", message, delay=_GONE)
+
+
+def _cycle(start: Resource, objects: Cache) -> list[str]:
+    """A way from `start` through what it includes back to it, or nothing."""
+
+    def included(name: str) -> Iterable[str]:
+        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
+        return included_names(found) if found is not None else ()
+
+    return cycle(start.name, included)

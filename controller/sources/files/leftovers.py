@@ -1,0 +1,55 @@
+"""Removes from the disk what belongs to no source any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.api import flagsource
+from controller.runtime.reconciling.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey
+    from controller.runtime.objects.cache import Cache
+
+log = logging.getLogger(__name__)
+
+SWEEP: Final = 3600.0
+"""Seconds between two sweeps of what providers keep."""
+
+
+class Artifacts(Protocol):
+    """The artifacts of all sources."""
+
+    def keep(self, keys: Iterable[ObjectKey]) -> None:
+        """Remove what belongs to none of `keys`. Blocks. Raises Setback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What sources that are gone left behind."""
+
+    cache: Cache
+    artifacts: Artifacts
+    sweeps: Collection[Callable[[datetime], Awaitable[None]]]
+    """Each removes what one provider kept and no source uses, such as mirrors of repositories."""
+    now: Callable[[], datetime]
+
+    async def remove_artifacts(self) -> None:
+        """Remove artifacts of sources that went while no controller ran."""
+        sources = [each.key for each in self.cache.of_kind(flagsource.KIND)]
+        try:
+            await asyncio.to_thread(self.artifacts.keep, sources)
+        except Setback as setback:
+            log.warning("old artifacts were not removed: %s", setback.message)
+
+    async def sweep(self) -> None:
+        """Wait, then sweep. Not at once: later every source was opened that can be, and says what it uses."""
+        await asyncio.sleep(SWEEP)
+        for sweep in self.sweeps:
+            await sweep(self.now())

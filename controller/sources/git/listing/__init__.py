@@ -1,0 +1,1 @@
+"""A remote's references, and which of them is meant."""

@@ -1,0 +1,1 @@
+"""Git's own programs and helper processes, each within its limits."""

@@ -1,0 +1,126 @@
+"""Git's own program, for what needs a network: no prompt, no user configuration, no secret in an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
+
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.git import complaints
+from controller.sources.git.git_url import Transport
+from controller.sources.git.programs.isolation import environment, secret_files
+from controller.sources.git.programs.process import NOT_FOUND, ProcessLimits, TooMuchOutputError, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.git.git_url import Credentials, Location
+    from controller.sources.git.programs.process import Ended
+    from controller.sources.looking.deadline import Deadline
+
+
+class BrokenMirrorError(Exception):
+    """Git found its own copy damaged; the remote is not to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitProgram:
+    """Git, ready to ask one location as one identity; two with the same of both are equal."""
+
+    location: Location
+    credentials: Credentials | None
+    deadline: Deadline = field(compare=False)
+    """Of the look that the program runs for."""
+    limits: ProcessLimits = field(default_factory=ProcessLimits, compare=False)
+    hosts: Hosts | None = field(default=None, compare=False)
+    """Where remotes may be; None: anywhere."""
+
+    async def list_references(self, *patterns: str, protocol: int = 2) -> str:
+        """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`.
+
+        Protocol 0 takes one request and always sends all references; 2 takes two.
+        """
+        arguments = ("ls-remote", "--symref", *patterns, "--end-of-options", self.location.url)
+        return (await self._run(arguments, protocol)).decode("utf-8", "replace")
+
+    async def fetch(
+        self, mirror: Path, *refspecs: str, depth: int | None = 1, protocol: int = 2, whole: bool = False
+    ) -> None:
+        """Fetch into the bare repository `mirror`. Raises `Setback`, or `BrokenMirrorError`.
+
+        `whole`: a server that has but a part of the history may not cut that of the mirror.
+
+        Protocol 0 takes two requests, and most servers then send nothing but what a reference points at.
+        """
+        shallow = () if depth is None else (f"--depth={depth}",)
+        cut = () if whole else ("--update-shallow",)
+        arguments = (
+            f"--git-dir={mirror}",
+            *("fetch", "--quiet", "--no-tags", "--force", *cut),
+            *("--no-write-fetch-head", "--no-recurse-submodules", *shallow),
+            *("--end-of-options", self.location.url, *refspecs),
+        )
+        await self._run(arguments, protocol)
+
+    async def _run(self, arguments: tuple[str, ...], protocol: int) -> bytes:
+        where = self.location.shown
+        try:
+            async with secret_files(self.credentials) as folder, self.deadline.running():
+                more = await self._confined()
+                variables = environment(self.location, self.credentials, folder, protocol, more)
+                ended = await run(("git", *arguments), variables, self.limits, self.deadline.left)
+        except TooMuchOutputError as error:
+            message = f"{where}: more than {self.limits.output_bytes} bytes of references"
+            raise Stalled(complaints.LIMIT, message) from error
+        except OSError as error:
+            message = f"{where}: git could not be started: {error.strerror or error}"
+            raise Failed("StorageOperationFailed", message) from error
+        if ended.status == 0:
+            return ended.output
+        raise self._failure(ended)
+
+    async def _confined(self) -> list[tuple[str, str]]:
+        """Configuration that keeps git to the addresses that were judged. Raises Setback for a host that no
+        source may be on.
+        """
+        if self.hosts is None or self.location.path is not None:
+            return []
+        host, port = self.location.server
+        # A redirect would lead to a host that nobody judged.
+        confined = [("http.followRedirects", "false")]
+        if self._is_proxied(host):
+            self.hosts.require_name(host)
+            return confined
+        addresses = await self.hosts.addresses(host, port)
+        return [*confined, ("http.curloptResolve", f"{host}:{port}:{','.join(addresses)}")]
+
+    def _is_proxied(self, host: str) -> bool:
+        """Whether a proxy looks the name up."""
+        if self.location.transport is Transport.SSH:
+            return False
+        if self.credentials is not None and self.credentials.proxy:
+            return True
+        return self.location.transport.value in getproxies() and not proxy_bypass(host)
+
+    def _failure(self, ended: Ended) -> Exception:
+        where, complaint = self.location.shown, ended.complaint
+        if ended.status == NOT_FOUND:
+            return Stalled("GitMissing", "the program git is not installed")
+        if (limit := complaints.limit_of(complaint)) is not None:
+            return Stalled(
+                complaints.LIMIT, f"{where}: git needs more {limit} than it may use ({self._allowed(limit)})"
+            )
+        text = complaints.shown(complaint, self.credentials)
+        if complaints.is_damage(complaint):
+            return BrokenMirrorError(text)
+        return Failed(complaints.reason_of(complaint), f"{where}: {text}")
+
+    def _allowed(self, limit: str) -> str:
+        allowed = {
+            "memory": f"{self.limits.memory_bytes} bytes",
+            "file size": f"{self.limits.file_bytes} bytes for one file",
+            "CPU time": f"{self.deadline.seconds:g} seconds",
+        }
+        return allowed[limit]

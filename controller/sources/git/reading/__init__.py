@@ -1,0 +1,1 @@
+"""Commits and files of a repository, by a mirror or in place."""

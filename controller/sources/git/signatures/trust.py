@@ -1,0 +1,129 @@
+"""What a FlagSource asks of a new revision before it is read: signatures, and descent from the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.git.listing.reference import TAGS
+from controller.sources.git.signatures.judging import (
+    LIMIT,
+    NOT_ALLOWED,
+    REWRITTEN,
+    TAG_REFUSED,
+    Question,
+    Verdict,
+    judge,
+)
+from controller.sources.provider import Unverified, lets_through
+from controller.sources.trust_advice import OF_OPTIONS, on_command_line
+from controller.sources.verification.keys import epoch, read_keys
+from controller.sources.versions import is_older
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from controller.sources.git.listing.reference import Reference
+    from controller.sources.git.signatures.rules import Rule
+    from controller.sources.provider import Accepted, Revision
+    from controller.sources.trust_advice import TrustAdvice
+    from controller.sources.verification.keys import Keys
+    from controller.sources.verification.signer import Signer
+
+_HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
+TAG_MODES: Final = ("Tag", "TagAndHEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Of one look at one source."""
+
+    judge: Callable[[Path, Question], Awaitable[Verdict]]
+    advice: TrustAdvice
+    mode: str = ""
+    """As `spec.verify.mode`; empty: nothing need be signed."""
+    keys: Keys | None = None
+    epoch: str = ""
+    rules: tuple[Rule, ...] = ()
+
+    async def signer(
+        self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
+    ) -> Signer | None:
+        """Who signed `revision`, in the repository at `path`; None: nobody need have.
+
+        Raises Unverified, or Stalled (HistoryRewritten).
+        """
+        question = self._question(reference, revision, accepted)
+        try:
+            verdict = await self.judge(path, question)
+        except Stalled as setback:
+            if setback.reason != LIMIT:
+                raise
+            # What is too much for these keys and rules is not too much for others that read the mirror.
+            raise Unverified(LIMIT, setback.message) from setback
+        if verdict.reason == REWRITTEN:
+            raise self._rewritten(verdict.message, question.commit)
+        if verdict.reason == LIMIT:
+            raise Unverified(LIMIT, verdict.message)
+        if verdict.reason:
+            raise Unverified(verdict.reason, f"{verdict.message}; {self._advice(verdict.reason)}")
+        return verdict.signer
+
+    def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
+        commit = revision.digest.removeprefix("sha1:")
+        name, _, before = accepted.revision.rpartition("@")
+        let_through = lets_through(accepted.let_through, str(revision))
+        anywhere = False
+        if reference.follows_versions and name and name != revision.name and not let_through:
+            if is_older(revision.name, name):
+                message = f"version {revision.name} is older than {name}, which was accepted last"
+                raise self._rewritten(message, commit)
+            # Versions are ordered by their numbers: a later one may come from another branch. But the name of
+            # a tag that is not verified is anybody's who may push.
+            anywhere = self.keys is None or self.mode in TAG_MODES
+        return Question(
+            commit,
+            (reference.full_name(revision) or "") if self.mode in TAG_MODES else "",
+            before.removeprefix("sha1:"),
+            let_through=let_through,
+            fast_forward=not anywhere,
+            head=self.mode in _HEADS,
+            every=self.mode == "EveryCommit",
+            keys=self.keys,
+            rules=self.rules,
+        )
+
+    def _rewritten(self, message: str, commit: str) -> Stalled:
+        return Stalled(REWRITTEN, f"{message}; to accept it: {self.advice.accept}{commit}")
+
+    def _advice(self, reason: str) -> str:
+        if reason == NOT_ALLOWED:
+            return "have them sign a commit or a merge that makes it so, or revert it; see spec.verify.rules"
+        how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
+        return f"sign it with a trusted key ({how}), or {self.advice.add_key}"
+
+
+async def _judge_in_thread(path: Path, question: Question) -> Verdict:
+    return await asyncio.to_thread(judge, path, question)
+
+
+def trust_of(content: Mapping[str, bytes]) -> Trust:
+    """The newest commit must be signed with one of a command line's keys, by the names of their files. Raises
+    Stalled.
+    """
+    keys = read_keys(OF_OPTIONS, content)
+    return Trust(
+        _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)
+    )
+
+
+def is_tag(reference: Reference) -> bool:
+    """Whether tags alone are followed."""
+    if reference.commit is not None:
+        return False
+    if reference.name is not None:
+        return reference.name.startswith(TAGS)
+    return reference.tag is not None or reference.semver is not None

@@ -1,0 +1,1 @@
+"""When a source is looked at again, and for how long."""

@@ -1,0 +1,1 @@
+"""Verbs that read a cluster with the user's kubeconfig."""

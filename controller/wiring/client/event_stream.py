@@ -1,0 +1,82 @@
+"""The controller's Events as a cluster keeps them, those that are there and those that come."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.kinds import EVENT
+from controller.api.meta import GROUP, OPENFEATURE_GROUP
+from controller.wiring.client.looking import Unreachable, View, watching
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+_LOOK: Final = 0.2
+_PATIENCE: Final = 10.0
+"""Seconds for a cluster's first answer."""
+_RETRIES: Final = 2.0
+"""Seconds in which a cluster that refuses is asked again."""
+_GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
+
+
+@dataclass
+class _Told(View):
+    """Bodies of Events that were not taken yet."""
+
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """An Event is there; it may be told again when the watch begins anew."""
+        del kind
+        about = body.get("involvedObject") or {}
+        uid = str(body["metadata"].get("uid"))
+        if uid not in self._seen and str(about.get("apiVersion")).partition("/")[0] in _GROUPS:
+            self._seen.add(uid)
+            self.bodies.append(body)
+            self.changed.set()
+
+
+async def events_of(
+    kubeconfig: str | None, namespace: str, *, watch: bool
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
+    comes. An empty namespace is all of them. Raises Unreachable, ConfigException.
+    """
+    told = _Told()
+    clock = asyncio.get_running_loop().time
+    async with watching(kubeconfig, namespace, (EVENT,), told) as (_, fault):
+        began = clock()
+        while not told.knows(EVENT.kind):
+            if clock() - began > (_RETRIES if fault() else _PATIENCE):
+                raise Unreachable(fault() or "no answer in time")
+            await told.wait(_LOOK)
+        while True:
+            bodies, told.bodies = told.bodies, []
+            for event in sorted(map(as_event, bodies), key=lambda each: str(each["timestamp"])):
+                yield event
+            if not watch:
+                return
+            await told.wait(_LOOK)
+
+
+def as_event(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An Event of the API server in the form in which alerts are posted."""
+    about, meta = body["involvedObject"], body["metadata"]
+    names = ("apiVersion", "kind", "namespace", "name", "uid")
+    return {
+        "involvedObject": {name: about.get(name, "") for name in names},
+        "severity": "error" if body.get("type") == "Warning" else "info",
+        "timestamp": body.get("lastTimestamp")
+        or body.get("eventTime")
+        or meta.get("creationTimestamp")
+        or "",
+        "message": body.get("message") or "",
+        "reason": body.get("reason") or "",
+        "metadata": {
+            name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(GROUP)
+        },
+        "reportingController": body.get("reportingComponent") or "",
+    }

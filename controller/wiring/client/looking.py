@@ -1,0 +1,164 @@
+"""Looking at a cluster as a person does: with a kubeconfig, at a few objects, for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api.meta import ObjectKey, Resource
+from controller.delivery.waiting import WaitState, wait_state
+from controller.kube.client import Cluster
+from controller.kube.reflector import Reflector
+from controller.kube.reflector import View as Watched
+from controller.runtime.objects.cache import Cache
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.api.kinds import ResourceType
+    from controller.delivery.waiting import Wanted
+
+_LOOK: Final = 0.5
+"""Seconds from one look at whether the cluster can be read to the next."""
+
+
+@dataclass
+class View:
+    """What the watches sent; `changed` is set by each change. Implements the Reflector's `Sink`."""
+
+    objects: Cache = field(default_factory=Cache)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _listed: set[str] = field(default_factory=set)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """An object is there."""
+        self.objects.put(Resource.of({**body, "kind": kind}))
+        self.changed.set()
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """It is gone."""
+        self.objects.forget(ObjectKey(kind, namespace, name))
+        self.changed.set()
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """All of them were sent."""
+        del namespace
+        self._listed.add(kind)
+        self.changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until something changed, or so many seconds are over."""
+        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that comes together with a change.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+        self.changed.clear()
+
+    def knows(self, *kinds: str) -> bool:
+        """Whether all of these kinds were listed."""
+        return self._listed >= set(kinds)
+
+    def of_kind(self, kind: str) -> list[Resource]:
+        """All of a kind, by namespace and name."""
+        return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: View | None = None
+) -> AsyncIterator[tuple[View, Callable[[], str]]]:
+    """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
+    them; `view` is told of them. Raises ConfigException.
+    """
+    cluster = await Cluster.connect(kubeconfig)
+    view = view or View()
+    clock = asyncio.get_running_loop().time
+    reflectors = [
+        Reflector(cluster.api, Watched(type_, namespace), view, clock=clock, random=random.random)
+        for type_ in types
+    ]
+    tasks = [asyncio.create_task(each.run()) for each in reflectors]
+    # Who looks prints the fault, once; a log that nobody configured would print it again for each kind.
+    watcher = logging.getLogger(Reflector.__module__)
+    level = watcher.level
+    watcher.setLevel(logging.ERROR)
+    try:
+        yield view, lambda: next((each.fault for each in reflectors if each.fault), "")
+    finally:
+        watcher.setLevel(level)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await cluster.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is waited for, and where."""
+
+    kind: str
+    """FeatureFlagConfiguration or FlagSet."""
+    namespace: str
+    name: str
+    wanted: Wanted
+
+
+class Unreachable(Exception):
+    """The cluster could not be read in time; the text says where and why."""
+
+
+async def wait_served(
+    kubeconfig: str | None,
+    subject: Subject,
+    timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
+    say: Callable[[WaitState], None],
+) -> WaitState:
+    """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
+    whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
+    """
+    async with watching(kubeconfig, subject.namespace, (FEATURE_FLAG_CONFIGURATION, FLAG_SET)) as seen:
+        view, fault = seen
+        last = _state(view, subject)
+        said = last
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not (last.done or last.over):
+                    await view.wait(_LOOK)
+                    last = _state(view, subject)
+                    following = _waiting_for(fault()) if fault() else last
+                    if following != said:
+                        say(following)
+                        said = following
+        if fault() and not last.done:
+            raise Unreachable(fault())
+        return last
+
+
+def _waiting_for(fault: str) -> WaitState:
+    return WaitState(False, f"the cluster cannot be read: {fault}; trying again")
+
+
+def _state(view: View, subject: Subject) -> WaitState:
+    if not view.knows(configuration.KIND, flagset.KIND):
+        return WaitState(False, "the cluster has not answered yet")
+
+    def found(kind: str, name: str) -> Resource | None:
+        return view.objects.get(ObjectKey(kind, subject.namespace, name))
+
+    flag_set, name = None, subject.name
+    if subject.kind == flagset.KIND:
+        flag_set = found(flagset.KIND, subject.name)
+        if flag_set is None:
+            return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
+        target = flag_set.spec.get("target") or {}
+        name = target.get("name") or subject.name
+    written = found(configuration.KIND, name)
+    if flag_set is None and written is not None:
+        flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
+    return wait_state(written, flag_set, subject.wanted)

@@ -1,0 +1,188 @@
+"""A cluster as `flagstaff migrate` sees it: what is there, and what its API server says to each change, tried
+as a dry run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection.workloads import TEMPLATES
+from controller.kube.answers import require_good
+from controller.kube.client import Cluster
+from controller.kube.requests import JSON, Requests
+from controller.migration.objects import GROUP
+from controller.migration.steps import (
+    BINDING,
+    CRDS,
+    DEPLOYMENT,
+    MUTATING,
+    NAMESPACE,
+    POLICY,
+    PROXY_SERVICE,
+    VALIDATING,
+    Installed,
+)
+from controller.migration.workloads import unserved
+from controller.runtime.reconciling.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from controller.migration.steps import Request
+
+_CUSTOM: Final = (
+    ("FeatureFlagSource", "v1beta1", "featureflagsources"),
+    ("FeatureFlag", "v1beta1", "featureflags"),
+    ("FeatureFlagConfiguration", "v1beta1", "featureflagconfigurations"),
+    ("InProcessConfiguration", "v1beta1", "inprocessconfigurations"),
+    ("Flagd", "v1beta1", "flagds"),
+)
+_OURS: Final = (
+    ("FlagSet", "flagstaff.dev/v1beta1", "flagsets"),
+    ("FlagGrant", "flagstaff.dev/v1beta1", "flaggrants"),
+)
+_WORKLOADS: Final = (
+    ("Deployment", "apps/v1", "deployments"),
+    ("StatefulSet", "apps/v1", "statefulsets"),
+    ("DaemonSet", "apps/v1", "daemonsets"),
+    ("CronJob", "batch/v1", "cronjobs"),
+    ("Job", "batch/v1", "jobs"),
+    ("Pod", "v1", "pods"),
+)
+_MERGE: Final = "application/merge-patch+json"
+_APPLY: Final = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is in a cluster."""
+
+    objects: tuple[dict[str, Any], ...]
+    """OpenFeature's kinds, flag sets, grants, and workloads that are nobody's."""
+    installed: Installed
+
+
+@contextlib.asynccontextmanager
+async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
+    """A client for as long as the block lasts. Raises ConfigException."""
+    cluster = await Cluster.connect(kubeconfig)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
+    """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
+    kinds = [
+        *((kind, f"{GROUP}/{version}", plural) for kind, version, plural in _CUSTOM),
+        *_OURS,
+        *_WORKLOADS,
+    ]
+    objects: list[dict[str, Any]] = []
+    for kind, api_version, plural in kinds:
+        found = await cluster.everywhere(api_version, plural, namespaces)
+        objects += [{"apiVersion": api_version, "kind": kind, **each} for each in found]
+    pods = tuple(_name(each) for each in objects if each["kind"] == "Pod" and unserved(each) and _runs(each))
+    # What a workload made follows its template.
+    mine = [
+        each
+        for each in objects
+        if each["kind"] not in TEMPLATES or not each["metadata"].get("ownerReferences")
+    ]
+    return Seen(tuple(mine), await _installed(cluster, pods))
+
+
+async def _installed(cluster: Cluster, pods: tuple[str, ...]) -> Installed:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    hooks = "/apis/admissionregistration.k8s.io/v1"
+    mutating = await _found(cluster, f"{hooks}/mutatingwebhookconfigurations/{MUTATING}")
+    validating = await _found(cluster, f"{hooks}/validatingwebhookconfigurations/{VALIDATING}")
+    service = await _found(cluster, f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}")
+    operator = await _found(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}")
+    binding = await _found(cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}")
+    return Installed(
+        unkept=tuple([each for each in CRDS if _goes(await _found(cluster, f"{definitions}/{each}"))]),
+        operator=operator is not None and operator["spec"].get("replicas") != 0,
+        webhooks=tuple(
+            name for name, there in ((MUTATING, mutating), (VALIDATING, validating)) if there is not None
+        ),
+        proxy_service=service is not None and service["spec"].get("type") != "ExternalName",
+        binding=binding is not None,
+        unserved=pods,
+    )
+
+
+async def _found(cluster: Cluster, path: str) -> dict[str, Any] | None:
+    answer = await cluster.request("GET", path)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return None
+    require_good(answer, path, "")
+    return answer.body
+
+
+def _goes(definition: Mapping[str, Any] | None) -> bool:
+    """Whether Helm installed it, and would remove it."""
+    annotations = {} if definition is None else definition["metadata"].get("annotations") or {}
+    return "meta.helm.sh/release-name" in annotations and annotations.get(POLICY) != "keep"
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
+
+
+async def tried(cluster: Cluster, change: Request) -> str:
+    """What the API server says to a change, which is not made: empty where it would be taken."""
+    query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
+    if change.method == "DELETE":
+        query = {"dryRun": "All"}
+    server = Requests(cluster.api)
+    answer = await server.ask(
+        change.method, change.path, query, change.body, JSON if change.method == "DELETE" else _MERGE
+    )
+    return "" if answer.status < HTTPStatus.BAD_REQUEST else str(answer.body.get("message", answer.status))
+
+
+async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+    """What server-side apply, as a dry run, comes to: `created`, `changed`, `unchanged`, or `refused: …`.
+    Raises Failed.
+    """
+    path = await _path(cluster, manifest)
+    server = Requests(cluster.api)
+    before = await server.ask("GET", path)
+    query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}
+    answer = await server.ask("PATCH", path, query, manifest, _APPLY)
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        return f"refused: {answer.body.get('message', answer.status)}"
+    if before.status == HTTPStatus.NOT_FOUND:
+        return "created"
+    return "unchanged" if _plain(before.body) == _plain(answer.body) else "changed"
+
+
+def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without what the API server itself writes."""
+    meta = {
+        name: value
+        for name, value in body["metadata"].items()
+        if name not in {"managedFields", "resourceVersion", "generation"}
+    }
+    return {**body, "metadata": meta, "status": None}
+
+
+async def _path(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+    """Where an object of any kind is, by the API server's own list."""
+    version, kind, meta = str(manifest["apiVersion"]), manifest["kind"], manifest["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    answer = await cluster.request("GET", root)
+    for each in answer.body.get("resources") or ():
+        if each.get("kind") == kind and "/" not in each["name"]:
+            place = f"/namespaces/{meta.get('namespace', 'default')}" if each["namespaced"] else ""
+            return f"{root}{place}/{each['name']}/{meta['name']}"
+    raise Failed("NotInstalled", f"{version} {kind}: the cluster has no such kind")

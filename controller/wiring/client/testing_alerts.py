@@ -1,0 +1,87 @@
+"""Asks a FlagProvider for a test message as a person does, and waits for what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from controller.api import provider
+from controller.api.conditions import FALSE, READY, find
+from controller.api.kinds import FLAG_PROVIDER
+from controller.api.meta import TEST_ALERT, ObjectKey
+from controller.kube.client import Cluster
+from controller.notifications.deliverer import DELIVERED
+from controller.notifications.messages import test_key
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.client.looking import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LOOK: Final = 0.3
+"""Seconds from one look to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a test."""
+
+    delivered: bool
+    message: str
+    over: bool = True
+    """False: more may come of it."""
+
+
+async def send_test(
+    kubeconfig: str | None,
+    namespace: str,
+    name: str,
+    timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
+) -> Outcome:
+    """Until the message was delivered or cannot be, or `timeout` seconds are over. Raises Unreachable,
+    ConfigException.
+    """
+    cluster = await Cluster.connect(kubeconfig)
+    key, asked = ObjectKey(provider.KIND, namespace, name), uuid4().hex
+    outcome = Outcome(False, "the cluster has not answered yet", over=False)
+    try:
+        async with asyncio.timeout(timeout):
+            if await _body(cluster, key) is None:
+                return Outcome(False, f"FlagProvider {name} is not in namespace {namespace}")
+            await cluster.patch_metadata(FLAG_PROVIDER, key, annotations={TEST_ALERT: asked})
+            while not outcome.over:
+                await asyncio.sleep(_LOOK)
+                outcome = outcome_of(await _body(cluster, key) or {}, asked)
+    except TimeoutError:
+        pass
+    except Setback as setback:
+        raise Unreachable(setback.message) from setback
+    finally:
+        await cluster.close()
+    return outcome
+
+
+async def _body(cluster: Cluster, key: ObjectKey) -> dict[str, Any] | None:
+    return await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
+
+
+def outcome_of(body: Mapping[str, Any], asked: str) -> Outcome:
+    """What a FlagProvider's body says of the test `asked`."""
+    status = body.get("status") or {}
+    conditions = status.get("conditions") or ()
+    ready, delivered = (find(conditions, each) or {} for each in (READY, DELIVERED))
+    if not body:
+        return Outcome(False, "the FlagProvider was deleted")
+    if (body.get("spec") or {}).get("suspend") is True:
+        return Outcome(False, "the FlagProvider is suspended")
+    if status.get("lastHandledTest") != asked:
+        return Outcome(False, "no controller has seen the request", over=False)
+    if ready.get("status") == FALSE:
+        return Outcome(False, f"the FlagProvider is not ready: {ready.get('message')}")
+    key = test_key(str(body["metadata"].get("uid")), asked)
+    waits = key in {each.get("key") for each in status.get("pending") or ()}
+    if delivered.get("status") == FALSE:
+        return Outcome(False, f"the last try failed: {delivered.get('message')}", over=not waits)
+    return Outcome(not waits, "the message waits to be delivered" if waits else "delivered", over=not waits)

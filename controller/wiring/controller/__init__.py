@@ -1,0 +1,1 @@
+"""The controller in a cluster: its reconcilers, ports and replicas."""

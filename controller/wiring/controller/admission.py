@@ -1,0 +1,122 @@
+"""The admission port of one replica: its certificates, its table and what keeps both current."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.admission.known import KnownObjects
+from controller.admission.refusals import Refusals
+from controller.admission.served import ServedCertificate
+from controller.admission.server import LIMITS, Injector
+from controller.certificates.keeper import SERVING, STARTING, Keeper
+from controller.certificates.renewal import renewed
+from controller.injection.options import Options
+from controller.kube.adapters.admission import AdmissionObjects
+from controller.runtime.clock import now
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.admission.flag_set_refusals import FlagSetRefusals
+    from controller.kube.client import Cluster
+    from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.leadership import Role
+    from controller.settings import ControllerSettings
+    from evaluator.server.monitoring.port_metrics import PortMetrics
+
+_DRAIN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The open port, and who keeps its certificates; None: the user does."""
+
+    port: int
+    keeper: Keeper | None
+
+    @property
+    def state(self) -> str:
+        """For /readyz."""
+        return SERVING if self.keeper is None else self.keeper.state
+
+    @property
+    def settled(self) -> bool:
+        """Whether the port answers as well as it ever will."""
+        return self.state != STARTING
+
+
+def injector(
+    settings: ControllerSettings,
+    objects: Cache,
+    ready: Callable[[], bool],
+    answered: Callable[[str], None],
+    events: EventSink,
+    flag_set_refusals: FlagSetRefusals,
+) -> Injector:
+    """The webhook as the settings have it."""
+    refusals = Refusals(events, now)
+
+    def refused(request: Mapping[str, Any], why: str) -> None:
+        refusals.tell(request, why)
+        flag_set_refusals.take(request, why)
+
+    return Injector(known_objects(settings, objects), options_of(settings), ready, answered, refused)
+
+
+def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:
+    """What pods may name."""
+    return KnownObjects(objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
+
+
+def options_of(settings: ControllerSettings) -> Options:
+    """What is the same for all evaluators."""
+    return Options(
+        image=settings.evaluator_image,
+        proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
+        proxy_audience=settings.proxy_audience,
+        proxy_ca=settings.proxy_ca,
+        compat=bool(settings.compat),
+        flag_files=settings.flag_files,
+        flag_readers=settings.flag_readers,
+        proxy_on_demand=settings.proxy_replicas > 0,
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_admission(
+    settings: ControllerSettings, metrics: PortMetrics, cluster: Cluster, role: Role, webhook: Injector
+) -> AsyncIterator[Admission]:
+    """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
+    with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
+        keeper, callers = None, settings.admission_client_ca or None
+        if settings.admission_cert:
+            files = TlsFiles(settings.admission_cert, settings.admission_key, callers)
+        else:
+            names = _names(settings.namespace)
+            # One that nobody trusts yet: the port is open before the cluster is asked.
+            served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
+            store = AdmissionObjects(cluster, settings.namespace)
+            keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
+            files = served.tls
+        listener = Listener(webhook.routes(), LIMITS, name="admission")
+        port = await listener.start(
+            settings.admission_host or settings.host, settings.admission_port, tls=files
+        )
+        metrics.port(listener.name, listener)
+        try:
+            yield Admission(port, keeper)
+        finally:
+            await listener.drain(_DRAIN)
+
+
+def _names(namespace: str) -> list[str]:
+    """Whom the certificate is for: the Service, and whoever asks from this machine."""
+    service = f"flagstaff-admission.{namespace}.svc"
+    return [service, f"{service}.cluster.local", "localhost", "127.0.0.1"]

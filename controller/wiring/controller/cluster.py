@@ -1,0 +1,313 @@
+"""Cluster mode: watch streams, loops and servers joined in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import time
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from controller.admission.flag_set_refusals import FlagSetRefusals
+from controller.api import flagsource
+from controller.api.kinds import CONFIG_MAP, NAMESPACE, WATCHED
+from controller.artifacts.server import ArtifactServer
+from controller.artifacts.storages import Storages
+from controller.configurations.dead_proxies import ProxyFollower
+from controller.configurations.live_proxies import LiveProxies
+from controller.delivery.claims import Claims
+from controller.flagsets.building.limited_build import HELPERS, MODULES
+from controller.flagsets.stage import BY_CONFIG_MAP
+from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
+from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
+from controller.handlers.kopf_thread import KopfThread
+from controller.kube.accounts import Accounts
+from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
+from controller.kube.reference_watches import ReferenceWatches
+from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
+from controller.notifications.stage import SELECTING
+from controller.receiver.endpoints import Endpoints
+from controller.receiver.server import Receiver
+from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
+from controller.runtime.clock import now
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.collection import Collector
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process import management
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.process.leadership import Role
+from controller.runtime.process.metrics import Metrics
+from controller.runtime.reconciling.dispatch import Dispatcher
+from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.watches import indexes_of
+from controller.runtime.tenancy.quotas import refused_there
+from controller.sources.files.leftovers import Leftovers
+from controller.sources.looking.pending import PendingPushes
+from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
+from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
+from controller.wiring.controller.admission import injector, open_admission
+from controller.wiring.controller.leading import leadership_of
+from controller.wiring.controller.notifying import open_notifying
+from controller.wiring.controller.pods import pod_work_of
+from controller.wiring.controller.ports import artifact_address, bound_socket, listen
+from controller.wiring.controller.providers import providers_of
+from controller.wiring.controller.proxy_certificates import keeper_of
+from controller.wiring.controller.reconcilers import Shared, reconcilers_of
+from controller.wiring.controller.replica import STAGES, Controller, Ports, readiness
+from controller.wiring.controller.workloads import workload_watches
+from controller.wiring.tenancy.quota_overrides import overridden
+from controller.wiring.tenancy.quotas import QuotaMetrics, limits_of
+from controller.wiring.tokens import TokenFile
+from evaluator.http.offload import Offload
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from controller.api.meta import ObjectKey
+    from controller.runtime.objects.cache import Change
+    from controller.runtime.tenancy.limits import Limits
+    from controller.settings import ControllerSettings
+
+log = logging.getLogger(__name__)
+
+SOURCES_AT_ONCE: Final = 128
+"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
+bounded elsewhere.
+"""
+
+
+@contextlib.asynccontextmanager
+async def open_controller(
+    settings: ControllerSettings, objects: Cache, health: WatchHealth
+) -> AsyncIterator[Controller]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
+    InvalidSettingError, ConfigException.
+    """
+    clock = asyncio.get_running_loop().time
+    queues: dict[str, KeyedQueue[ObjectKey]] = {
+        stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES
+    }
+    role = Role()
+    metrics = Metrics(objects, queues, now, health, role)
+    async with contextlib.AsyncExitStack() as stack:
+        cluster, accounts, events, limits = await _connected(stack, settings, metrics)
+        notifying = await open_notifying(
+            stack,
+            settings,
+            accounts,
+            objects,
+            metrics,
+            wake=lambda key, delay: queues[key.kind].put(key, delay),
+        )
+        shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
+        metrics.registry.register(QuotaMetrics(objects, limits))
+        providers = providers_of(settings, limits, accounts.secret, cluster.server)
+        for each in providers.values():
+            stack.push_async_callback(each.close)
+        collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+        proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
+        referred, workloads = _watches(cluster, objects, health), workload_watches(cluster, objects, health)
+        reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying)
+        outputs = Outputs(cluster, metrics, (events, *notifying.sinks))
+        loops = {
+            kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
+            for kind, reconciler in reconcilers.items()
+        }
+        pods, proxy = (
+            pod_work_of(settings, cluster, objects, outputs.sinks, health),
+            keeper_of(settings, cluster, role),
+        )
+        dispatcher = _dispatcher(
+            objects,
+            loops,
+            limits,
+            *(() if pods.files is None else (pods.files.changed,)),
+            proxies.changed,
+            _rivals(shared.claims),
+            *(each.changed for each in (*referred, *workloads)),
+            notifying.outbox.changed,
+        )
+        webhooks = Receiver(
+            shared.endpoints,
+            objects,
+            expect=shared.pending.expect,
+            wake=dispatcher.wake,
+            now=now,
+            clock=clock,
+            leading=lambda: role.leading,
+            received=metrics.received,
+        )
+        refusals = FlagSetRefusals(objects, outputs.sinks, now, clock)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, events, refusals)
+        admission = await stack.enter_async_context(
+            open_admission(settings, metrics.ports, cluster, role, injecting)
+        )
+        offload = Offload()
+        stack.callback(offload.close)
+        managed = management.routes(
+            lambda: readiness(collector, role, health, admission, proxy), metrics.text, offload
+        )
+        served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
+        ports = await listen(stack, settings, metrics.ports, bound, (managed, served, webhooks.routes()))
+        yield Controller(
+            Ports(*ports, admission.port),
+            collector,
+            leadership_of(settings, cluster, role),
+            dispatcher,
+            loops,
+            Leftovers(objects, shared.storages, [each.sweep for each in providers.values()], now),
+            proxies,
+            *referred,
+            admission,
+            proxy,
+            notifying.deliverer,
+            workloads,
+            pods,
+        )
+
+
+async def _open_shared(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    objects: Cache,
+    accounts: Accounts,
+    limits: Limits,
+) -> tuple[Shared, socket.socket]:
+    """And the socket that artifacts are served on."""
+    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
+    stack.callback(asyncio.create_task(tokens.follow()).cancel)
+    bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
+    address = artifact_address(settings, bound.getsockname()[1])
+    storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
+    stack.callback(storages.close)
+    helpers = Helpers(HELPERS, MODULES)
+    stack.push_async_callback(helpers.close)
+    known = Claims(), Endpoints(), PendingPushes(), helpers
+    return Shared(settings, objects, limits, accounts, storages, address, tokens, *known), bound
+
+
+def _dispatcher(
+    objects: Cache,
+    loops: dict[str, Loop],
+    limits: Limits,
+    *followers: Callable[[Change], Iterable[ObjectKey]],
+) -> Dispatcher:
+    """What is told of every change of an object, and of a namespace's limits."""
+    dispatcher = Dispatcher(objects, STAGES, loops, followers)
+    objects.on_change = dispatcher.changed
+    limits.changed = partial(_wake_refused, dispatcher, objects)
+    return dispatcher
+
+
+def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
+    """The namespace has other limits."""
+    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
+        dispatcher.wake(key)
+
+
+async def _connected(
+    stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
+) -> tuple[Cluster, Accounts, ApiServerEvents, Limits]:
+    """The client, those that act for objects, what posts Events, and the limits that are followed, on a loop
+    whose lag is measured.
+    """
+    metrics.lag.start()
+    stack.callback(metrics.lag.stop)
+    cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
+    stack.push_async_callback(cluster.close)
+    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
+    await stack.enter_async_context(events.posting())
+    accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
+    limits = limits_of(settings)
+    following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
+    await stack.enter_async_context(following)
+    return cluster, accounts, events, limits
+
+
+def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
+    """Of one kind's keys; half of its places are one namespace's at most, and each finds one."""
+    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
+    clock = asyncio.get_running_loop().time
+    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
+
+
+def _watches(
+    cluster: Cluster, objects: Cache, health: WatchHealth
+) -> tuple[ReferenceWatches, ReferenceWatches, ReferenceWatches]:
+    """Of Secrets, of ConfigMaps and of Namespaces."""
+    clock = asyncio.get_running_loop().time
+    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
+    start = partial(ReferenceWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
+    namespaces = start((SELECTING,), type_=NAMESPACE, everywhere=True)
+    return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP), namespaces
+
+
+def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:
+    """Objects that claim the same name as one that changed."""
+    return lambda change: claims.follow(change.before, change.after).rivals
+
+
+@contextlib.asynccontextmanager
+async def working(
+    settings: ControllerSettings,
+    objects: Cache,
+    health: WatchHealth,
+    say: Callable[[str], None],
+    ended: Callable[[], None],
+) -> AsyncIterator[Controller]:
+    """A controller that works for as long as the block lasts; `ended` is called should it stop before. Raises
+    OSError where a port is taken.
+    """
+    async with open_controller(settings, objects, health) as controller:
+        ports = controller.ports
+        say(
+            f"listening: management {ports.management}, artifacts {ports.artifacts}, "
+            f"receiver {ports.receiver}, admission {ports.admission}"
+        )
+        task = asyncio.create_task(controller.work())
+        task.add_done_callback(lambda _: ended())
+        try:
+            yield controller
+        finally:
+            by_itself = task.done()
+            task.cancel()
+            (left,) = await asyncio.gather(task, return_exceptions=True)
+        if by_itself and not task.cancelled():
+            task.result()
+        elif isinstance(left, Exception):
+            # We were asked to stop, and did: what went wrong on the way out is no failure of ours.
+            log.warning("the work did not end cleanly", exc_info=left)
+
+
+async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
+    """Watch and work until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port is
+    taken.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
+    async with working(settings, objects, health, say, stop.set) as controller:
+        watches = KopfThread(
+            objects,
+            WATCHED,
+            controller.relisted,
+            health,
+            controller.collector.unwatched,
+            settings.namespaces,
+        )
+        watching = asyncio.create_task(watches.run())
+        await stop.wait()
+        for number in signals:
+            loop.remove_signal_handler(number)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

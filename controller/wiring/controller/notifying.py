@@ -1,0 +1,92 @@
+"""Notifications, joined: the sink of Events, the reconciler of providers, and what delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from controller.api.kinds import FLAG_PROVIDER
+from controller.notifications.deliverer import Deliverer
+from controller.notifications.flux_events import FluxEvents
+from controller.notifications.outbox import Outbox
+from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.notifications.sending.apprise_sender import AppriseSender
+from controller.notifications.sending.mail_sender import MailSender
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Poster
+from controller.notifications.sending.senders import Senders
+from controller.runtime.clock import now
+from controller.wiring.tenancy.hosts import provider_hosts_of
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import ObjectKey
+    from controller.kube.accounts import Accounts
+    from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.metrics import Metrics
+    from controller.settings import ControllerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Notifying:
+    """The parts that others need."""
+
+    outbox: Outbox
+    sinks: tuple[EventSink, ...]
+    """What takes Events in: the outbox, and what posts to Flux where it is asked for."""
+    deliverer: Deliverer
+    providers: FlagProviderReconciler
+
+
+async def open_notifying(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    accounts: Accounts,
+    objects: Cache,
+    metrics: Metrics,
+    wake: Callable[[ObjectKey, float], None],
+) -> Notifying:
+    """Join them; `stack` closes what is open, and `wake` puts an object into its queue."""
+    cluster = accounts.cluster
+    hosts = provider_hosts_of(settings, cluster.server)
+    poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)
+    stack.push_async_callback(poster.close)
+    by_mail = MailSender(allow_local=settings.allow_local_providers, hosts=hosts)
+    stack.callback(by_mail.close)
+    by_apprise = AppriseSender(poster)
+    stack.callback(by_apprise.close)
+    outbox = Outbox(objects, now, wake)
+    deliverer = Deliverer(
+        outbox,
+        Senders(poster, by_mail, by_apprise),
+        objects,
+        cluster,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        random=random.random,
+        count=metrics.alerted,
+        publish=partial(publish, allow_local=settings.allow_local_providers, hosts=hosts),
+    )
+
+    async def newest(key: ObjectKey) -> Mapping[str, Any]:
+        body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
+        return (body or {}).get("status") or {}
+
+    providers = FlagProviderReconciler(
+        accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
+    )
+    sinks: tuple[EventSink, ...] = (outbox,)
+    if settings.events_addr:
+        # Whoever runs the controller names this one.
+        sender = Poster(now, allow_local=True)
+        stack.push_async_callback(sender.close)
+        flux = FluxEvents(settings.events_addr, sender, objects, settings.identity, metrics.registry)
+        await stack.enter_async_context(flux.posting())
+        sinks = (outbox, flux)
+    return Notifying(outbox, sinks, deliverer, providers)

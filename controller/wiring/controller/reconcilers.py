@@ -1,0 +1,137 @@
+"""The reconciler of each kind, with what it reads and writes by."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.api import (
+    alert,
+    configuration,
+    featureflagsource,
+    flagd,
+    flagset,
+    flagsource,
+    inprocess,
+    provider,
+    receiver,
+    upgrade,
+)
+from controller.api.meta import Resource
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
+from controller.flagsets.reading.fetch import ArtifactReader
+from controller.flagsets.reading.inputs import InputReader
+from controller.flagsets.reconciler import FlagSetReconciler
+from controller.notifications.alert_reconciler import FlagAlertReconciler
+from controller.receiver.reconciler import FlagReceiverReconciler
+from controller.runtime.tenancy.places import Places
+from controller.sources.export import Exporter
+from controller.sources.looking.freshness import LookSchedule
+from controller.sources.reconciler import SourceReconciler
+from controller.wiring.controller.upgrades import upgrade_reconciler
+from controller.wiring.controller.workloads import flagd_reconciler, settings_reconciler
+from controller.wiring.tenancy.hosts import artifact_hosts_of
+from controller.wiring.tenancy.quotas import flag_set_quotas, source_quotas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.artifacts.storages import Storages
+    from controller.configurations.live_proxies import LiveProxies
+    from controller.delivery.claims import Claims
+    from controller.kube.accounts import Accounts
+    from controller.receiver.endpoints import Endpoints
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.reconciling.loop import Reconciler
+    from controller.runtime.tenancy.limits import Limits
+    from controller.settings import ControllerSettings
+    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.provider import ProviderFactory
+    from controller.wiring.controller.notifying import Notifying
+    from controller.wiring.tokens import TokenFile
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What reconcilers and servers of one process have in common."""
+
+    settings: ControllerSettings
+    objects: Cache
+    limits: Limits
+    accounts: Accounts
+    storages: Storages
+    address: str
+    """Where others reach our artifacts: host and port."""
+    tokens: TokenFile
+    claims: Claims
+    endpoints: Endpoints
+    pending: PendingPushes
+    helpers: Helpers
+    """In which large flag sets are built."""
+
+
+def reconcilers_of(
+    shared: Shared, providers: Mapping[str, ProviderFactory[Any]], proxies: LiveProxies, notifying: Notifying
+) -> dict[str, Reconciler]:
+    """By kind."""
+    settings, objects, accounts = shared.settings, shared.objects, shared.accounts
+    return {
+        flagsource.KIND: SourceReconciler(
+            providers,
+            shared.storages,
+            shared.pending,
+            random.random,
+            LookSchedule(),
+            *source_quotas(shared.limits, objects),
+            Exporter(objects, accounts.client),
+            objects,
+        ),
+        flagset.KIND: FlagSetReconciler(
+            objects,
+            _reader(shared),
+            accounts.client,
+            _applied(objects),
+            random.random,
+            settings.provenance,
+            InputReader(accounts.secret, accounts.config_map),
+            LimitedBuild(shared.helpers, Places(HELPERS)),
+            *flag_set_quotas(shared.limits, objects),
+        ),
+        configuration.KIND: ConfigurationReconciler(objects, shared.claims, proxies),
+        configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),
+        receiver.KIND: FlagReceiverReconciler(accounts.secret, shared.endpoints),
+        provider.KIND: notifying.providers,
+        alert.KIND: FlagAlertReconciler(objects, notifying.outbox),
+        flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
+        featureflagsource.KIND: settings_reconciler(settings, objects),
+        inprocess.KIND: settings_reconciler(settings, objects),
+        upgrade.KIND: upgrade_reconciler(settings, objects, accounts.cluster),
+    }
+
+
+def _reader(shared: Shared) -> ArtifactReader:
+    def local(path: str) -> bytes | None:
+        found = shared.storages.read(path)
+        return None if found is None else found[0]
+
+    # Our own address, too: a replica that does not hold an artifact asks for it.
+    settings = shared.settings
+    return ArtifactReader(
+        local,
+        settings.artifact_hosts,
+        own=shared.address,
+        token=shared.tokens.first,
+        judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
+    )
+
+
+def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
+    """What we wrote is known before its event comes."""
+
+    def learn(body: dict[str, Any]) -> None:
+        objects.learn(Resource.of(body))
+
+    return learn

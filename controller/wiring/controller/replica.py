@@ -1,0 +1,134 @@
+"""One replica of the controller: which parts run, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
+from controller.flagsets.stage import FLAG_SETS
+from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.receiver.stage import FLAG_RECEIVERS
+from controller.runtime.process.lasting import forever
+from controller.sources.stage import FLAG_SOURCES
+from controller.upgrades.stage import EVALUATOR_UPGRADES
+from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.kinds import ResourceType
+    from controller.certificates.keeper import Keeper
+    from controller.configurations.dead_proxies import ProxyFollower
+    from controller.kube.reference_watches import ReferenceWatches
+    from controller.notifications.deliverer import Deliverer
+    from controller.runtime.objects.collection import Collector
+    from controller.runtime.objects.watch_health import WatchHealth
+    from controller.runtime.process.leadership import Leadership, Role
+    from controller.runtime.reconciling.dispatch import Dispatcher
+    from controller.runtime.reconciling.loop import Loop
+    from controller.sources.files.leftovers import Leftovers
+    from controller.wiring.controller.admission import Admission
+    from controller.wiring.controller.pods import PodWork
+
+STAGES: Final = (
+    FLAG_SOURCES,
+    FLAG_SETS,
+    CONFIGURATIONS,
+    FEATURE_FLAGS,
+    FLAG_RECEIVERS,
+    FLAG_PROVIDERS,
+    FLAG_ALERTS,
+    FLAGDS,
+    FEATURE_FLAG_SOURCES,
+    IN_PROCESS_CONFIGURATIONS,
+    EVALUATOR_UPGRADES,
+)
+LEADER_LABEL: Final = "flagstaff.dev/leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports that are listened on."""
+
+    management: int
+    artifacts: int
+    receiver: int
+    admission: int
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """One replica: it knows what is there from its start, and works while it leads."""
+
+    ports: Ports
+    collector: Collector
+    leadership: Leadership
+    dispatcher: Dispatcher
+    loops: Mapping[str, Loop]
+    """By kind."""
+    leftovers: Leftovers
+    proxies: ProxyFollower
+    secrets: ReferenceWatches
+    config_maps: ReferenceWatches
+    namespaces: ReferenceWatches
+    admission: Admission
+    proxy_certificates: Keeper | None
+    deliverer: Deliverer
+    workloads: tuple[ReferenceWatches, ...]
+    pods: PodWork
+
+    async def work(self) -> None:
+        """Learn what is there, then lead whenever the election says so, until cancelled."""
+        await self.collector.fill()
+        beside = [self.collector.compare, self.secrets.run, self.config_maps.run, self.namespaces.run]
+        beside += [each.run for each in self.workloads]
+        beside += [each.run for each in self.pods.pods]
+        beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
+        tasks = [asyncio.create_task(forever(each)) for each in beside]
+        try:
+            await self.leadership.run(self._lead)
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _lead(self) -> None:
+        await self.leftovers.remove_artifacts()
+        self.deliverer.begin()
+        self.dispatcher.wake_all()
+        async with asyncio.TaskGroup() as group:
+            for loop in self.loops.values():
+                group.create_task(loop.run())
+            group.create_task(self.deliverer.run())
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
+                if kept is not None:
+                    group.create_task(forever(kept.run))
+            group.create_task(forever(self.proxies.look))
+            group.create_task(forever(self.leftovers.sweep))
+
+    def relisted(self, type_: ResourceType) -> None:
+        """A watch began anew: what went meanwhile is to be looked for."""
+        if type_.kind in self.loops:
+            self.loops[type_.kind].relisted()
+        self.collector.relisted()
+
+
+def readiness(
+    collector: Collector, role: Role, health: WatchHealth, admission: Admission, proxy: Keeper | None
+) -> dict[str, Any]:
+    """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
+    how old its view is.
+    """
+    reports = health.reports()
+    ages = [each.age for each in reports if each.age is not None]
+    return {
+        "ready": collector.synced and admission.settled,
+        "leader": role.leading,
+        "admission": admission.state,
+        **({} if proxy is None else {"proxyCertificates": proxy.state}),
+        "ageSeconds": round(max(ages), 1) if ages else None,
+        "stale": [each.kind for each in reports if each.stale],
+        "watches": [each.page() for each in reports],
+    }

@@ -1,0 +1,1 @@
+"""`flagstaff up`: the stages of a cluster, and an evaluator, in one process."""

@@ -1,0 +1,57 @@
+"""The FlagSource and the FlagSet that a command line asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import flagset, flagsource
+from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.flagset import FlagSetSpec, Validation
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import API_VERSION, ObjectKey
+from controller.runtime.reconciling.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from controller.sources.provider import LocalProvider
+    from controller.wiring.offline.options import LocalOptions
+
+NAMESPACE: Final = "local"
+NAME: Final = "flags"
+SOURCE: Final = ObjectKey(flagsource.KIND, NAMESPACE, NAME)
+FLAG_SET: Final = ObjectKey(flagset.KIND, NAMESPACE, NAME)
+INTERVAL: Final = "24h"
+"""Of both objects: the provider says when the source is to be looked at."""
+
+
+def flag_source(source: LocalProvider) -> dict[str, Any]:
+    """The FlagSource of a source. Raises Stalled where no object may say so."""
+    return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, **source.spec})
+
+
+def flag_set(options: LocalOptions) -> dict[str, Any]:
+    """The FlagSet of that FlagSource. Raises Stalled where no object may say so."""
+    spec: dict[str, Any] = {
+        "sourceRef": {"kind": flagsource.KIND, "name": NAME},
+        "paths": [path or "." for path in options.paths],
+        "validation": (Validation.LENIENT if options.lenient else Validation.STRICT).value,
+        "failurePolicy": options.policy.value,
+        "pruneGuard": options.prune_guard,
+        "interval": INTERVAL,
+    }
+    if options.patches:
+        spec["patches"] = [{"patch": each.text} for each in options.patches]
+    if options.age_keys:
+        spec["decryption"] = {"provider": "sops", "secretRef": {"name": NAME}}
+    if options.substitute is not None:
+        spec["substitute"] = dict(options.substitute)
+    return _object(flagset.KIND, FlagSetSpec, spec)
+
+
+def _object(kind: str, model: type[Model], spec: dict[str, Any]) -> dict[str, Any]:
+    try:
+        read(model, spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+    # The same uid in each process: what one applied belongs to the FlagSet of the next.
+    metadata = {"namespace": NAMESPACE, "name": NAME, "uid": kind}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

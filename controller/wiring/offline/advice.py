@@ -1,0 +1,52 @@
+"""What to write for `--path`, where what was written matches no file. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller.flagsets.reading.layers import SUFFIXES, PathRefused, select
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from controller.flagsets.building.compose import Composition
+    from evaluator.flags import Problem
+
+
+def with_advice(composition: Composition, names: Collection[str]) -> Composition:
+    """`composition` with each path that matched nothing explained by `names`, all files of the tree."""
+    return replace(composition, problems=tuple(_advised(each, names) for each in composition.problems))
+
+
+def _advised(problem: Problem, names: Collection[str]) -> Problem:
+    if problem.code != "path-not-found":
+        return problem
+    if problem.file == "." and (layers := suggested_layers(names)):
+        options = " ".join(f"--path {layer}" for layer in layers)
+        message = f"no *.json, *.yaml or *.yml at the top; name the folders, base first, such as: {options}"
+        return replace(problem, message=message)
+    try:
+        select(names, problem.file)
+    except PathRefused as refusal:
+        return replace(problem, message=refusal.message.removeprefix(f"{problem.file}: "))
+    return problem
+
+
+def suggested_layers(names: Collection[str]) -> list[str]:
+    """Folders that look like the layers of one flag set: a `base` with the first of the `overlays` beside
+    it, else the first folder that holds definitions.
+    """
+    folders = sorted({posixpath.dirname(name) for name in names if _visible_definition(name)})
+    for base in folders:
+        parent, last = posixpath.split(base)
+        if last == "base":
+            beside = posixpath.join(parent, "overlays") + "/"
+            overlays = [folder for folder in folders if folder.startswith(beside)]
+            return [base, *overlays[:1]]
+    return folders[:1]
+
+
+def _visible_definition(name: str) -> bool:
+    return "/" in name and name.endswith(SUFFIXES) and not any(p.startswith(".") for p in name.split("/"))

@@ -1,0 +1,112 @@
+"""The source of a verb that needs no cluster, its folder, and the files of one of its commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.artifacts.archive import pack, unpack
+from controller.artifacts.durable import as_failed
+from controller.runtime.process.temporary import TemporaryFolder
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.bucket.place import is_bucket
+from controller.sources.files import ignore
+from controller.sources.git.provider import open_source
+from controller.sources.oci import SCHEME
+from controller.wiring.local_mode.state import Identity, state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.sources.provider import Fetched, LocalProvider, Revision
+    from controller.wiring.offline.options import LocalOptions
+
+
+@contextlib.asynccontextmanager
+async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
+    """The source, and the folder for what is kept of it, which is removed afterwards where none was named.
+    Raises Setback.
+    """
+    async with _source(options) as source:
+        identity = Identity(source.address, options.reference, options.paths, source.epoch)
+        held = contextlib.ExitStack()
+        folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
+        try:
+            yield source.kept_in(folder), folder
+        finally:
+            await asyncio.to_thread(held.close)
+
+
+@contextlib.asynccontextmanager
+async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    if is_bucket(options.source):
+        if options.reference is not None:
+            raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
+        # Whoever follows a repository does not wait for what follows buckets.
+        module = await asyncio.to_thread(import_module, "controller.sources.bucket.command_line")
+        yield module.open_bucket(
+            options.source,
+            os.environ,
+            endpoint=options.endpoint,
+            region=options.region,
+            interval=options.interval,
+            keys=options.verify_keys,
+        )
+        return
+    if not is_artifact(options.source):
+        source = open_source(
+            options.source,
+            reference=options.reference,
+            mirror_root=Path(),
+            interval=options.interval,
+            # What the source itself says is to be ignored is needed whatever the paths are.
+            paths=(*options.paths, ignore.FILE) if options.paths else (),
+        )
+        if options.verify_keys:
+            # Most repositories are read without it, and it takes long to load.
+            module = await asyncio.to_thread(import_module, "controller.sources.git.signatures.trust")
+            source = replace(source, trust=module.trust_of(options.verify_keys))
+        yield source
+        return
+    # The HTTP client takes long to load, and a Git repository never needs it.
+    module = await asyncio.to_thread(import_module, "controller.wiring.offline.registries")
+    async with module.artifact_source(
+        options.source,
+        reference=options.reference,
+        interval=options.interval,
+        insecure=options.insecure,
+        keys=options.verify_keys,
+    ) as artifact:
+        yield artifact
+
+
+def is_artifact(source: str) -> bool:
+    """Whether it names an artifact in a registry."""
+    return source.startswith(SCHEME)
+
+
+async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:
+    """The revision that the source is at and its files, as far as `options.paths` could match them. Raises
+    Setback.
+    """
+    async with opened(options) as (source, _):
+        return await files_of(source, await source.resolve())
+
+
+async def files_of(source: LocalProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
+    """A revision's files, as an artifact of it would hold them. Raises Setback."""
+    try:
+        folder = await asyncio.to_thread(TemporaryFolder.make)
+    except OSError as error:
+        raise as_failed(error, f"a folder for the files of {revision}") from error
+    try:
+        fetched = await source.fetch(revision, folder.path)
+        archive = await asyncio.to_thread(pack, folder.path)
+        return fetched, await asyncio.to_thread(unpack, archive)
+    finally:
+        await asyncio.to_thread(folder.remove)

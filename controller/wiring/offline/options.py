@@ -1,0 +1,53 @@
+"""What the verbs that build a flag set without a cluster were given on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.flagsets.building.compose import FailurePolicy
+from controller.flagsets.building.provenance import ProvenanceDetail
+from evaluator.flags.model import EMPTY, Bucketing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from controller.flagsets.preparing.patches import Patch
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """One source and one flag set."""
+
+    source: str
+    reference: str | None = None
+    paths: tuple[str, ...] = (".",)
+    insecure: bool = False
+    """Speak plain HTTP with a registry."""
+    interval: float = 10.0
+    """Seconds between looks at a remote."""
+    substitute: Mapping[str, str] | None = None
+    """Values of variables; None: nothing is substituted."""
+    age_keys: str = ""
+    """Age identities, one a line, that decrypt what sops encrypted."""
+    verify_keys: Mapping[str, bytes] = field(default_factory=lambda: EMPTY)
+    """Public keys by the names of their files; with one of them what is read must be signed. Empty: none."""
+    patches: tuple[Patch, ...] = ()
+    """JSON Patches over what the layers come to."""
+    lenient: bool = False
+    """Warnings do not hold a flag back."""
+    policy: FailurePolicy = FailurePolicy.PER_FLAG
+    bucketing: Bucketing = Bucketing.V2
+    show_bucketing: bool = False
+    """Name the generation of `fractional` in every answer's metadata."""
+    provenance: ProvenanceDetail = ProvenanceDetail.FULL
+    """What every answer's metadata tells of its commit."""
+    prune_guard: bool = False
+    """Refuse a revision that removes flags in bulk, instead of warning about it."""
+    state_dir: Path | None = None
+    """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
+    endpoint: str | None = None
+    """Of a bucket: the URL of its store."""
+    region: str | None = None
+    """Of a bucket."""

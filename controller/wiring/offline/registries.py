@@ -1,0 +1,151 @@
+"""Registries for verbs that need no cluster; who asks is who Docker's own configuration knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.flagsource import LayerSelector, OciReference
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.oci.address import check_digest, check_tag, parse_target
+from controller.sources.oci.connections import Connections
+from controller.sources.oci.credentials import Access, Login, login_from
+from controller.sources.oci.judges import KeyJudge
+from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.registry import Registry
+from controller.sources.oci.signatures import CosignTrust
+from controller.sources.trust_advice import OF_OPTIONS, on_command_line
+from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keys import epoch
+from controller.sources.versions import parse_range
+from evaluator.flags.model import EMPTY
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.sources.oci.address import Address
+
+TIMEOUT: Final = 60.0
+"""Seconds for one step."""
+_HELPER_SECONDS: Final = 30.0
+_MOST_BYTES: Final = 1024**2
+_HELPER: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@contextlib.asynccontextmanager
+async def registry_of(
+    address: Address, *, actions: str = "pull", login: Login | None = None
+) -> AsyncIterator[Registry]:
+    """A repository as `login` sees it, or else as the login of Docker's configuration. Raises Setback."""
+    connections = Connections()
+    try:
+        access = Access(login or await _docker_login(address))
+        yield Registry(address, access, connections, actions)
+    finally:
+        await connections.close()
+
+
+@contextlib.asynccontextmanager
+async def artifact_source(
+    location: str,
+    *,
+    reference: str | None,
+    interval: float,
+    insecure: bool,
+    keys: Mapping[str, bytes] = EMPTY,
+) -> AsyncIterator[OciProvider]:
+    """The artifact at `oci://HOST/REPOSITORY[:TAG|@DIGEST]`, which `reference` (`tag:…`, `semver:…`,
+    `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
+    Setback.
+    """
+    address, target = parse_target(location, insecure=insecure)
+    followed = OciReference(tag=target.tag or None, digest=target.digest or None)
+    if reference is not None:
+        if target.tag or target.digest:
+            raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
+        followed = _reference(reference)
+    async with registry_of(address) as registry:
+        trust = _trust(keys) if keys else None
+        yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
+
+
+def _trust(content: Mapping[str, bytes]) -> CosignTrust:
+    keys = read_cosign_keys(OF_OPTIONS, content)
+    judge = KeyJudge(keys, on_command_line(content).add_key)
+    return CosignTrust(judge, epoch({"provider": "cosign"}, content))
+
+
+def _reference(text: str) -> OciReference:
+    kind, colon, value = text.strip().partition(":")
+    kind, value = (kind, value) if colon else ("tag", kind)
+    checks = {"tag": check_tag, "semver": parse_range, "digest": check_digest}
+    if kind not in checks:
+        raise Stalled("InvalidReference", f"{text!r}: write tag:NAME, semver:RANGE or digest:sha256:…")
+    checks[kind](value)
+    return OciReference.model_validate({kind: value})
+
+
+async def _docker_login(address: Address) -> Login | None:
+    """Raises Setback."""
+    path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    try:
+        content = await asyncio.to_thread(_content, path)
+    except OSError as error:
+        raise Failed("AuthenticationFailed", f"{path}: {error.strerror or error}") from error
+    if content is None:
+        return None
+    login = login_from(str(path), content, address)
+    helper = _helper(json.loads(content), address.host) if login is None else None
+    return login if helper is None else await _helped(helper, address.host)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def _helper(configuration: dict[str, Any], host: str) -> str | None:
+    """The program that keeps the login of a host, by the end of its name."""
+    helpers = configuration.get("credHelpers")
+    own = helpers.get(host) if isinstance(helpers, dict) else None
+    name = str(own or configuration.get("credsStore") or "")
+    return name if _HELPER.fullmatch(name) else None
+
+
+async def _helped(helper: str, host: str) -> Login | None:
+    """What the program answers; None where it knows no login. Raises Failed where it cannot be run."""
+    program = f"docker-credential-{helper}"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, "get", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        message = f"{program}, which Docker's configuration names, cannot be run: {error.strerror or error}"
+        raise Failed("AuthenticationFailed", message) from error
+    try:
+        async with asyncio.timeout(_HELPER_SECONDS):
+            said, _ = await process.communicate(host.encode())
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        message = f"{program}: no answer within {_HELPER_SECONDS:g} seconds"
+        raise Failed("AuthenticationFailed", message) from error
+    try:
+        found = json.loads(said)
+        login = Login(str(found["Username"]), str(found["Secret"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+    if login.username == "<token>":
+        raise Failed(
+            "AuthenticationFailed", f"{program}: identity tokens are not supported; log in by a password"
+        )
+    return login

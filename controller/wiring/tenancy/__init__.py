@@ -1,0 +1,1 @@
+"""Quotas and allowed hosts, by the settings."""

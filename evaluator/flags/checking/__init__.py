@@ -1,0 +1,1 @@
+"""What is wrong with a flag or a rule."""

@@ -1,0 +1,135 @@
+"""The language of rules: which operators take what, and how far a rule may go.
+
+The table follows flagd's published schema (https://flagd.dev/schema/v0/targeting.json, draft-07).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.flags.syntax.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from evaluator.flags.model import Json
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and indices from the rule's root."""
+
+DEPTH: Final = 50
+"""Levels of a rule: an object is one, and so is an array that is not an operator's own list of arguments."""
+NODES: Final = 10_000
+"""Objects, arrays and scalars of a rule, with its `$ref`s expanded."""
+
+REFERENCE: Final = "$ref"
+MOST_WEIGHT: Final = 2_147_483_647
+"""What the weights of one `fractional` may sum up to; flagd serves no variant beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arity:
+    """How many arguments an operator takes."""
+
+    least: int
+    most: int | None
+    """None: any number."""
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f"at least {self.least}"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+    def admits(self, count: int) -> bool:
+        """Whether so many arguments are right."""
+        return count >= self.least and (self.most is None or count <= self.most)
+
+
+_TWO: Final = Arity(2, 2)
+_TWO_OR_THREE: Final = Arity(2, 3)
+_SOME: Final = Arity(1, None)
+
+OPERATORS: Final[Mapping[str, Arity]] = MappingProxyType(
+    {
+        **dict.fromkeys(("==", "===", "!=", "!==", ">", ">=", "%", "/"), _TWO),
+        **dict.fromkeys(("map", "filter", "all", "none", "some", "in"), _TWO),
+        **dict.fromkeys(("starts_with", "ends_with", "missing_some"), _TWO),
+        **dict.fromkeys(("<", "<=", "substr"), _TWO_OR_THREE),
+        **dict.fromkeys(("if", "or", "and", "+", "-", "max", "min", "merge", "cat"), _SOME),
+        **dict.fromkeys(("!", "!!"), Arity(1, 1)),
+        **dict.fromkeys(("reduce", "sem_ver"), Arity(3, 3)),
+        "fractional": _SOME,
+        "*": Arity(2, None),
+        "var": Arity(0, 2),
+        "missing": Arity(0, None),
+    }
+)
+"""flagd's documented operators."""
+
+UNLISTED: Final = frozenset({"?:", "set", "abs", "contains_all", "contains_any", "contains_none"})
+"""flagd's engine evaluates these, its schema and the other providers' engines do not know them."""
+
+COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
+"""What may stand between the versions of `sem_ver`."""
+
+_UNSEEN: Final = "the schema does not look into array literals and the arguments of `var`; "
+
+BEYOND_SCHEMA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "unknown-operator": _UNSEEN + "evaluation there ends in PARSE_ERROR as anywhere else",
+        "unlisted-operator": _UNSEEN + "providers that evaluate in process do not know it there",
+        "bad-argument": _UNSEEN + "the operator yields null there as anywhere else",
+        "bad-bucket": _UNSEEN + "and it lets `fractional` have a bucketing value but no bucket",
+        "bad-weight": _UNSEEN + "the fraction yields null there as anywhere else",
+        "reference-position": _UNSEEN + "a reference there is as unportable as anywhere else",
+        "wrong-arity": "an array is itself a value to the schema, so `!` takes any; `var` takes anything",
+        "empty-rule": "every key of a rule is optional to the schema, so `{}` passes where a rule must stand",
+        "several-operators": "the schema takes operators of one group together; flagd evaluates none of them",
+        "bad-flagd-variable": "the schema does not look into `var`'s list form, and not past a line break",
+        "unknown-reference": "a schema cannot compare a name with the keys of `$evaluators`",
+        "nested-reference": "the schema allows it, flagd's single pass over the text does "
+        "not expand it surely",
+        "reference-cycle": "a schema cannot follow references; no flagd can expand it",
+        "weight-too-large": "a schema cannot add; flagd serves no variant when the sum is beyond 2147483647",
+        "unusual-name": "the schema's pattern binds the keys of objects, not those in a list of flags",
+        "rule-too-deep": "untrusted rules are bounded before they are compiled",
+        "rule-too-large": "untrusted rules are bounded before they are compiled",
+    }
+)
+"""What is reported of rules and names although flagd's schemas accept it: code to reason."""
+
+_LONGEST_NAME: Final = 60
+_CANDIDATES: Final = 30
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean "x"?)`, or "" if nothing is near; its cost is bounded whatever the names."""
+    if len(name) > _LONGEST_NAME:
+        return ""
+    near = (each for each in known if abs(len(each) - len(name)) <= 2)
+    found = get_close_matches(name, list(islice(near, _CANDIDATES)), n=1, cutoff=0.6)
+    return f' (did you mean "{visible(found[0])}"?)' if found else ""
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: short, whatever its size."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a huge number"
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    text = visible(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…")
+    return f'"{text}"' if isinstance(value, str) else text
+
+
+def reference_name(value: Json) -> str | None:
+    """The name that `{"$ref": name}` refers to; None for whatever is no reference."""
+    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get(REFERENCE), str):
+        return str(value[REFERENCE])
+    return None

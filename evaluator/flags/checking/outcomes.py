@@ -1,0 +1,156 @@
+"""What a rule can come to, as far as its text says so: the variants that it names. Pure.
+
+A literal is an outcome where the rule's result is that literal: a branch of `if` or `?:`, an operand of `and`
+or `or`, the variant of a bucket of `fractional`, and the same within a shared rule. What any other operator
+gives is only known when it is evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking.operators import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+
+_DEEPEST: Final = 100
+"""Levels that are followed, shared rules counted in; what is deeper counts as computed."""
+_MOST_SHARED: Final = 1_000
+"""Literals of one shared rule; one with more counts as computed, for every flag may refer to it."""
+
+_ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
+"""Characters that flagd's JSON escapes, so that a text with one of them names no variant."""
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """The possible results of one rule."""
+
+    literals: list[tuple[Path, Json]] = field(default_factory=list)
+    """Results but null, with their places in the rule; those of a shared rule stand at the `$ref`."""
+    computed: bool = False
+    """Whether there may be results that the text does not tell."""
+
+
+class OutcomeReader:
+    """Reads the rules of one flag set; each shared rule is read once."""
+
+    def __init__(self, evaluators: Mapping[str, Json]) -> None:
+        self._evaluators = evaluators
+        self._shared: dict[str, Outcomes] = {}
+        self._depth = 0
+
+    def of(self, rule: Json) -> Outcomes:
+        """The outcomes of a rule that is within the bounds on depth and size."""
+        found = Outcomes()
+        self._read(found, rule, ())
+        return found
+
+    def _read(self, found: Outcomes, value: Json, path: Path) -> None:
+        if isinstance(value, dict):
+            operator = next(iter(value)) if len(value) == 1 else ""
+            reader = _READERS.get(operator)
+            if reader is None or self._depth == _DEEPEST:
+                found.computed = True
+                return
+            self._depth += 1
+            reader(self, found, value[operator], (*path, operator))
+            self._depth -= 1
+        elif value is not None:
+            found.literals.append((path, value))
+
+    def _branches(self, found: Outcomes, arguments: Json, path: Path) -> None:
+        if not isinstance(arguments, list):
+            found.computed = True
+            return
+        last = len(arguments) - 1
+        for at, value in enumerate(arguments):
+            if at % 2 or at == last:
+                self._read(found, value, (*path, at))
+
+    def _and(self, found: Outcomes, arguments: Json, path: Path) -> None:
+        self._operands(found, arguments, path, passed_on=False)
+
+    def _or(self, found: Outcomes, arguments: Json, path: Path) -> None:
+        self._operands(found, arguments, path, passed_on=True)
+
+    def _operands(self, found: Outcomes, arguments: Json, path: Path, *, passed_on: bool) -> None:
+        """The last operand is a result, and any other whose truth is `passed_on`."""
+        if not isinstance(arguments, list):
+            found.computed = True
+            return
+        for at, value in enumerate(arguments):
+            own = Outcomes()
+            self._read(own, value, (*path, at))
+            found.computed |= own.computed
+            is_last = at == len(arguments) - 1
+            found.literals += [each for each in own.literals if is_last or bool(each[1]) is passed_on]
+
+    def _buckets(self, found: Outcomes, arguments: Json, path: Path) -> None:
+        if not isinstance(arguments, list):
+            found.computed = True
+            return
+        for at, bucket in enumerate(arguments):
+            if isinstance(bucket, list) and bucket:
+                self._read(found, bucket[0], (*path, at, 0))
+
+    def _reference(self, found: Outcomes, name: Json, path: Path) -> None:
+        shared = self._outcomes_of(name) if isinstance(name, str) else None
+        if shared is None:
+            found.computed = True
+            return
+        found.computed |= shared.computed
+        found.literals += [(path, value) for _, value in shared.literals]
+
+    def _outcomes_of(self, name: str) -> Outcomes | None:
+        if name not in self._evaluators:
+            return None
+        shared = self._shared.get(name)
+        if shared is None:
+            # A rule that refers back to itself finds this: it cannot be expanded, so nothing is known of it.
+            self._shared[name] = Outcomes(computed=True)
+            shared = self.of(self._evaluators[name])
+            by_name = {variant_named(value): value for _, value in shared.literals}
+            shared = Outcomes([((), value) for value in by_name.values()], shared.computed)
+            if len(by_name) > _MOST_SHARED:
+                shared = Outcomes(computed=True)
+            self._shared[name] = shared
+        return shared
+
+
+_READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], None]]] = {
+    "if": OutcomeReader._branches,
+    "?:": OutcomeReader._branches,
+    "and": OutcomeReader._and,
+    "or": OutcomeReader._or,
+    "fractional": OutcomeReader._buckets,
+    REFERENCE: OutcomeReader._reference,
+}
+"""By operator. Not bound to a reader, which would then be left to the garbage collector."""
+
+
+def variant_named(literal: Json) -> str | None:
+    """The name of the variant that a literal result means: its JSON text without quotes, as Go writes it.
+
+    None: lists, and texts with what JSON escapes, name no variant.
+    """
+    if isinstance(literal, str):
+        return literal if _ESCAPED.isdisjoint(literal) else None
+    if isinstance(literal, bool):
+        return "true" if literal else "false"
+    if isinstance(literal, int | float):
+        return _number(float(literal))
+    return None
+
+
+def _number(value: float) -> str:
+    if value and not 1e-6 <= abs(value) < 1e21:
+        return repr(value).replace("e-0", "e-")
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")

@@ -1,0 +1,224 @@
+"""`$evaluators`: who refers to whom, and rules with their `$ref`s expanded, at a bounded cost. Pure.
+
+flagd replaces the text `{"$ref":"name"}` in one pass; this expands the structure, nested references included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking.operators import DEPTH, NODES, REFERENCE, Path, reference_name
+from evaluator.flags.syntax.problems import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from evaluator.flags.model import Json
+
+_VAST: Final = 2**62
+"""Where sizes stop growing: references that double each other would otherwise need numbers of any length."""
+
+_CONTAINERS: Final = (dict, list)
+
+
+class RuleTooLarge(ValueError):
+    """A rule, its `$ref`s expanded, is beyond the bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How large a rule is, as far as it was measured."""
+
+    nodes: int
+    depth: int
+    references: tuple[tuple[str, Path, int], ...] = ()
+    """Name, place and level of each `$ref` in it, in document order."""
+    deepest: Path = ()
+    """A place at `depth`."""
+
+
+def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
+    """Measure a rule without expanding it; stops at the first excess, so the cost is bounded by `nodes`."""
+    counted, level = 1, 0
+    deepest: Path = ()
+    references: list[tuple[str, Path, int]] = []
+    pending: list[tuple[Json, Path, int, bool]] = []
+    if isinstance(rule, _CONTAINERS):
+        pending.append((rule, (), 0, False))
+    while pending:
+        value, path, above, arguments = pending.pop()
+        here = above if arguments and isinstance(value, list) else above + 1
+        if here > level:
+            level, deepest = here, path
+        counted += len(value)
+        if level > depth or counted > nodes:
+            break
+        if isinstance(value, list):
+            children = [
+                (each, (*path, at), here, False)
+                for at, each in enumerate(value)
+                if isinstance(each, _CONTAINERS)
+            ]
+        else:
+            children = [
+                (each, (*path, key), here, True)
+                for key, each in value.items()
+                if isinstance(each, _CONTAINERS)
+            ]
+            if (name := reference_name(value)) is not None:
+                references.append((name, path, here))
+        pending.extend(reversed(children))
+    return Extent(counted, level, tuple(references), deepest)
+
+
+def excess(extent: Extent, *, depth: int, nodes: int) -> list[Finding]:
+    """The problems of a rule of this extent: none, or one error at the place it is too deep at."""
+    if extent.depth > depth:
+        message = f"the rule is nested more than {depth} levels deep; flatten it"
+        return [Finding(extent.deepest, Severity.ERROR, "rule-too-deep", message)]
+    if extent.nodes > nodes:
+        message = f"the rule has more than {nodes} parts, its $refs expanded; split it among flags"
+        return [Finding((), Severity.ERROR, "rule-too-large", message)]
+    return []
+
+
+class Expander:
+    """Expands rules with one set of evaluators; build it once for all flags of a set.
+
+    Each evaluator is expanded once and shared by every reference to it, so that references that double each
+    other cost no memory. References to nothing and to members of a cycle stay as they are.
+    """
+
+    __slots__ = ("_bodies", "_bounds", "_extents")
+
+    def __init__(self, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES) -> None:
+        self._bounds = (depth, nodes)
+        self._extents: dict[str, Extent] = {}
+        self._bodies: dict[str, Json] = {}
+        edges = _edges(evaluators, depth=depth, nodes=nodes)
+        for members in _components(edges):
+            name = members[0]
+            if _is_cycle(members, edges):
+                continue
+            self._extents[name] = extent = self.extent(evaluators[name])
+            if not excess(extent, depth=depth, nodes=nodes):
+                self._bodies[name] = self._substitute(evaluators[name])
+
+    def extent(self, rule: Json) -> Extent:
+        """How large the expanded rule is; nothing is expanded for it. Its references are the rule's own."""
+        depth, nodes = self._bounds
+        own = measure(rule, depth=depth, nodes=nodes)
+        total, level, deepest = own.nodes, own.depth, own.deepest
+        for name, path, above in own.references:
+            body = self._extents.get(name)
+            if body is None:
+                continue
+            total = min(total + body.nodes - 2, _VAST)
+            if above - 1 + body.depth > level:
+                level, deepest = above - 1 + body.depth, path
+        return Extent(total, level, own.references, deepest)
+
+    def check(self, rule: Json) -> list[Finding]:
+        """One error if the expanded rule is beyond the bounds."""
+        depth, nodes = self._bounds
+        return excess(self.extent(rule), depth=depth, nodes=nodes)
+
+    def expand(self, rule: Json) -> Json:
+        """Return the rule with its references expanded; parts may be shared, and are not to be changed.
+
+        Raises RuleTooLarge.
+        """
+        extent = self.extent(rule)
+        depth, nodes = self._bounds
+        for problem in excess(extent, depth=depth, nodes=nodes):
+            raise RuleTooLarge(problem.message)
+        return self._substitute(rule) if extent.references else rule
+
+    def _substitute(self, value: Json) -> Json:
+        if isinstance(value, list):
+            return [self._substitute(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        name = reference_name(value)
+        if name is not None:
+            return self._bodies.get(name, value)
+        return {key: self._substitute(each) for key, each in value.items()}
+
+
+def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
+    """What is wrong with references between evaluators: the evaluator's name and the problem, all
+    warnings.
+    """
+    edges = _edges(evaluators, depth=DEPTH, nodes=NODES)
+    cycle_of = {
+        name: members for members in _components(edges) if _is_cycle(members, edges) for name in members
+    }
+    return [
+        (name, _link_problem(target, path, cycle_of.get(name, ())))
+        for name, body in evaluators.items()
+        for target, path, _ in measure(body).references
+        if target in evaluators
+    ]
+
+
+def _link_problem(target: str, path: Path, cycle: tuple[str, ...]) -> Finding:
+    if target in cycle:
+        message = f'"{target}" refers back to this rule, so neither can be expanded; break the cycle'
+        return Finding((*path, REFERENCE), Severity.WARNING, "reference-cycle", message)
+    message = f'not every flagd expands "{target}" inside another evaluator; write its rule here'
+    return Finding((*path, REFERENCE), Severity.WARNING, "nested-reference", message)
+
+
+def _edges(evaluators: Mapping[str, Json], *, depth: int, nodes: int) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(
+            dict.fromkeys(
+                target
+                for target, _, _ in measure(body, depth=depth, nodes=nodes).references
+                if target in evaluators
+            )
+        )
+        for name, body in evaluators.items()
+    }
+
+
+def _is_cycle(members: tuple[str, ...], edges: Mapping[str, tuple[str, ...]]) -> bool:
+    return len(members) > 1 or members[0] in edges[members[0]]
+
+
+def _components(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield Tarjan's strongly connected components, those referred to before those referring.
+
+    Iterative: a chain of references may be longer than Python's stack.
+    """
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    trail: dict[str, None] = {}
+    for root in edges:
+        work = [] if root in order else [(root, iter(edges[root]))]
+        while work:
+            name, rest = work[-1]
+            if name not in order:
+                order[name] = lowest[name] = len(order)
+                trail[name] = None
+            for target in rest:
+                if target not in order:
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in trail:
+                    lowest[name] = min(lowest[name], order[target])
+            else:
+                work.pop()
+                if work:
+                    parent = work[-1][0]
+                    lowest[parent] = min(lowest[parent], lowest[name])
+                if lowest[name] == order[name]:
+                    yield _cut(trail, name)
+
+
+def _cut(trail: dict[str, None], name: str) -> tuple[str, ...]:
+    members: list[str] = []
+    while not members or members[-1] != name:
+        members.append(trail.popitem()[0])
+    return tuple(sorted(members))

@@ -1,0 +1,297 @@
+"""What is wrong with a JSONLogic rule: a flag's `targeting`, or one body of `$evaluators`. Pure.
+
+Reports whatever flagd's schema rejects, and what BEYOND_SCHEMA lists with reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking.operators import (
+    COMPARISONS,
+    DEPTH,
+    MOST_WEIGHT,
+    NODES,
+    OPERATORS,
+    REFERENCE,
+    UNLISTED,
+    Path,
+    did_you_mean,
+    reference_name,
+    shown,
+)
+from evaluator.flags.checking.references import excess, measure
+from evaluator.flags.syntax.problems import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from evaluator.flags.model import Json
+
+_SUGGESTIONS: Final = 3
+"""Names a rule's problems may suggest: each costs a search."""
+
+_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_LABEL: Final = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_VERSION: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_LABEL}(?:\.{_LABEL})*)?"
+    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+"""https://semver.org, section "regular expression"; flagd's engine is laxer, its schema is not."""
+
+_FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
+
+
+def check_rule(
+    rule: Json, *, evaluators: Collection[str], depth: int = DEPTH, nodes: int = NODES
+) -> list[Finding]:
+    """Return every fault of a rule in document order; `evaluators` are the names a `$ref` may have.
+
+    A rule beyond `depth` levels or `nodes` parts is one error, and is not looked into. All else are warnings:
+    flagd loads it.
+    """
+    if beyond := excess(measure(rule, depth=depth, nodes=nodes), depth=depth, nodes=nodes):
+        return beyond
+    return _Walk(evaluators).run(rule)
+
+
+class _Walk:
+    """One pass over one rule, with a stack of its own."""
+
+    def __init__(self, evaluators: Collection[str]) -> None:
+        self._evaluators = evaluators
+        self._problems: list[Finding] = []
+        self._pending: list[tuple[Json, Path]] = []
+        self._suggestions = _SUGGESTIONS
+
+    def run(self, rule: Json) -> list[Finding]:
+        if not isinstance(rule, dict):
+            self._report((), "not-a-rule", f"a rule must be an object, not {shown(rule)}")
+        elif reference_name(rule) is not None:
+            self._misplaced_reference((), "the whole of a rule")
+        if rule != {}:
+            self._pending.append((rule, ()))
+        while self._pending:
+            value, path = self._pending.pop()
+            mark = len(self._pending)
+            self._visit(value, path)
+            self._pending[mark:] = reversed(self._pending[mark:])
+        return self._problems
+
+    def _visit(self, value: Json, path: Path) -> None:
+        if isinstance(value, list):
+            self._later(value, path)
+        elif isinstance(value, dict):
+            self._object(value, path)
+
+    def _object(self, value: dict[str, Json], path: Path) -> None:
+        if not value:
+            self._report(path, "empty-rule", "an empty object is not a rule; write null or remove it")
+            return
+        if len(value) > 1:
+            keys = ", ".join(shown(key) for key in list(value)[:3])
+            self._report(
+                path,
+                "several-operators",
+                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them",
+            )
+            return
+        operator, arguments = next(iter(value.items()))
+        here = (*path, operator)
+        if special := _SPECIAL.get(operator):
+            special(self, arguments, here)
+        else:
+            self._plain(operator, arguments, here)
+
+    def _plain(self, operator: str, arguments: Json, path: Path) -> None:
+        if operator in UNLISTED:
+            self._report(
+                path,
+                "unlisted-operator",
+                f'"{operator}" is not an operator that flagd documents; not every provider has it',
+            )
+        elif operator not in OPERATORS:
+            near = self._suggest(operator, OPERATORS)
+            self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{near}")
+        elif operator not in {"!", "!!"} or isinstance(arguments, list):
+            self._counts(operator, arguments, path)
+        self._pending.append((arguments, path))
+
+    def _reference(self, name: Json, path: Path) -> None:
+        if not isinstance(name, str):
+            self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shown(name)}")
+        elif name not in self._evaluators:
+            near = self._suggest(name, self._evaluators)
+            self._report(
+                path,
+                "unknown-reference",
+                f"$ref names {shown(name)}, which is not in $evaluators{near}",
+            )
+
+    def _var(self, arguments: Json, path: Path) -> None:
+        if isinstance(arguments, list):
+            self._counts("var", arguments, path)
+        first = arguments[0] if isinstance(arguments, list) and arguments else arguments
+        place = (*path, 0) if first is not arguments else path
+        if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
+            near = self._suggest(first, _FLAGD_VARIABLES)
+            self._report(
+                place,
+                "bad-flagd-variable",
+                f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}",
+            )
+        elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
+            self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
+        self._pending.append((arguments, path))
+
+    def _missing(self, arguments: Json, path: Path) -> None:
+        if not isinstance(arguments, list):
+            self._report(
+                path,
+                "bad-argument",
+                f'missing takes a list of names: ["name"], not {shown(arguments)}',
+            )
+            return
+        for at, name in enumerate(arguments):
+            if not isinstance(name, str):
+                self._report((*path, at), "bad-argument", f"missing takes names, not {shown(name)}")
+        self._later(arguments, path)
+
+    def _missing_some(self, arguments: Json, path: Path) -> None:
+        if not self._counts("missing_some", arguments, path):
+            return
+        least, names = arguments
+        if isinstance(least, bool) or not isinstance(least, int | float):
+            self._report((*path, 0), "bad-argument", f"missing_some needs a number first, not {shown(least)}")
+        if isinstance(names, list):
+            self._missing(names, (*path, 1))
+        else:
+            self._report(
+                (*path, 1),
+                "bad-argument",
+                f"missing_some takes a list of names, not {shown(names)}",
+            )
+
+    def _text_comparison(self, arguments: Json, path: Path) -> None:
+        operator = str(path[-1])
+        if self._counts(operator, arguments, path):
+            for at, value in enumerate(arguments):
+                if reference_name(value) is not None:
+                    self._misplaced_reference((*path, at), f"an argument of {operator}")
+                elif not isinstance(value, str | dict):
+                    message = f"{operator} compares text, not {shown(value)}; quote it"
+                    self._report((*path, at), "bad-argument", message)
+        self._pending.append((arguments, path))
+
+    def _sem_ver(self, arguments: Json, path: Path) -> None:
+        if self._counts("sem_ver", arguments, path):
+            for at in (0, 2):
+                self._version(arguments[at], (*path, at))
+            if arguments[1] not in COMPARISONS:
+                message = f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(arguments[1])}"
+                self._report((*path, 1), "bad-argument", message)
+        self._pending.append((arguments, path))
+
+    def _version(self, value: Json, path: Path) -> None:
+        # Objects without an operator, and with several, are reported where every object is.
+        if isinstance(value, dict) and (len(value) != 1 or "var" in value):
+            return
+        if not isinstance(value, str):
+            message = f"sem_ver takes a version or a var, not {shown(value)}"
+            self._report(path, "bad-argument", message)
+        elif not _VERSION.fullmatch(value):
+            message = f'{shown(value)} is not a version; write all three numbers, such as "1.2.0"'
+            self._report(path, "bad-argument", message)
+
+    def _fractional(self, arguments: Json, path: Path) -> None:
+        if not self._counts("fractional", arguments, path):
+            self._pending.append((arguments, path))
+            return
+        start = 0
+        if not isinstance(arguments[0], list):
+            start = 1
+            self._bucketing(arguments[0], (*path, 0))
+        if start == len(arguments):
+            self._report(path, "bad-bucket", 'fractional has no buckets; add some: ["variant", weight]')
+        total = 0
+        for at, bucket in enumerate(arguments[start:], start):
+            total += self._bucket(bucket, (*path, at))
+        if total > MOST_WEIGHT:
+            message = f"the weights add up to more than {MOST_WEIGHT}; scale them down"
+            self._report(path, "weight-too-large", message)
+
+    def _bucketing(self, value: Json, path: Path) -> None:
+        if reference_name(value) is not None:
+            self._misplaced_reference(path, "the value that fractional buckets by")
+        elif not isinstance(value, dict):
+            message = f'fractional buckets by a rule such as {{"var": …}}, not by {shown(value)}'
+            self._report(path, "bad-bucket", message)
+        self._pending.append((value, path))
+
+    def _bucket(self, bucket: Json, path: Path) -> int:
+        """Check one `[variant, weight]`; return the weight, 0 where it is a rule or wrong."""
+        if not isinstance(bucket, list) or not 1 <= len(bucket) <= 2:
+            message = f'a bucket is ["variant", weight], not {shown(bucket)}'
+            self._report(path, "bad-bucket", message)
+            self._pending.append((bucket, path))
+            return 0
+        self._pending.append((bucket, path))
+        if len(bucket) == 1:
+            return 1
+        weight = bucket[1]
+        if reference_name(weight) is not None:
+            self._misplaced_reference((*path, 1), "a weight")
+        elif not isinstance(weight, dict):
+            if _is_weight(weight):
+                return int(weight)
+            message = f"a weight is a whole number from 0 up, not {shown(weight)}"
+            self._report((*path, 1), "bad-weight", message)
+        return 0
+
+    def _counts(self, operator: str, arguments: Json, path: Path) -> bool:
+        """Check the number of arguments; False if they are no list or too few or many."""
+        arity = OPERATORS[operator]
+        if not isinstance(arguments, list):
+            message = f'"{operator}" takes a list of {arity} arguments, not {shown(arguments)}'
+        elif not arity.admits(len(arguments)):
+            message = f'"{operator}" takes {arity} arguments, not {len(arguments)}'
+        else:
+            return True
+        self._report(path, "wrong-arity", message)
+        return False
+
+    def _later(self, values: list[Json], path: Path) -> None:
+        self._pending += [
+            (value, (*path, at)) for at, value in enumerate(values) if isinstance(value, (dict, list))
+        ]
+
+    def _misplaced_reference(self, path: Path, place: str) -> None:
+        message = f"flagd's schema does not allow a $ref as {place}; write the rule here"
+        self._report((*path, REFERENCE), "reference-position", message)
+
+    def _suggest(self, name: str, known: Collection[str]) -> str:
+        self._suggestions -= 1
+        return did_you_mean(name, known) if self._suggestions >= 0 else ""
+
+    def _report(self, path: Path, code: str, message: str) -> None:
+        self._problems.append(Finding(path, Severity.WARNING, code, message))
+
+
+# Not bound methods of a walk: it would be part of a cycle, which only a full collection frees.
+_SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
+    REFERENCE: _Walk._reference,
+    "var": _Walk._var,
+    "missing": _Walk._missing,
+    "missing_some": _Walk._missing_some,
+    "starts_with": _Walk._text_comparison,
+    "ends_with": _Walk._text_comparison,
+    "sem_ver": _Walk._sem_ver,
+    "fractional": _Walk._fractional,
+}
+
+
+def _is_weight(value: Json) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and (isinstance(value, int) or value.is_integer())

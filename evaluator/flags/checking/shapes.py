@@ -1,0 +1,246 @@
+"""What a flag must look like: flagd's schema (https://flagd.dev/schema/v0/flags.json) and what flagd itself
+refuses.
+
+An error is what flagd could not load; whatever else the schema rejects is a warning, and so is what
+BEYOND_SCHEMA lists.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.model import ABSENT, EMPTY, Flag, State
+from evaluator.flags.syntax.fields import FIELDS, KNOWN
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import choices, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.layers.assembled import Assembled
+    from evaluator.flags.model import Json, Scalar
+    from evaluator.flags.syntax.findings import Piece
+
+BEYOND_SCHEMA: Final[Mapping[str, str]] = {
+    "unknown-field": "the schema allows any further field of a flag; flagd ignores it, so "
+    "it is most often a typo",
+    "field-case": "the schema allows any further field; flagd reads it as the field that it means",
+    "unknown-key": "the schema allows any further key of a document; flagd ignores it, so "
+    "it is most often a typo",
+    "unknown-variant": "a schema cannot compare `defaultVariant` with the keys of "
+    "`variants`; flagd refuses the document",
+    "empty-evaluator": "the schema takes an empty rule; flagd refuses a document with an empty evaluator",
+    "duplicate-key": "a schema sees the last of two equal keys; which of them was meant is not known",
+    "duplicate-flag": "the schema does not compare the items of a list, nor documents with each other",
+    "conflicting-key": "the schema does not compare documents with each other",
+    "unknown-outcome": "a schema cannot compare what a rule returns with the keys of `variants`",
+    "missing-base": "the schema knows no layers",
+    "removes-nothing": "null in a layer removes; the schema knows no layers",
+    "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",
+    "set-metadata-type": "the schema means it, but draft-07 ignores what stands beside a "
+    "`$ref`; flagd selects by text",
+    "too-many-problems": "the number of problems that are listed is limited",
+}
+"""What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of
+their own.
+"""
+
+_INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
+"""What a flag has whose base is not there."""
+_STATES: Final = tuple(state.value for state in State)
+_KINDS: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    dict: "object",
+}
+_NONE: Final[frozenset[str]] = frozenset()
+_SCALARS: Final = frozenset({bool, int, float, str})
+_LINE_BREAK: Final = re.compile("[\n\r\u2028\u2029]")
+
+
+def unusual(name: str) -> bool:
+    """Whether the schema's `^.{1,}$` refuses the name: empty, or with a line break."""
+    return not name or _LINE_BREAK.search(name) is not None
+
+
+def check_shape(flag: Assembled) -> Flag:
+    """The flag; what is wrong with it goes to its findings, and after an error the flag is not to be used."""
+    value = flag.value
+    if unusual(flag.key):
+        flag.warn("unusual-name", "a flag's key must not be empty or have a line break; rename it")
+    if not value.keys() <= KNOWN:
+        for name in value.keys() - KNOWN:
+            message = f"unknown field {quoted(name)}{did_you_mean(name, FIELDS)}; it is ignored"
+            flag.warn("unknown-field", message, name, at_key=True)
+    variants = _variants(flag, value.get("variants"))
+    return Flag(
+        key=flag.key,
+        state=_state(flag, value.get("state")),
+        variants=variants,
+        default_variant=_default_variant(flag, value.get("defaultVariant"), variants),
+        targeting=value.get("targeting", ABSENT),
+        metadata=_metadata(flag, value["metadata"]) if "metadata" in value else EMPTY,
+        without=_without(value.get("metadata")),
+    )
+
+
+def check_base(flag: Assembled, first: Piece, near: str) -> None:
+    """Judge a flag that starts, with `first`, above the lowest layer: one problem if it is a change to what
+    is not there, in place of all that it lacks; a note if it is complete. `near` suggests another key.
+    """
+    lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
+    if not any(each.code == "missing-variants" for each in lacks):
+        message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
+        flag.notes.append(
+            Finding(first.path, Severity.NOTE, "added-flag", message, first.document, flag.key, at_key=True)
+        )
+        return
+    severity = min((each.severity for each in lacks), key=list(Severity).index)
+    message = (
+        f"this layer changes {quoted(flag.key)}, which no lower layer defines{near}; "
+        "define it below, or write its `state` and `variants` here"
+    )
+    flag.findings[:] = [each for each in flag.findings if each not in lacks]
+    flag.findings.append(
+        Finding(first.path, severity, "missing-base", message, first.document, flag.key, at_key=True)
+    )
+
+
+def _state(flag: Assembled, state: Json) -> State:
+    if state in ("ENABLED", "DISABLED"):
+        return State(state)
+    if state is None:
+        message = (
+            '`state` is missing and flagd would treat the flag as enabled; write "ENABLED" or "DISABLED"'
+        )
+        flag.warn("missing-state", message, "state")
+    elif isinstance(state, str):
+        near = did_you_mean(state.upper(), _STATES)
+        message = (
+            f"{quoted(state)} is not a valid state{near} and flagd would treat the flag as enabled; "
+            'write "ENABLED" or "DISABLED"'
+        )
+        flag.warn("unknown-state", message, "state")
+    else:
+        message = f'`state` must be "ENABLED" or "DISABLED", not {shown(state)}'
+        flag.error("wrong-state", message, "state")
+    return State.ENABLED
+
+
+def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
+    if variants is None:
+        message = (
+            '`variants` is missing, so the flag has no value to serve; add it: {"on": true, "off": false}'
+        )
+        flag.warn("missing-variants", message, "variants")
+        return EMPTY
+    if not isinstance(variants, dict):
+        message = f"`variants` must be an object of values by name, not {shown(variants)}"
+        flag.error("wrong-variants", message, "variants")
+        return EMPTY
+    if not variants:
+        message = (
+            '`variants` is empty, so the flag has no value to serve; add some: {"on": true, "off": false}'
+        )
+        flag.warn("empty-variants", message, "variants")
+        return variants
+    kinds = {name: _KINDS.get(type(value)) for name, value in variants.items()}
+    for name, kind in kinds.items():
+        if unusual(name):
+            message = "a variant's name must not be empty or have a line break; rename it"
+            flag.warn("unusual-name", message, "variants", name, at_key=True)
+        if kind is None:
+            message = (
+                f"a variant must be a boolean, a string, a number or an object, not {shown(variants[name])}"
+            )
+            flag.warn("variant-type", message, "variants", name)
+    if len(set(kinds.values()) - {None}) > 1:
+        _mixed(flag, {name: kind for name, kind in kinds.items() if kind is not None})
+    return variants
+
+
+def _mixed(flag: Assembled, kinds: dict[str, str]) -> None:
+    """Blame a variant of the latest piece, for whoever came last should have fitted in."""
+    layers = {name: flag.index("variants", name) for name in kinds}
+    model = min(kinds, key=lambda name: layers[name])
+    other = [name for name, kind in kinds.items() if kind != kinds[model]]
+    culprit = max(other, key=lambda name: layers[name])
+    message = (
+        f"the variant {quoted(culprit)} is of type {kinds[culprit]}, "
+        f"but {quoted(model)} of type {kinds[model]}; "
+        "make all variants of one type"
+    )
+    flag.warn("mixed-variants", message, "variants", culprit)
+
+
+def _default_variant(flag: Assembled, name: Json, variants: Mapping[str, Json]) -> str | None:
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str):
+        message = f"`defaultVariant` must be the name of a variant or null, not {shown(name)}"
+        flag.error("wrong-default-variant", message, "defaultVariant")
+        return None
+    unknown = flag.value.get("variants") is None or isinstance(flag.value["variants"], dict)
+    if name not in variants and unknown:
+        _missing_default(flag, name, variants)
+    return name
+
+
+def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -> None:
+    said, removed = flag.index("defaultVariant"), flag.index("variants", name)
+    if removed > said:
+        message = (
+            f"the variant {quoted(name)} is removed here, but `defaultVariant` still names it; "
+            "change that too"
+        )
+        flag.error("unknown-variant", message, "variants", name)
+        return
+    if variants:
+        near = did_you_mean(name, variants)
+        remedy = f"add it{near} or choose one of {choices(variants)}"
+    else:
+        remedy = "add it, or set `defaultVariant` to null"
+    message = f"`variants` has no {quoted(name)}, which is the `defaultVariant`; {remedy}"
+    flag.error("unknown-variant", message, "defaultVariant")
+
+
+def _metadata(flag: Assembled, metadata: Json) -> Mapping[str, Scalar]:
+    if metadata is None:
+        flag.warn("null-section", "`metadata` is null; write an object or remove it", "metadata")
+        return EMPTY
+    if not isinstance(metadata, dict):
+        message = f"`metadata` must be an object, not {shown(metadata)}"
+        flag.error("wrong-metadata", message, "metadata")
+        return EMPTY
+    kept: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if type(value) in _SCALARS:
+            kept[key] = value
+        else:
+            flag.warn("metadata-type", metadata_message(value), "metadata", key)
+    return kept
+
+
+def _without(metadata: Json) -> frozenset[str]:
+    if not isinstance(metadata, dict) or None not in metadata.values():
+        return _NONE
+    return frozenset(key for key, value in metadata.items() if value is None)
+
+
+def scalar(value: Json) -> bool:
+    """Whether metadata may hold the value."""
+    return type(value) in _SCALARS
+
+
+def metadata_message(value: Json) -> str:
+    """Why a metadata entry is left out."""
+    if value is None:
+        return (
+            "metadata must be text, a number or a boolean, not null, which hides the entry of the set; "
+            "remove it"
+        )
+    return f"metadata must be text, a number or a boolean, not {shown(value)}, which is ignored; remove it"

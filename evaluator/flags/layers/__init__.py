@@ -1,0 +1,1 @@
+"""Documents and layers to one flag set; flag sets of several sources to one catalog."""

@@ -1,0 +1,114 @@
+"""A flag put together from the pieces of its layers, and which of them each part came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evaluator.flags.syntax.fields import MERGED_BY_KEY
+from evaluator.flags.syntax.findings import Piece
+from evaluator.flags.syntax.problems import Finding, Severity
+
+if TYPE_CHECKING:
+    from evaluator.flags.checking.operators import Path
+
+
+@dataclass(slots=True)
+class Assembled:
+    """One flag, merged: `value` holds no piece's own mapping where there are several."""
+
+    key: str
+    pieces: list[Piece] = field(default_factory=list)
+    value: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    """What is worth knowing and no reason to hold the flag."""
+
+    def lay(self, piece: Piece, *, nulls_remove: bool) -> None:
+        """Put a piece over those before it."""
+        self.pieces.append(piece)
+        if len(self.pieces) == 1 and not (nulls_remove and _has_null(piece.value)):
+            self.value = piece.value
+            return
+        self.value = merged = dict(self.value)
+        for name, part in piece.value.items():
+            if part is None:
+                # `"defaultVariant": null` asks for the code default, wherever it stands.
+                if name not in merged and name != "defaultVariant":
+                    self._removes_nothing(piece, name)
+                merged.pop(name, None)
+            elif name in MERGED_BY_KEY and isinstance(part, dict):
+                merged[name] = self._entries(merged.get(name), piece, name)
+            else:
+                merged[name] = part
+
+    def _entries(self, lower: object, piece: Piece, name: str) -> dict[str, Any]:
+        entries = dict(lower) if isinstance(lower, dict) else {}
+        for key, part in piece.value[name].items():
+            if part is not None:
+                entries[key] = part
+            elif entries.pop(key, None) is None:
+                self._removes_nothing(piece, name, key)
+        return entries
+
+    def index(self, *steps: str | int) -> int:
+        """Which piece said last what is at `steps`, removals included; -1 for none."""
+        for index in range(len(self.pieces) - 1, -1, -1):
+            value = self.pieces[index].value
+            for step in steps:
+                if not isinstance(value, dict) or step not in value:
+                    break
+                value = value[step]
+            else:
+                return index
+        return -1
+
+    def find(
+        self,
+        severity: Severity,
+        code: str,
+        message: str,
+        *steps: str,
+        below: Path = (),
+        at_key: bool = False,
+        index: int | None = None,
+    ) -> None:
+        """Record a problem at `steps` + `below`, in the piece that said it; at the flag's key if none did."""
+        index = self.index(*steps) if index is None else index
+        piece = self.pieces[max(index, 0)]
+        path = (*piece.path, *steps, *below) if index >= 0 else piece.path
+        at_key = at_key or index < 0
+        self.findings.append(Finding(path, severity, code, message, piece.document, self.key, at_key))
+
+    def error(self, code: str, message: str, *steps: str) -> None:
+        """Record what flagd could not load."""
+        self.find(Severity.ERROR, code, message, *steps)
+
+    def warn(self, code: str, message: str, *steps: str, at_key: bool = False) -> None:
+        """Record what flagd loads and a person regrets."""
+        self.find(Severity.WARNING, code, message, *steps, at_key=at_key)
+
+    def note(self, code: str, message: str, *steps: str) -> None:
+        """Note what is no failure, at the key that `steps` lead to."""
+        piece = self.pieces[max(self.index(*steps), 0)]
+        path = (*piece.path, *steps)
+        self.notes.append(Finding(path, Severity.NOTE, code, message, piece.document, self.key, at_key=True))
+
+    def _removes_nothing(self, piece: Piece, *steps: str) -> None:
+        path = (*piece.path, *steps)
+        self.findings.append(removes_nothing(Piece(None, piece.document, path), self.key))
+
+
+def removes_nothing(piece: Piece, flag: str | None) -> Finding:
+    """The warning about a null that has nothing below it to remove."""
+    message = "null removes what a lower layer defines, and no lower layer defines this; remove the line"
+    return Finding(
+        piece.path, Severity.WARNING, "removes-nothing", message, piece.document, flag, at_key=True
+    )
+
+
+def _has_null(value: dict[str, Any]) -> bool:
+    return any(
+        part is None or (name in MERGED_BY_KEY and isinstance(part, dict) and None in part.values())
+        for name, part in value.items()
+    )

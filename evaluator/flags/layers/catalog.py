@@ -1,0 +1,261 @@
+"""The flag sets of several sources as one: who wins, and what a selector finds. Pure.
+
+flagd's rules (core/pkg/store): a flag is known by its key and flag set id; of two with the same, the source
+that stands later in the list wins. Unlike flagd, a losing flag is kept: it comes back when the winner goes,
+and its own source still shows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.canonical import digest as digest_of
+from evaluator.flags.checking.references import Expander, RuleTooLarge
+from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evaluator.flags.model import Json, Scalar
+
+FLAG_SET_ID: Final = "flagSetId"
+TOO_LARGE: Final = "rule-too-large"
+"""Stands for a rule that cannot be expanded: no such operator exists, so the flag is a PARSE_ERROR here and
+in every provider.
+"""
+
+_NOTHING: Final = FlagSet()
+_NOTHING_DIGEST: Final = digest_of(_NOTHING)
+
+
+class UnknownSourceError(LookupError):
+    """No source has this name."""
+
+
+class Catalog:
+    """What each source holds now; immutable, and everything derived from it is made once, when it is first
+    asked for.
+
+    What is derived takes time in proportion to the flags: ask for it in a thread before a loop does.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names` are the sources in order of priority, the last one wins; raises ValueError for one named
+        twice.
+        """
+        self.names = tuple(names)
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"two sources have one name: {self.names}")
+        self._delivered: dict[str, _Delivered] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same sources hold the same, provenance included."""
+        if not isinstance(other, Catalog):
+            return NotImplemented
+        return self.names == other.names and self._delivered == other._delivered
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
+
+    def with_source(
+        self,
+        name: str,
+        flag_set: FlagSet | None,
+        digest: str | None = None,
+        *,
+        stale_since: str | None = None,
+    ) -> Catalog:
+        """The catalog in which `name` holds `flag_set`, or nothing; this very one where that changes nothing.
+
+        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest.
+        `stale_since` as in `with_staleness`. Raises UnknownSourceError.
+        """
+        if name not in self.names:
+            raise UnknownSourceError(f"no source is named {name!r}; there are {self.names}")
+        if flag_set is None:
+            return self._with(name, None)
+        return self._with(name, _Delivered(flag_set, digest or digest_of(flag_set), stale_since))
+
+    def with_staleness(self, name: str, stale_since: str | None) -> Catalog:
+        """The catalog in which what `name` holds says that it is stale since then (RFC 3339), or that it is
+        not; this one if it does.
+        """
+        held = self._delivered.get(name)
+        if held is None or held.stale_since == stale_since:
+            return self
+        return self._with(name, _Delivered(held.delivered, held.digest, stale_since))
+
+    def holds_as(self, other: Catalog) -> bool:
+        """Whether the same sources hold the same, whatever is said of their staleness."""
+        ours, theirs = self._delivered, other._delivered
+        return self.names == other.names and ours.keys() == theirs.keys() and all(
+            held.same_content(theirs[name]) for name, held in ours.items()
+        )  # fmt: skip
+
+    @property
+    def stale(self) -> frozenset[str]:
+        """The sources of which it is said that they are stale."""
+        return frozenset(name for name, held in self._delivered.items() if held.stale_since is not None)
+
+    def _with(self, name: str, given: _Delivered | None) -> Catalog:
+        if given == self._delivered.get(name):
+            return self
+        following = Catalog(self.names)
+        latest = {**self._delivered, name: given}
+        for each in self.names:
+            if (delivered := latest.get(each)) is not None:
+                following._delivered[each] = delivered
+        return following
+
+    @property
+    def sets(self) -> Mapping[str, FlagSet]:
+        """What each source holds, those that hold nothing left out, in order of priority."""
+        return {name: delivered.flag_set for name, delivered in self._delivered.items()}
+
+    def of_source(self, name: str) -> FlagSet | None:
+        """What `name` delivered, whole, losing flags included; None: no such source, or nothing yet."""
+        held = self._delivered.get(name)
+        return None if held is None else held.flag_set
+
+    def digest_of(self, name: str) -> str | None:
+        """The digest of what `name` delivered."""
+        held = self._delivered.get(name)
+        return None if held is None else held.digest
+
+    def source_of(self, key: str) -> str | None:
+        """The source whose flag wins in `everything`."""
+        for name, held in reversed(self._delivered.items()):
+            if key in held.flag_set.flags:
+                return name
+        return None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what decides an evaluation. One set: its own. Several: over theirs in order, so losing flags
+        count, too.
+        """
+        if len(self._delivered) <= 1:
+            return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)
+        lines = "".join(f"{name}\0{held.digest}\n" for name, held in self._delivered.items())
+        return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+    @cached_property
+    def everything(self) -> FlagSet:
+        """All flags, of a key that several sources have the one with the highest priority.
+
+        While one source alone holds a set, this is that set. Several are laid over each other: flags that
+        stand alone, with what their own set gives them (its references expanded, its metadata with the
+        revision), in a set without evaluators and metadata.
+        """
+        if len(self._delivered) <= 1:
+            return next((held.flag_set for held in self._delivered.values()), _NOTHING)
+        flags: dict[str, Flag] = {}
+        for held in self._delivered.values():
+            flags |= held.folded
+        return FlagSet(flags)
+
+    def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
+        """The flags whose id this is: their own `flagSetId`, else their set's; "" is for flags without one.
+
+        None: neither a flag nor a set has it. If there is no other id, these are `everything`.
+        """
+        return self.flag_sets.get(flag_set_id)
+
+    @cached_property
+    def flag_sets(self) -> Mapping[str, FlagSet]:
+        """All flag sets by their id."""
+        known = {own for held in self._delivered.values() for own in held.ids}
+        if len(known) == 1:
+            return dict.fromkeys(known, self.everything)
+        found: dict[str, dict[str, Flag]] = {own: {} for own in known}
+        for held in self._delivered.values():
+            for own, flags in held.by_set.items():
+                found[own] |= flags
+        return {own: FlagSet(flags) for own, flags in found.items()}
+
+
+class _Delivered:
+    """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several
+    sources.
+    """
+
+    def __init__(self, delivered: FlagSet, digest: str, stale_since: str | None = None) -> None:
+        self.delivered = delivered
+        self.digest = digest
+        self.stale_since = stale_since
+        self.flag_set = delivered if stale_since is None else _stale(delivered, stale_since)
+        """What was delivered, and what is to be said of it."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Delivered):
+            return NotImplemented
+        return self.stale_since == other.stale_since and self.same_content(other)
+
+    def same_content(self, other: _Delivered) -> bool:
+        """Whether the same was delivered, provenance included."""
+        return self.digest == other.digest and self.delivered == other.delivered
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
+
+    @cached_property
+    def folded(self) -> Mapping[str, Flag]:
+        """Each flag with all that its set gives it, as it is found without a selector."""
+        return fold(self.flag_set)
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The set's own id, and those of its flags."""
+        inherited = self.flag_set.flag_set_id
+        flags = (*self.flag_set.flags.values(), *self.flag_set.others)
+        return frozenset({inherited or "", *(flag.flag_set_id_in(inherited) for flag in flags)})
+
+    @cached_property
+    def by_set(self) -> Mapping[str, Mapping[str, Flag]]:
+        """The flags of each flag set, with all that their set gives them."""
+        inherited = self.flag_set.flag_set_id
+        found: dict[str, dict[str, Flag]] = {}
+        for key, flag in self.flag_set.flags.items():
+            found.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
+        if self.flag_set.others:
+            folding = _Folding(self.flag_set)
+            for flag in self.flag_set.others:
+                found.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = folding.fold(flag)
+        return found
+
+
+def _stale(delivered: FlagSet, since: str) -> FlagSet:
+    # The peer's own marks win: if it is stale itself, it knows since when.
+    marks: dict[str, Scalar] = {STALE_KEY: True, STALE_SINCE_KEY: since}
+    return replace(delivered, metadata=MappingProxyType({**marks, **delivered.metadata}))
+
+
+def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
+    """The flags as they stand alone: their set's references expanded, its metadata under their own."""
+    folding = _Folding(flag_set)
+    return {key: folding.fold(flag) for key, flag in flag_set.flags.items()}
+
+
+class _Folding:
+    def __init__(self, flag_set: FlagSet) -> None:
+        self._metadata = flag_set.metadata
+        self._expander = Expander(flag_set.evaluators) if flag_set.evaluators else None
+
+    def fold(self, flag: Flag) -> Flag:
+        rule = flag.targeting if self._expander is None else _expanded(flag.targeting, self._expander)
+        if rule is flag.targeting and not self._metadata:
+            return flag
+        # One mapping for all flags without metadata of their own: there may be many of them.
+        metadata = flag.metadata_under(self._metadata) or EMPTY
+        return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, metadata)
+
+
+def _expanded(rule: Json, expander: Expander) -> Json:
+    if rule is ABSENT:
+        return rule
+    try:
+        return expander.expand(rule)
+    except RuleTooLarge as excess:
+        return {TOO_LARGE: [str(excess)]}

@@ -1,0 +1,240 @@
+"""One layer of a flag set: the raw pieces of its documents, which need not be complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.diff import same
+from evaluator.flags.model import EMPTY
+from evaluator.flags.syntax.document import DEFAULT, Bounds, Document, read_document
+from evaluator.flags.syntax.fields import KNOWN, named_as_flagd_reads
+from evaluator.flags.syntax.findings import Piece, placed
+from evaluator.flags.syntax.problems import Finding, Problem, Severity
+from evaluator.flags.syntax.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+
+FLAGS: Final = "flags"
+EVALUATORS: Final = "$evaluators"
+METADATA: Final = "metadata"
+_TOP: Final = (FLAGS, EVALUATORS, METADATA, "$schema")
+_TOP_NAMES: Final = frozenset(_TOP)
+_ITEM: Final = KNOWN | {"key"}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The pieces by key. A piece whose value is None removes what lower layers have."""
+
+    flags: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    evaluators: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    others: tuple[tuple[str, Piece], ...] = ()
+    """Flags of a list whose key is in `flags` for another flag set."""
+    documents: tuple[Document, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    has_flags: bool = False
+    """Whether any document has the key `flags`, be it empty."""
+    bounds: Bounds = DEFAULT
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the layer by itself, by place."""
+        return placed(self.findings, self.bounds)
+
+    @property
+    def whole_bad(self) -> bool:
+        """Whether it is unknown what the layer says: an error that is no single flag's."""
+        return any(finding.spoils_all for finding in self.findings)
+
+
+def as_read(document: Document) -> Document:
+    """The document unchanged."""
+    return document
+
+
+def read_layer(
+    files: Iterable[tuple[str, bytes]],
+    *,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Document] = as_read,
+) -> Layer:
+    """Read documents, as (file name, content), to one layer; never raises, whatever the content. `prepare` is
+    called with each, and may change its value and add findings.
+    """
+    reading = _Reading(bounds)
+    for file, content in files:
+        reading.add(prepare(read_document(content, file=file, bounds=bounds)))
+    return Layer(
+        flags=reading.flags,
+        evaluators=reading.evaluators,
+        metadata=reading.metadata,
+        others=tuple(reading.others),
+        documents=tuple(reading.documents),
+        findings=tuple(reading.findings),
+        has_flags=reading.has_flags,
+        bounds=bounds,
+    )
+
+
+class _Reading:
+    def __init__(self, bounds: Bounds) -> None:
+        self.flags: dict[str, Piece] = {}
+        self.evaluators: dict[str, Piece] = {}
+        self.metadata: dict[str, Piece] = {}
+        self.others: list[tuple[str, Piece]] = []
+        self._ids: dict[str, set[str | None]] = {}
+        self.documents: list[Document] = []
+        self.findings: list[Finding] = []
+        self.has_flags = False
+        self._bounds = bounds
+
+    def add(self, document: Document) -> None:
+        self.documents.append(document)
+        for found in document.findings:
+            flag = None if document.unreadable else flag_at(document.value, found.path)
+            self.findings.append(replace(found, document=document, flag=flag))
+        if document.unreadable:
+            return
+        top = document.value
+        if not isinstance(top, dict):
+            message = f"a document must be an object with `flags`, not {shown(top)}"
+            self._error(document, (), "not-an-object", message)
+            return
+        top, misnamed = named_as_flagd_reads(top, _TOP_NAMES)
+        self._warn_of_case(document, (), misnamed, None)
+        for key in top:
+            if key not in _TOP:
+                message = f"unknown key {quoted(key)}{did_you_mean(key, _TOP)}; it is ignored"
+                self._warn(document, (key,), "unknown-key", message)
+        self._add_flags(document, top)
+        self._add_section(document, top, EVALUATORS, self.evaluators)
+        self._add_section(document, top, METADATA, self.metadata)
+
+    def _add_flags(self, document: Document, top: dict[str, Any]) -> None:
+        if FLAGS not in top:
+            return
+        flags = top[FLAGS]
+        self.has_flags = True
+        if not isinstance(flags, dict | list):
+            message = f"`flags` must be an object of flags by key, or a list of flags, not {shown(flags)}"
+            self._error(document, (FLAGS,), "not-flags", message)
+            return
+        if len(self.flags) + len(flags) > self._bounds.flags:
+            message = f"the set has more than {self._bounds.flags} flags; split it"
+            self._error(document, (FLAGS,), "too-many-flags", message)
+            return
+        for key, piece in self._pieces(document, flags):
+            self._add_flag(key, piece)
+
+    def _pieces(self, document: Document, flags: Json) -> Iterator[tuple[str, Piece]]:
+        if isinstance(flags, dict):
+            for key, value in flags.items():
+                path = (FLAGS, key)
+                named = value
+                if isinstance(value, dict):
+                    named, misnamed = named_as_flagd_reads(value, KNOWN)
+                    self._warn_of_case(document, path, misnamed, key)
+                yield key, Piece(named, document, path)
+            return
+        for index, item in enumerate(flags):
+            path = (FLAGS, index)
+            if not isinstance(item, dict):
+                message = f"a flag in a list must be an object with `key`, not {shown(item)}"
+                self._error(document, path, "not-a-flag", message)
+                continue
+            named, misnamed = named_as_flagd_reads(item, _ITEM)
+            if not isinstance(named.get("key"), str):
+                message = 'a flag in a list needs a key; add "key": "…"'
+                self._error(document, path, "missing-flag-key", message)
+            else:
+                self._warn_of_case(document, path, misnamed, named["key"])
+                value = {name: part for name, part in named.items() if name != "key"}
+                yield named["key"], Piece(value, document, path)
+
+    def _add_flag(self, key: str, piece: Piece) -> None:
+        first = self.flags.setdefault(key, piece)
+        if first is piece:
+            return
+        ids = self._ids.setdefault(key, {_flag_set_id(first)})
+        own = _flag_set_id(piece)
+        if first.document is piece.document and own not in ids:
+            ids.add(own)
+            self.others.append((key, piece))
+        else:
+            message = (
+                f"the flag {quoted(key)} is already defined at {first.place(key=True)}; keep one of the two"
+            )
+            self._error(piece.document, piece.path, "duplicate-flag", message, flag=key)
+
+    def _add_section(
+        self, document: Document, top: dict[str, Any], name: str, pieces: dict[str, Piece]
+    ) -> None:
+        section = top.get(name, EMPTY)
+        if section is None:
+            message = f"`{name}` is null; write an object or remove it"
+            self._warn(document, (name,), "null-section", message)
+            return
+        if section is not EMPTY and not isinstance(section, dict):
+            message = f"`{name}` must be an object, not {shown(section)}"
+            self._error(document, (name,), "not-an-object", message)
+            return
+        for key, value in section.items():
+            piece = Piece(value, document, (name, key))
+            first = pieces.setdefault(key, piece)
+            if first is not piece and not same(first.value, value):
+                message = f"{quoted(key)} has another value at {first.place(key=True)}; keep one of the two"
+                self._error(document, piece.path, "conflicting-key", message)
+
+    def _error(
+        self, document: Document, path: Path, code: str, message: str, flag: str | None = None
+    ) -> None:
+        at_key = flag is not None
+        self.findings.append(Finding(path, Severity.ERROR, code, message, document, flag, at_key))
+
+    def _warn_of_case(
+        self, document: Document, path: Path, misnamed: Mapping[str, str], flag: str | None
+    ) -> None:
+        for written, meant in misnamed.items():
+            message = (
+                f"flagd reads {quoted(written)} as {quoted(meant)}, other providers ignore it; "
+                f"write {quoted(meant)}"
+            )
+            at = (*path, written)
+            self.findings.append(
+                Finding(at, Severity.WARNING, "field-case", message, document, flag, at_key=True)
+            )
+
+    def _warn(self, document: Document, path: Path, code: str, message: str) -> None:
+        self.findings.append(Finding(path, Severity.WARNING, code, message, document, at_key=True))
+
+
+def _flag_set_id(piece: Piece) -> str | None:
+    """The flag set that the flag of a list names, or its document for it; None for none."""
+    for value in (piece.value, piece.document.value):
+        metadata = value.get(METADATA) if isinstance(value, dict) else None
+        named = metadata.get("flagSetId") if isinstance(metadata, dict) else None
+        if isinstance(named, str):
+            return named
+    return None
+
+
+def flag_at(value: Json, path: Path) -> str | None:
+    """The key of the one flag that `path` is in; None where it is in none, or in what names the flag."""
+    if len(path) < 2 or path[0] != FLAGS or not isinstance(value, dict):
+        return None
+    key = path[1]
+    if isinstance(key, str):
+        return key
+    flags = value.get(FLAGS)
+    item = flags[key] if isinstance(flags, list) and key < len(flags) else None
+    if not isinstance(item, dict) or path[2:3] == ("key",):
+        return None
+    name = item.get("key")
+    return name if isinstance(name, str) else None

@@ -1,0 +1,342 @@
+"""Layers to one flag set. The one way to a flag set: a whole document is a single layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.checking.outcomes import OutcomeReader
+from evaluator.flags.checking.reach import check_reach
+from evaluator.flags.checking.references import Expander, check_cycles
+from evaluator.flags.checking.rules import check_rule
+from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
+from evaluator.flags.layers.assembled import Assembled, removes_nothing
+from evaluator.flags.model import ABSENT, FlagSet
+from evaluator.flags.syntax.findings import placed, problem_of
+from evaluator.flags.syntax.problems import Finding, Problem, Severity
+from evaluator.flags.syntax.text import DEFAULT, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.model import Flag, Json, Scalar
+    from evaluator.flags.syntax.findings import Piece
+    from evaluator.flags.syntax.text import Bounds
+
+_NEED_ALL: Final = frozenset({
+    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
+    "unknown-reference", "unknown-variant",
+})  # fmt: skip
+"""What may only seem wrong while a document could not be read."""
+_SUGGESTIONS: Final = 10
+"""Flags of a set that get a suggestion: each costs a search."""
+_SET_TEXTS: Final = ("flagSetId", "version")
+"""Set metadata that the schema wants as text."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The good flags of a set, and everything that is wrong with it."""
+
+    flag_set: FlagSet
+    problems: tuple[Problem, ...] = ()
+    """By place."""
+    bad: frozenset[str] = frozenset()
+    """Keys of flags with an error; none of them is in the set."""
+    warned: frozenset[str] = frozenset()
+    """Keys of flags in the set with a warning."""
+    whole_bad: bool = False
+    """An error that is no single flag's: what is missing from the set may only be unread, so hold all of it.
+    """
+    notes: tuple[Problem, ...] = ()
+    """What is worth knowing, by place; never a failure, and among no other problems."""
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """Problems for which flagd would refuse to load or serve."""
+        return tuple(each for each in self.problems if each.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Problems that flagd loads."""
+        return tuple(each for each in self.problems if each.severity is Severity.WARNING)
+
+
+def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:
+    """Lay each layer over those before it and judge the result.
+
+    Per flag, `state`, `defaultVariant`, `targeting`, each variant and each evaluator are replaced whole,
+    metadata key by key; null removes. In a whole `document` null is a value. A problem is placed in the layer
+    that caused it.
+    """
+    return _Merging(layers, document=document, bounds=bounds).parsed()
+
+
+class _Merging:
+    def __init__(self, layers: Sequence[Layer], *, document: bool, bounds: Bounds) -> None:
+        self._layers = layers
+        self._document = document
+        self._bounds = bounds
+        self._findings: list[Finding] = []
+        self._notes: list[Finding] = []
+        self._bad: set[str] = set()
+        self._removed_evaluators: dict[str, Piece] = {}
+        reads = [read for layer in layers for read in layer.documents]
+        self._order = {id(read): index for index, read in enumerate(reads)}
+        self._unread = any(read.unreadable for read in reads)
+        self._without_base: dict[str, tuple[Piece, str]] = {}
+        """Flags that start above the first layer: their first piece, and a suggestion."""
+
+    def parsed(self) -> Parsed:
+        flags = self._assemble()
+        self._evaluators = self._merge_evaluators()
+        bodies = {name: piece.value for name, piece in self._evaluators.items()}
+        self._expander = Expander(bodies, depth=self._bounds.rule_depth, nodes=self._bounds.rule_nodes)
+        self._outcomes = OutcomeReader(bodies)
+        sound = self._check_evaluators(bodies)
+        good = {key: flag for key, flag in map(self._check, flags) if flag is not None}
+        metadata = self._merge_metadata()
+        good, others = self._divide(good, metadata.get("flagSetId"))
+        flag_set = FlagSet(good, sound, metadata, others)
+        if self._unread:
+            self._findings = [each for each in self._findings if each.code not in _NEED_ALL]
+            self._notes.clear()
+        problems = placed(self._findings, self._bounds)
+        nothing = self._nothing()
+        warned = {each.flag for each in self._findings if each.flag is not None}
+        return Parsed(
+            flag_set=flag_set,
+            problems=(*nothing, *problems),
+            bad=frozenset(self._bad),
+            warned=frozenset(warned & good.keys()),
+            whole_bad=bool(nothing) or any(each.spoils_all for each in self._findings),
+            notes=placed(self._notes, self._bounds),
+        )
+
+    def _nothing(self) -> tuple[Problem, ...]:
+        """The error about no document, or none with flags: as good as unread."""
+        reads = [read for layer in self._layers for read in layer.documents]
+        if any(layer.has_flags for layer in self._layers) or any(r.findings for r in reads if r.unreadable):
+            return ()
+        if not reads:
+            message = "there is no document to read flags from"
+            return (Problem("", 0, 0, Severity.ERROR, "no-document", message),)
+        if not isinstance(reads[0].value, dict):
+            return ()
+        message = '`flags` is missing; add "flags": {}'
+        return (problem_of(Finding((), Severity.ERROR, "missing-flags", message, reads[0])),)
+
+    def _assemble(self) -> list[Assembled]:
+        flags: dict[str, Assembled] = {}
+        for index, layer in enumerate(self._layers):
+            if index:
+                self._find_without_base(layer, flags)
+            self._findings += layer.findings
+            spoiled = {
+                each.flag
+                for each in layer.findings
+                if each.flag is not None and each.severity is Severity.ERROR
+            }
+            self._bad |= spoiled
+            for key, piece in layer.flags.items():
+                self._lay(flags, key, piece, spoiled)
+        return list(flags.values())
+
+    def _find_without_base(self, layer: Layer, lower: Mapping[str, Assembled]) -> None:
+        for key in layer.flags.keys() - lower.keys() - self._bad:
+            near = did_you_mean(key, lower) if len(self._without_base) < _SUGGESTIONS else ""
+            self._without_base[key] = layer.flags[key], near
+
+    def _lay(self, flags: dict[str, Assembled], key: str, piece: Piece, spoiled: set[str]) -> None:
+        if piece.value is None and not self._document:
+            self._without_base.pop(key, None)
+            if flags.pop(key, None) is None and key not in self._bad:
+                self._findings.append(removes_nothing(piece, key))
+            if key not in spoiled:
+                # What is gone on purpose needs no last good definition.
+                self._bad.discard(key)
+            return
+        if piece.value is None:
+            # flagd reads it as a flag of which every field is missing.
+            piece = piece._replace(value={})
+        if not isinstance(piece.value, dict):
+            message = f"a flag must be an object, not {shown(piece.value)}"
+            self._findings.append(
+                Finding(piece.path, Severity.ERROR, "not-a-flag", message, piece.document, key)
+            )
+            self._bad.add(key)
+            return
+        flag = flags.get(key)
+        if flag is None:
+            flag = flags[key] = Assembled(key)
+        flag.lay(piece, nulls_remove=not self._document)
+
+    def _divide(
+        self, flags: dict[str, Flag], inherited: Scalar | None
+    ) -> tuple[dict[str, Flag], tuple[Flag, ...]]:
+        """Each key's flag of the last flag set by id, as flagd has it without a selector; and the others."""
+        pieces = [each for layer in self._layers for each in layer.others]
+        if not pieces:
+            return flags, ()
+        if not self._document:
+            self._refuse_others(pieces)
+        by_key = {key: [flags[key]] if key in flags else [] for key, _ in pieces}
+        for key, piece in pieces:
+            spare: dict[str, Assembled] = {}
+            self._lay(spare, key, piece, set())
+            by_key[key] += [flag for _, flag in map(self._check, spare.values()) if flag is not None]
+        outer = inherited if isinstance(inherited, str) else None
+        others: list[Flag] = []
+        for key, of_key in sorted(by_key.items()):
+            flags.pop(key, None)
+            if key not in self._bad:
+                *rest, flags[key] = sorted(of_key, key=lambda flag: flag.flag_set_id_in(outer))
+                others += rest
+        return flags, tuple(others)
+
+    def _refuse_others(self, pieces: list[tuple[str, Piece]]) -> None:
+        for key, piece in pieces:
+            message = (
+                f"this list has the flag {quoted(key)} for two flag sets, and layers make one flag set; "
+                "give each flag set files of its own"
+            )
+            self._bad.add(key)
+            self._findings.append(
+                Finding(
+                    piece.path, Severity.ERROR, "duplicate-flag", message, piece.document, key, at_key=True
+                )
+            )
+
+    def _check(self, flag: Assembled) -> tuple[str, Flag | None]:
+        checked = check_shape(flag)
+        if checked.targeting is not ABSENT:
+            self._check_targeting(flag, checked)
+        if flag.key in self._without_base:
+            check_base(flag, *self._without_base[flag.key])
+        self._notes += flag.notes
+        if flag.findings:
+            self._findings += flag.findings
+            if any(each.severity is Severity.ERROR for each in flag.findings):
+                self._bad.add(flag.key)
+        return flag.key, None if flag.key in self._bad else checked
+
+    def _check_targeting(self, flag: Assembled, checked: Flag) -> None:
+        rule, problems = checked.targeting, self._rule_problems(checked.targeting)
+        if not any(each.severity is Severity.ERROR for each in problems):
+            check_reach(flag, checked, self._outcomes)
+        for problem in problems:
+            name = _unknown_reference(rule, problem)
+            removal = self._removed_evaluators.get(name) if name is not None else None
+            index = flag.index("targeting")
+            if removal is not None and self._later(removal, flag.pieces[index]):
+                message = (
+                    f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} refers to it"
+                )
+                flag.findings.append(
+                    Finding(
+                        removal.path,
+                        problem.severity,
+                        problem.code,
+                        message,
+                        removal.document,
+                        flag.key,
+                        at_key=True,
+                    )
+                )
+            else:
+                flag.find(
+                    problem.severity,
+                    problem.code,
+                    problem.message,
+                    "targeting",
+                    below=problem.path,
+                    index=index,
+                )
+
+    def _later(self, one: Piece, other: Piece) -> bool:
+        return self._order[id(one.document)] > self._order[id(other.document)]
+
+    def _rule_problems(self, rule: Json) -> list[Finding]:
+        problems = self._own_problems(rule)
+        if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
+            problems += self._expander.check(rule)
+        return problems
+
+    def _own_problems(self, rule: Json) -> list[Finding]:
+        depth, nodes = self._bounds.rule_depth, self._bounds.rule_nodes
+        return check_rule(rule, evaluators=self._evaluators, depth=depth, nodes=nodes)
+
+    def _merge_evaluators(self) -> dict[str, Piece]:
+        merged: dict[str, Piece] = {}
+        for layer in self._layers:
+            for name, piece in layer.evaluators.items():
+                self._lay_entry(merged, name, piece)
+                if name in merged:
+                    self._removed_evaluators.pop(name, None)
+                else:
+                    self._removed_evaluators[name] = piece
+        return merged
+
+    def _lay_entry(self, merged: dict[str, Piece], key: str, piece: Piece) -> None:
+        if piece.value is not None or self._document:
+            merged[key] = piece
+        elif merged.pop(key, None) is None:
+            self._findings.append(removes_nothing(piece, None))
+
+    def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:
+        """The evaluators without an error; who refers to any other has a reference to nothing."""
+        before = len(self._findings)
+        for name, piece in self._evaluators.items():
+            if unusual(name):
+                message = "an evaluator's name must not be empty or have a line break; rename it"
+                self._note(piece, Severity.WARNING, "unusual-name", message)
+            if piece.value == {}:
+                message = "the evaluator is empty, which flagd refuses; write a rule or remove it"
+                self._note(piece, Severity.ERROR, "empty-evaluator", message)
+                continue
+            # What it expands to is judged where a flag uses it, and spoils that flag only.
+            for problem in self._own_problems(piece.value):
+                self._note(piece, problem.severity, problem.code, problem.message, problem.path)
+        for name, problem in check_cycles(bodies):
+            self._note(
+                self._evaluators[name],
+                problem.severity,
+                problem.code,
+                problem.message,
+                problem.path,
+            )
+        broken = {each.path[1] for each in self._findings[before:] if each.spoils_all}
+        return {name: body for name, body in bodies.items() if name not in broken}
+
+    def _merge_metadata(self) -> dict[str, Scalar]:
+        merged: dict[str, Piece] = {}
+        for layer in self._layers:
+            for key, piece in layer.metadata.items():
+                self._lay_entry(merged, key, piece)
+        metadata: dict[str, Scalar] = {}
+        for key, piece in merged.items():
+            if not scalar(piece.value):
+                message = metadata_message(piece.value)
+                self._note(piece, Severity.WARNING, "metadata-type", message)
+                continue
+            metadata[key] = piece.value
+            if key in _SET_TEXTS and not isinstance(piece.value, str):
+                message = f"`{key}` must be text, not {shown(piece.value)}; put it in quotes"
+                self._note(piece, Severity.WARNING, "set-metadata-type", message)
+        return metadata
+
+    def _note(self, piece: Piece, severity: Severity, code: str, message: str, below: Path = ()) -> None:
+        path = (*piece.path, *below)
+        self._findings.append(Finding(path, severity, code, message, piece.document))
+
+
+def _unknown_reference(rule: Json, problem: Finding) -> str | None:
+    """The name that an `unknown-reference` does not find."""
+    if problem.code != "unknown-reference":
+        return None
+    for step in problem.path:
+        rule = rule[step]
+    return rule if isinstance(rule, str) else None

@@ -1,0 +1,67 @@
+"""Pieces of documents, and the places of what was found in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from evaluator.flags.syntax.problems import Finding, Problem, Severity
+from evaluator.flags.syntax.text import json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.document import Document
+    from evaluator.flags.syntax.text import Bounds
+
+
+class Piece(NamedTuple):
+    """A part of a document; the value None removes, unless it stands in a whole document."""
+
+    value: Json
+    document: Document
+    path: Path
+
+    def place(self, *, key: bool = False) -> str:
+        """Where it is, for a message about another place."""
+        line, column = self.document.place(self.path, key=key)
+        return f"{self.document.file}:{line}:{column}"
+
+
+def problem_of(finding: Finding) -> Problem:
+    """The finding with its file, line and column."""
+    document = finding.document
+    file, place = "", (0, 0)
+    if document is not None:
+        file = document.file
+        place = document.place(finding.path, key=finding.at_key, offset=finding.offset)
+    where = json_path(finding.path)
+    return Problem(file, *place, finding.severity, finding.code, finding.message, where, finding.flag)
+
+
+def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
+    """The findings as problems, by place; past the bound only errors first, and how many are left out."""
+    shown = list(findings)
+    left_out = shown[:0]
+    if len(shown) > bounds.problems:
+        shown.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+        shown, left_out = shown[: bounds.problems], shown[bounds.problems :]
+    problems = sorted((problem_of(finding) for finding in shown), key=_by_place)
+    if left_out:
+        message = f"{len(left_out)} more problems are not shown; correct these first"
+        problems.append(
+            Problem(problem_of(left_out[0]).file, 0, 0, left_out[0].severity, "too-many-problems", message)
+        )  # fmt: skip
+    return tuple(problems)
+
+
+def _by_place(problem: Problem) -> tuple[str, int, int, str, str, str]:
+    return (
+        problem.file,
+        problem.line,
+        problem.column,
+        problem.severity,
+        problem.code,
+        problem.message,
+    )

@@ -1,0 +1,287 @@
+"""JSON to a value, with the places of its parts looked up only when somebody asks.
+
+Python's own scanner makes the value. It says nothing of places or repeated keys, so a second, slower look
+finds those, and only in a document that has something to report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.syntax.numbers import read_integer, read_number
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import Lines, UnreadableError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.text import Bounds
+
+# Possessive, and content with the text's end, so that an unclosed string costs one pass and not one per
+# quote.
+_STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
+_TEXT: Final = re.compile(_STRING, re.DOTALL)
+_BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
+_SPACE: Final = re.compile(r"[ \t\n\r]*+")
+_SCALAR: Final = re.compile(_STRING + r"|[^\s,\]}]+", re.DOTALL)
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE: Final = re.compile(r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F])|\\.")
+_LONE: Final = re.compile("[\ud800-\udfff]")
+_TO_ROUND: Final = bytes.maketrans(b"[]{}", b"()()")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class JsonPlaces:
+    """Where each part of a valid JSON text starts. Containers are read when asked for, and kept."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._members: dict[int, list[tuple[str | int, int, int]]] = {}
+
+    @cached_property
+    def _ends(self) -> dict[int, int]:
+        """Start of each container to the offset behind it."""
+        ends: dict[int, int] = {}
+        opened: list[int] = []
+        for match in _BRACKETS.finditer(self._text):
+            mark = match[0]
+            if mark in "[{":
+                opened.append(match.start())
+            elif mark in "]}":
+                ends[opened.pop()] = match.end()
+        return ends
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset of the value at `path` (or of its key); of its nearest ancestor where there is none."""
+        offset = self._skip(0)
+        for index, step in enumerate(path):
+            found = self._lookup(offset).get(step)
+            if found is None:
+                return offset
+            last = index == len(path) - 1
+            offset = found[0] if key and last else found[1]
+        return offset
+
+    def walk(self) -> Iterator[tuple[Path, list[tuple[str | int, int, int]]]]:
+        """Every container: its path and its members as (key, offset of key, offset of value)."""
+        pending: list[tuple[Path, int]] = [((), self._skip(0))]
+        while pending:
+            path, offset = pending.pop()
+            members = self._read(offset)
+            yield path, members
+            pending += [((*path, step), at) for step, _, at in members if self._text[at] in "[{"]
+
+    def literal(self, offset: int) -> str:
+        """The scalar that starts at `offset`, as written."""
+        match = _SCALAR.match(self._text, offset)
+        return match[0] if match else ""
+
+    @cached_property
+    def _tables(self) -> dict[int, dict[str | int, tuple[int, int]]]:
+        return {}
+
+    def _lookup(self, offset: int) -> dict[str | int, tuple[int, int]]:
+        table = self._tables.get(offset)
+        if table is None:
+            table = {step: (key, value) for step, key, value in self._read(offset)}
+            self._tables[offset] = table
+        return table
+
+    def _skip(self, offset: int) -> int:
+        match = _SPACE.match(self._text, offset)
+        return match.end() if match else offset
+
+    def _read(self, start: int) -> list[tuple[str | int, int, int]]:
+        text = self._text
+        members: list[tuple[str | int, int, int]] = []
+        if text[start] not in "[{":
+            return []
+        mapping = text[start] == "{"
+        offset = self._skip(start + 1)
+        while text[offset] not in "]}":
+            step: str | int = len(members)
+            key = offset
+            if mapping:
+                word = self.literal(offset)
+                step = json.loads(word) if "\\" in word else word[1:-1]
+                offset = self._skip(self._skip(offset + len(word)) + 1)
+            members.append((step, key, offset))
+            offset = self._skip(self._behind(offset))
+            if text[offset] == ",":
+                offset = self._skip(offset + 1)
+        return members
+
+    def _behind(self, offset: int) -> int:
+        return self._ends.get(offset) or offset + len(self.literal(offset))
+
+
+def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
+    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
+    _check_size(text, bounds)
+    places = JsonPlaces(text)
+    reader = _Reader()
+    value = reader.read(text)
+    found = tuple(_findings(places, Lines(text), reader)) if reader.suspicious else ()
+    return value, found, places
+
+
+class _Reader:
+    """Notes that there is something to find; where it is, only a walk can tell."""
+
+    def __init__(self) -> None:
+        self.repeated = False
+        self.unusable: set[str] = set()
+
+    @property
+    def suspicious(self) -> bool:
+        return self.repeated or bool(self.unusable)
+
+    def read(self, text: str) -> Json:
+        try:
+            value = json.loads(
+                text,
+                object_pairs_hook=self._mapping,
+                parse_float=self._number,
+                parse_int=self._integer,
+                parse_constant=self._constant,
+            )
+        except json.JSONDecodeError as error:
+            raise _unreadable(error, text) from None
+        if _SURROGATE.search(text):
+            _refuse_lone_surrogates(value, text)
+        return value
+
+    def _mapping(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) != len(pairs):
+            self.repeated = True
+        return mapping
+
+    def _integer(self, literal: str) -> int | float | None:
+        value = read_integer(literal)
+        if value is None:
+            self.unusable.add(literal)
+        return value
+
+    def _number(self, literal: str) -> int | float | None:
+        value = read_number(literal)
+        if value is None:
+            self.unusable.add(literal)
+        return value
+
+    def _constant(self, literal: str) -> None:
+        self.unusable.add(literal)
+
+
+def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Finding]:
+    for path, members in places.walk():
+        seen: dict[str | int, int] = {}
+        for step, key, value in members:
+            if step in seen:
+                line, column = lines.place(seen[step])
+                yield duplicate_key((*path, step), step, (line, column), key)
+            else:
+                seen[step] = key
+            if reader.unusable and places.literal(value) in reader.unusable:
+                yield unusable_number((*path, step), places.literal(value), value)
+
+
+def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Finding:
+    """The same key twice in one mapping: which of the two is meant, nobody can tell."""
+    message = (
+        f"the key {quoted(key)} is used twice, first on line {first[0]}, column {first[1]}; "
+        "keep one of the two"
+    )
+    return Finding(path, Severity.ERROR, "duplicate-key", message, offset=offset)
+
+
+def unusable_number(path: Path, literal: str, offset: int) -> Finding:
+    """A number that JSON lacks or that no 64-bit float holds."""
+    message = f"{quoted(literal)[1:-1]} is not a finite 64-bit float; write another number, or text in quotes"
+    return Finding(path, Severity.ERROR, "unusable-number", message, offset=offset)
+
+
+def _check_size(text: str, bounds: Bounds) -> None:
+    """Depth and size before anything recursive reads the text: peels the innermost brackets, a layer at a
+    time.
+    """
+    bare = _TEXT.sub("", text)
+    if bare.count(",") + bare.count("[") + bare.count("{") > bounds.nodes:
+        raise too_many_nodes(bounds)
+    nested = bare.encode().translate(_TO_ROUND, _NOT_BRACKETS)
+    for _ in range(bounds.depth):
+        peeled = nested.replace(b"()", b"")
+        if len(peeled) == len(nested):
+            break
+        nested = peeled
+    # What is left is too deep, or broken; the parser tells what is broken.
+    if nested:
+        _refuse_depth(text, bounds)
+
+
+def _refuse_depth(text: str, bounds: Bounds) -> None:
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        depth += (match[0] in "[{") - (match[0] in "]}")
+        if depth > bounds.depth:
+            raise too_deep(bounds, match.start())
+
+
+def too_deep(bounds: Bounds, offset: int) -> UnreadableError:
+    """Refusal of nesting past the bound."""
+    return UnreadableError(
+        "too-deep", f"this is nested more than {bounds.depth} levels deep; flatten it", offset
+    )
+
+
+def too_many_nodes(bounds: Bounds) -> UnreadableError:
+    """Refusal of a document with more values than the bound."""
+    return UnreadableError(
+        "too-large",
+        f"the document holds more than {bounds.nodes} values; split it into several flag sets",
+    )
+
+
+def _unreadable(error: json.JSONDecodeError, text: str) -> UnreadableError:
+    if error.msg.startswith("Extra data"):
+        words = "a second value starts here; a document is one JSON value, so remove the rest"
+    elif error.msg.startswith("Unterminated string"):
+        words = "a text starts here and has no closing quote; is the file cut off?"
+    elif error.msg.startswith("Invalid control character"):
+        words = "a line break or control character stands in a text here; close the text, or write it as \\n"
+    elif error.pos >= len(text.rstrip()) and (opened := _unclosed(text)) is not None:
+        words = f"`{text[opened]}` is opened here and not closed; is the file cut off?"
+        return UnreadableError("broken-json", words, opened)
+    else:
+        words = f"the JSON is broken here: {error.msg[:1].lower()}{error.msg[1:]}"
+    return UnreadableError("broken-json", words, error.pos)
+
+
+def _unclosed(text: str) -> int | None:
+    """Offset of the last bracket that nothing closes."""
+    opened: list[int] = []
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "[{":
+            opened.append(match.start())
+        elif match[0] in "]}" and opened:
+            opened.pop()
+    return opened[-1] if opened else None
+
+
+def _refuse_lone_surrogates(value: Json, text: str) -> None:
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            pending += [*part, *part.values()]
+        elif isinstance(part, list):
+            pending += part
+        elif isinstance(part, str) and _LONE.search(part):
+            lone = next((found.start() for found in _ESCAPE.finditer(text) if found["lone"]), None)
+            message = "this \\u escape is half of a character; write both halves, or the character itself"
+            raise UnreadableError("lone-surrogate", message, lone)

@@ -1,0 +1,276 @@
+"""YAML to a value, by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
+
+libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds
+before memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from evaluator.flags.syntax.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
+from evaluator.flags.syntax.numbers import normal_number, read_number
+from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.text import EMPTY_DOCUMENT, Lines, UnreadableError, quoted
+
+if TYPE_CHECKING:
+    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json
+    from evaluator.flags.syntax.text import Bounds
+
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL: Final = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_DECIMAL: Final = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
+_OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_TAG: Final = "tag:yaml.org,2002:"
+_SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
+    "null": (type(None),),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+}
+
+
+# Most values are scalars; a dict for each would cost more than the value.
+_NO_MEMBERS: Final[dict[str | int, tuple[int, _Node]]] = {}
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value with its place; containers know their parts, their size and their height."""
+
+    value: Json
+    offset: int
+    members: dict[str | int, tuple[int, _Node]] = field(default_factory=lambda: _NO_MEMBERS)
+    size: int = 1
+    height: int = 0
+
+
+class YamlPlaces:
+    """Where each part of a YAML text starts; what an alias stands for is where its anchor is."""
+
+    def __init__(self, root: _Node) -> None:
+        self._root = root
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset of the value at `path` (or of its key); of its nearest ancestor where there is none."""
+        node = self._root
+        for index, step in enumerate(path):
+            found = node.members.get(step)
+            if found is None:
+                return node.offset
+            if key and index == len(path) - 1:
+                return found[0]
+            node = found[1]
+        return node.offset
+
+
+def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], YamlPlaces]:
+    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
+    composer = _Composer(bounds, Lines(text))
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            composer.take(event)
+    except yaml.MarkedYAMLError as error:
+        raise _broken(error, text) from None
+    except yaml.YAMLError as error:
+        words = f"the YAML cannot be read: {' '.join(str(error).split())}"
+        raise UnreadableError("broken-yaml", words) from None
+    if composer.root is None:
+        raise EMPTY_DOCUMENT
+    return composer.root.value, tuple(composer.findings), YamlPlaces(composer.root)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A container that is being read."""
+
+    node: _Node
+    anchor: str | None
+    path: Path
+    key: tuple[str, int] | None = None
+    """The key (with its offset) whose value comes next; mappings only."""
+
+
+class _Composer:
+    def __init__(self, bounds: Bounds, lines: Lines) -> None:
+        self.root: _Node | None = None
+        self.findings: list[Finding] = []
+        self._bounds = bounds
+        self._lines = lines
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Node] = {}
+        self._nodes = 0
+        self._expanded = 0
+
+    def take(self, event: yaml.Event) -> None:
+        offset = _offset(event)
+        if isinstance(event, yaml.ScalarEvent):
+            if self._expects_key():
+                self._take_key(event, offset)
+            else:
+                self._add(_Node(self._resolve(event), offset), event.anchor)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._open(event, offset)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            self._add(self._expand(event.anchor, offset), None)
+        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            raise UnreadableError(
+                "several-documents",
+                "a second YAML document starts here; one file holds one, so split the file",
+                offset,
+            )
+
+    def _expects_key(self) -> bool:
+        if not self._stack:
+            return False
+        top = self._stack[-1]
+        return top.key is None and isinstance(top.node.value, dict)
+
+    def _path(self) -> Path:
+        """The path of the value that comes next."""
+        if not self._stack:
+            return ()
+        top = self._stack[-1]
+        return (*top.path, top.key[0] if top.key else len(top.node.value))
+
+    def _take_key(self, event: yaml.ScalarEvent, offset: int) -> None:
+        if event.value == "<<" and event.implicit[0]:
+            message = "YAML 1.2 has no merge keys (<<); write the fields out"
+            self._find("merge-key", message, offset, "<<")
+        self._stack[-1].key = (event.value, offset)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Node(event.value, offset)
+
+    def _find(self, code: str, message: str, offset: int, *steps: str | int) -> None:
+        path = (*self._stack[-1].path, *steps) if steps else self._path()
+        self.findings.append(Finding(path, Severity.ERROR, code, message, offset=offset))
+
+    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
+        if self._expects_key():
+            raise UnreadableError("complex-key", "a key must be text, not a list or a mapping", offset)
+        if len(self._stack) >= self._bounds.depth:
+            raise too_deep(self._bounds, offset)
+        mapping = isinstance(event, yaml.MappingStartEvent)
+        if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+            self._refuse_tag(event.tag, offset)
+        node = _Node({} if mapping else [], offset, {})
+        self._stack.append(_Open(node, event.anchor, self._path()))
+        # Until it is closed, an alias to it would hold itself.
+        if event.anchor is not None:
+            self._anchors.pop(event.anchor, None)
+
+    def _close(self) -> None:
+        done = self._stack.pop()
+        self._add(done.node, done.anchor)
+
+    def _add(self, node: _Node, anchor: str | None) -> None:
+        self._nodes += 1
+        if self._nodes > self._bounds.nodes:
+            raise too_many_nodes(self._bounds)
+        if anchor is not None:
+            self._anchors[anchor] = node
+        if not self._stack:
+            self.root = node
+            return
+        top = self._stack[-1]
+        parent = top.node
+        parent.size += node.size
+        parent.height = max(parent.height, node.height + 1)
+        if isinstance(parent.value, list):
+            parent.members[len(parent.value)] = (node.offset, node)
+            parent.value.append(node.value)
+        elif top.key is not None:
+            self._set(parent, top.key, node)
+            top.key = None
+
+    def _set(self, parent: _Node, at: tuple[str, int], node: _Node) -> None:
+        key, offset = at
+        if key in parent.members:
+            first = self._lines.place(parent.members[key][0])
+            self.findings.append(duplicate_key(self._path(), key, first, offset))
+        parent.members[key] = (offset, node)
+        parent.value[key] = node.value
+
+    def _expand(self, anchor: str | None, offset: int) -> _Node:
+        if self._expects_key():
+            raise UnreadableError("complex-key", "a key must be text, not an alias", offset)
+        node = self._anchors.get(anchor or "")
+        if node is None:
+            message = (
+                f"the alias {quoted(anchor)[1:-1]} has no complete anchor before it; define the anchor first"
+            )
+            raise UnreadableError("unknown-alias", message, offset)
+        self._expanded += node.size
+        if self._expanded > self._bounds.alias_nodes:
+            message = f"aliases expand to more than {self._bounds.alias_nodes} values; write fewer"
+            raise UnreadableError("alias-bomb", message, offset)
+        if len(self._stack) + node.height > self._bounds.depth:
+            raise too_deep(self._bounds, offset)
+        return _Node(node.value, offset, node.members, node.size, node.height)
+
+    def _refuse_tag(self, tag: str | None, offset: int) -> None:
+        message = f"the tag {quoted(tag)} has no meaning in JSON; remove it"
+        self._find("unknown-tag", message, offset)
+
+    def _resolve(self, event: yaml.ScalarEvent) -> Json:
+        text, tag, offset = event.value, event.tag, _offset(event)
+        if tag is None and not event.implicit[0]:
+            return text
+        if tag in ("!", f"{_TAG}str"):
+            return text
+        value = self._resolve_plain(text, offset)
+        if tag is None:
+            return value
+        expected = _SCALAR_TAGS.get(tag.removeprefix(_TAG))
+        if expected is None:
+            self._refuse_tag(tag, offset)
+        elif type(value) not in expected:
+            self._find(
+                "unknown-tag",
+                f"{quoted(text)} is not of the type that its tag names; correct one of the two",
+                offset,
+            )
+        return value
+
+    def _resolve_plain(self, text: str, offset: int) -> Json:
+        if text in _NULL:
+            return None
+        if text in _BOOL:
+            return _BOOL[text]
+        if _NOT_FINITE.fullmatch(text):
+            self.findings.append(unusable_number(self._path(), text, offset))
+            return None
+        if _DECIMAL.fullmatch(text):
+            value = read_number(text)
+        elif _OTHER_BASE.fullmatch(text):
+            value = normal_number(int(text, 0)) if len(text) <= 200 else None
+        else:
+            return text
+        if value is None:
+            self.findings.append(unusable_number(self._path(), text, offset))
+        return value
+
+
+def _broken(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
+    opened, mark = error.context_mark, error.problem_mark or error.context_mark
+    if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
+        # libyaml notices a missing end only where something follows that does not fit, often far below.
+        message = f"`{text[opened.index]}` is opened here and not closed"
+        return UnreadableError("broken-yaml", message, opened.index)
+    words = " ".join(part for part in (error.context, error.problem) if part)
+    return UnreadableError("broken-yaml", f"the YAML is broken here: {words}", mark.index if mark else None)
+
+
+def _offset(event: yaml.Event) -> int:
+    return event.start_mark.index if event.start_mark else 0

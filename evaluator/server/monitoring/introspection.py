@@ -1,0 +1,282 @@
+"""What the management port tells about evaluations: which flags are served, and why a flag gets its value.
+
+An evaluation context is personal data: it is in the answer to whoever sent it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+import orjson
+
+from evaluator.explain import answer, explain
+from evaluator.flags.layers.catalog import FLAG_SET_ID
+from evaluator.flags.model import ABSENT, REVISION_KEY
+from evaluator.history import InvalidInstantError, instant
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.resolution import FlagType, flag_type
+from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
+from evaluator.server.monitoring.state_metrics import age, state
+from evaluator.server.selection import InvalidSelectorError, selection
+from evaluator.server.service import RETRY_SECONDS, NotReadyError
+from evaluator.server.values import json_value
+from evaluator.snapshot import revision_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import Flag
+    from evaluator.history import History, Version
+    from evaluator.http.messages import Headers, Request, Streamed
+    from evaluator.http.offload import Offload
+    from evaluator.resolution import Resolution
+    from evaluator.server.selection import Selection
+    from evaluator.server.service import EvaluationService
+    from evaluator.store import Snapshot, SourceStatus, Staleness
+
+JSON: Final[Headers] = (("content-type", "application/json"),)
+PAGE: Final = 1_000
+"""Flags in one answer."""
+MOST_PAGES: Final = 64
+"""Pages that are kept encoded, until something else is served."""
+MOST_BODY: Final = 100_000
+"""Bytes that /explain reads: a trace shows the context again and again."""
+
+
+class _BadRequest(ValueError):
+    """The request cannot be answered; the text says why and quotes no context."""
+
+
+class _NotKept(LookupError):
+    """The version is not on disk; the text says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What /explain is asked."""
+
+    key: str
+    wanted: FlagType | None
+    context: dict[str, Any]
+    at: str | None = None
+    """A digest or a time of a version that was served before; None: what is served."""
+
+
+class Introspection:
+    """`/flags` and `/explain`."""
+
+    def __init__(self, service: EvaluationService, offload: Offload, history: History | None = None) -> None:
+        self._service = service
+        self._history = history
+        self._store = service.store
+        self._clock = service.clock
+        self._of: Snapshot | None = None
+        self._keys: list[str] = []
+        self._pages: dict[str, bytes] = {}
+        self._offload = offload
+
+    def routes(self) -> Routes:
+        """Both, as plain HTTP."""
+        reading = {(method, "/flags"): self.flags for method in ("GET", "HEAD")}
+        return Routes(http={**reading, ("POST", "/explain"): self.explain})
+
+    def flags(self, request: Request) -> Response:
+        """What is served, up to PAGE flags from the one after `?after=KEY`; `next` is where the following
+        page begins.
+
+        `{"revision", "digest", "servedSince", "ageSeconds", "stale", "sources", "count", "flags", "next"}`;
+        times are Unix seconds.
+        """
+        snapshot = self._store.snapshot
+        after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]
+        head = orjson.dumps(self._head(snapshot))
+        return Response(200, head[:-1] + b"," + self._page(snapshot, after), JSON)
+
+    def explain(self, request: Request) -> Response | Streamed:
+        """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`;
+        200 for errors of the flag, too. `at` is a digest or a time of what was served before.
+        """
+        work = self.explanation(request)
+        return work if isinstance(work, Response) else self._offload.answer(JSON, work)
+
+    def explanation(self, request: Request) -> Response | Callable[[], bytes]:
+        """A refusal, or what makes the document; that takes up to some hundred milliseconds."""
+        try:
+            question = read_question(request.body)
+            selected = selection(request.headers)
+            if question.at is None:
+                explained = partial(self._explained, self._service.select(selected))
+            else:
+                explained = partial(self._explained_then, self._version(question.at, selected))
+        except _NotKept as error:
+            return _refused(404, str(error))
+        except (_BadRequest, InvalidSelectorError) as error:
+            return _refused(413 if len(request.body) > MOST_BODY else 400, str(error))
+        except NotReadyError as error:
+            return _refused(503, str(error))
+        question = replace(
+            question, context=self._service.sources.lay_over(question.context, request.headers)
+        )
+        return partial(explained, question, int(self._clock()))
+
+    def _version(self, at: str, selected: Selection) -> Version:
+        if selected.key:
+            raise _BadRequest("at cannot be combined with a selector")
+        if self._history is None:
+            raise _NotKept("no earlier versions are kept; they are with --state-dir")
+        try:
+            version = self._history.find(at)
+        except InvalidInstantError as error:
+            raise _BadRequest(str(error)) from None
+        if version is None:
+            raise _NotKept(f"no version is kept for {at}")
+        return version
+
+    def _explained(self, snapshot: Snapshot, question: Question, now: int) -> bytes:
+        found = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
+        return _dumped({
+            **_answer(question.key, found.resolution),
+            "source": self._store.catalog.source_of(question.key),
+            "revision": snapshot.revision,
+            "digest": snapshot.digest,
+            "steps": [step.document() for step in found.steps],
+        })  # fmt: skip
+
+    def _explained_then(self, version: Version, question: Question, now: int) -> bytes:
+        """The rule as it was, at the moment that was asked for, or now where that was a digest."""
+        flag_set = version.read()
+        moment = int(instant(question.at)) if question.at and not question.at.startswith("sha256:") else now
+        compiled = self._store.compile(flag_set)
+        found = explain(compiled, question.key, question.wanted, question.context, moment)
+        return _dumped({
+            **_answer(question.key, found.resolution),
+            "revision": revision_of(flag_set),
+            "digest": version.digest,
+            "servedSince": version.since,
+            "steps": [step.document() for step in found.steps],
+        })  # fmt: skip
+
+    def _head(self, snapshot: Snapshot | None) -> dict[str, Any]:
+        store, now = self._store, self._clock()
+        return {
+            "revision": None if snapshot is None else snapshot.revision,
+            "digest": None if snapshot is None else snapshot.digest,
+            "servedSince": None if snapshot is None else snapshot.served_since,
+            "ageSeconds": store.age(now),
+            "stale": staleness(store.stale),
+            "sources": [source(status, now) for status in store.statuses],
+        }
+
+    def _page(self, snapshot: Snapshot | None, after: str) -> bytes:
+        """The rest of the document, `"count":…}`."""
+        if snapshot is not self._of:
+            self._of, self._pages = snapshot, {}
+            self._keys = [] if snapshot is None else sorted(snapshot.flag_set.flags)
+        page = self._pages.get(after)
+        if page is None:
+            first = bisect_right(self._keys, after) if after else 0
+            keys = self._keys[first : first + PAGE]
+            following = keys[-1] if first + PAGE < len(self._keys) else None
+            flags = [] if snapshot is None else [self._flag(snapshot, key) for key in keys]
+            page = _dumped({"count": len(self._keys), "flags": flags, "next": following})[1:]
+            if len(self._pages) >= MOST_PAGES:
+                self._pages.clear()
+            self._pages[after] = page
+        return page
+
+    def _flag(self, snapshot: Snapshot, key: str) -> dict[str, Any]:
+        flag = snapshot.flag_set.flags[key]
+        metadata = dict(flag.metadata_under(snapshot.flag_set.metadata))
+        return {
+            "key": key,
+            "state": flag.state.value,
+            "type": _type(flag),
+            "variants": list(flag.variants),
+            "defaultVariant": flag.default_variant,
+            "targeting": flag.targeting is not ABSENT and flag.targeting != {},
+            "source": self._store.catalog.source_of(key),
+            "flagSetId": metadata.get(FLAG_SET_ID),
+            "revision": metadata.get(REVISION_KEY),
+            "metadata": metadata,
+        }
+
+
+def source(status: SourceStatus, now: float) -> dict[str, Any]:
+    """One source as JSON."""
+    return {
+        "name": status.name,
+        "state": state(status).value,
+        "revision": status.revision,
+        "digest": status.digest,
+        "flags": status.flags,
+        "ageSeconds": age(status, now),
+        "stale": staleness(status.stale),
+        "fromDisk": status.from_disk,
+    }
+
+
+def staleness(stale: Staleness | None) -> dict[str, Any] | None:
+    """`{"reason", "since"}` or null."""
+    return None if stale is None else {"reason": stale.reason, "since": stale.since}
+
+
+def read_question(body: bytes) -> Question:
+    """Raises ValueError for what is no question."""
+    if len(body) > MOST_BODY:
+        raise _BadRequest(f"the body has more than {MOST_BODY} bytes")
+    if too_many_in_json(body):
+        raise _BadRequest(TOO_MANY)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("flagKey"), str):
+        raise _BadRequest('the body must be {"flagKey": "…", "context": {…}}')
+    if read_too_deep(document, body):
+        raise _BadRequest("the context nests too deep")
+    context = document.get("context")
+    if not isinstance(context, dict | None):
+        raise _BadRequest("context must be an object")
+    at = document.get("at")
+    if not isinstance(at, str | None):
+        raise _BadRequest("at must be a text")
+    return Question(document["flagKey"], _wanted(document.get("type")), context or {}, at)
+
+
+def _wanted(name: object) -> FlagType | None:
+    if name is None:
+        return None
+    known = {each.value.lower(): each for each in FlagType}
+    if not isinstance(name, str) or name.lower() not in known:
+        raise _BadRequest(f"type must be one of {', '.join(known)}")
+    return known[name.lower()]
+
+
+def _type(flag: Flag) -> str | None:
+    kind = flag_type(flag)
+    if kind is FlagType.FLOAT and all(isinstance(value, int) for value in flag.variants.values()):
+        kind = FlagType.INTEGER
+    return None if kind is None else kind.value.lower()
+
+
+def _answer(key: str, resolution: Resolution) -> dict[str, Any]:
+    document = answer(key, resolution)
+    if "value" in document:
+        document["value"] = json_value(document["value"])
+    return document
+
+
+def _dumped(document: dict[str, Any]) -> bytes:
+    # Keys of a flag's value may be numbers after YAML, and whole numbers larger than 64 bits are written as
+    # text.
+    return orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _refused(status: int, why: str) -> Response:
+    retry = (("retry-after", str(RETRY_SECONDS)),) if status == 503 else ()
+    return Response(status, orjson.dumps({"error": why}), (*JSON, *retry))

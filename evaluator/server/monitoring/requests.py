@@ -1,0 +1,249 @@
+"""How many requests there were, how long their handlers took, and how large the answers were.
+
+Handlers are wrapped, so the protocols below know nothing of it. A request costs a clock reading and an
+addition: after each scrape the first MEASURED of a series are measured one by one, and then one of STRIDE,
+which counts for all since the one before. So no request is left out of the count for longer than STRIDE - 1
+others of its series, or the next scrape and one more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Code, Response, RpcError
+from evaluator.server.monitoring.families import histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from evaluator.http.messages import Call, Request
+    from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
+
+MEASURED: Final = 4_096
+STRIDE: Final = 16
+
+FINE: Final = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
+COARSE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""flagd's bounds for a request's duration (core/pkg/telemetry/metrics.go), in seconds; FINE is where our
+evaluations are.
+"""
+SECONDS: Final = FINE + COARSE
+BYTES: Final = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+"""flagd's bounds for a response's size."""
+
+HTTP_LABELS: Final = (
+    "http_request_method",
+    "http_response_status_code",
+    "http_route",
+    "rpc_grpc_status_code",
+    "service_name",
+    "url_scheme",
+)
+SERVICE: Final = "flagd"
+
+
+class Outcome(NamedTuple):
+    """What tells one series from another. All from fixed sets: never a path or a key that was asked for."""
+
+    protocol: str
+    """`grpc` (its messages, by whatever protocol), `json` or `ofrep`."""
+    method: str
+    route: str
+    status: int
+    """HTTP's: of RPCs 200, whatever became of them, as flagd records it."""
+    code: str
+    """gRPC's as a number, or nothing."""
+
+
+class Series:
+    """What was measured of one outcome."""
+
+    __slots__ = ("_left", "bytes", "pending", "seconds", "sizes", "stride", "times")
+
+    def __init__(self) -> None:
+        self.times = [0] * (len(SECONDS) + 1)
+        self.sizes = [0] * (len(BYTES) + 1)
+        self.seconds = 0.0
+        self.bytes = 0
+        self.pending = 0
+        """Requests since the last one that was measured."""
+        self.stride = 1
+        self._left = MEASURED
+
+    def record(self, seconds: float, size: int) -> None:
+        """Measure one that counts for all that are pending."""
+        weight, self.pending = self.pending, 0
+        self.times[bisect_left(SECONDS, seconds)] += weight
+        self.sizes[bisect_left(BYTES, size)] += weight
+        self.seconds += seconds * weight
+        self.bytes += size * weight
+        self._left -= 1
+        if self._left == 0:
+            self.stride = STRIDE
+
+    def scraped(self) -> None:
+        """Measure closely again."""
+        self._left, self.stride = MEASURED, 1
+
+    def add(self, other: Series) -> None:
+        """Count `other` here, too."""
+        self.times = [a + b for a, b in zip(self.times, other.times, strict=True)]
+        self.sizes = [a + b for a, b in zip(self.sizes, other.sizes, strict=True)]
+        self.seconds += other.seconds
+        self.bytes += other.bytes
+
+
+class Requests:
+    """Measures the requests of all ports whose routes went through `measured`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds, of a high resolution."""
+        self._clock = clock
+        self._series: dict[tuple[str, Outcome], Series] = {}
+
+    def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
+        """The same routes, their unary calls and requests measured; streams are counted where
+        they are kept.
+        """
+        return replace(
+            routes,
+            unary={p: self._rpc(scheme, "grpc", p, run) for p, run in routes.unary.items()},
+            json_unary={p: self._rpc(scheme, "json", p, run) for p, run in routes.json_unary.items()},
+            http={at: self._http(scheme, at, run) for at, run in routes.http.items()},
+        )  # fmt: skip
+
+    def _of(self, scheme: str, outcome: Outcome) -> Series:
+        return self._series.setdefault((scheme, outcome), Series())
+
+    def _rpc(self, scheme: str, protocol: str, path: str, run: UnaryHandler) -> UnaryHandler:
+        clock = self._clock
+        well = Outcome(protocol, "POST", path, 200, "0")
+        series = Series()
+
+        def failed(started: float, error: BaseException) -> None:
+            ill = self._of(scheme, well._replace(code=str(int(code_of(error)))))
+            ill.pending += 1
+            ill.record(clock() - started, 0)
+
+        def answered(started: float, answer: bytes) -> None:
+            series.pending += 1
+            if series.pending >= series.stride:
+                series.record(clock() - started, len(answer))
+
+        def measured(call: Call, message: bytes) -> bytes | Deferred[bytes]:
+            started = clock()
+            try:
+                answer = run(call, message)
+            except Exception as error:
+                failed(started, error)
+                raise
+            if isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
+            series.pending += 1
+            if series.pending >= series.stride:
+                series.record(clock() - started, len(answer))
+            return answer
+
+        self._series[scheme, well] = series
+        return measured
+
+    def _http(self, scheme: str, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
+        clock, method, route = self._clock, at[0], template(at[1])
+        by_status: dict[int, Series] = {}
+
+        def of(status: int) -> Series:
+            outcome = Outcome("ofrep", method, route, status, "")
+            return by_status.setdefault(status, self._of(scheme, outcome))
+
+        def failed(started: float, error: BaseException) -> None:
+            series = of(status_of(error))
+            series.pending += 1
+            series.record(clock() - started, 0)
+
+        def answered(started: float, response: Response) -> None:
+            found = by_status.get(response.status)
+            series = of(response.status) if found is None else found
+            series.pending += 1
+            if series.pending >= series.stride:
+                series.record(clock() - started, len(response.body))
+
+        def measured(request: Request) -> Answer:
+            started = clock()
+            try:
+                answer = run(request)
+            except Exception as error:
+                failed(started, error)
+                raise
+            if isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
+            if isinstance(answer, Response):
+                answered(started, answer)
+            return answer
+
+        return measured
+
+    def families(self) -> Iterator[Metric]:
+        """All of it, as it is now. Also called outside the loop, so it walks copies."""
+        seconds = histogram(
+            "http_server_request_duration_seconds",
+            "Duration of HTTP requests.",
+            HTTP_LABELS,
+        )
+        size = histogram(
+            "http_server_response_body_size_bytes",
+            "Size of HTTP answers.",
+            HTTP_LABELS,
+        )
+        evaluation = histogram(
+            "flagstaff_evaluation_duration_seconds",
+            "Reading, resolving and writing one request, without the protocol below.",
+            ("protocol",),
+        )
+        by_labels: dict[tuple[str, ...], Series] = {}
+        by_protocol: dict[str, Series] = {}
+        for (scheme, outcome), series in list(self._series.items()):
+            _, method, route, status, code = outcome
+            labels: tuple[str, ...] = (method, str(status), route, code, SERVICE, scheme)
+            by_protocol.setdefault(outcome.protocol, Series()).add(series)
+            by_labels.setdefault(labels, Series()).add(series)
+            series.scraped()
+        for labels, series in by_labels.items():
+            if sum(series.times):
+                coarse = [sum(series.times[: len(FINE) + 1]), *series.times[len(FINE) + 1 :]]
+                seconds.add_metric(labels, buckets(COARSE, coarse), series.seconds)
+                size.add_metric(labels, buckets(BYTES, series.sizes), series.bytes)
+        for protocol, series in by_protocol.items():
+            evaluation.add_metric((protocol,), buckets(SECONDS, series.times), series.seconds)
+        yield from (seconds, size, evaluation)
+
+
+def code_of(error: BaseException) -> Code:
+    """What a call ended with that did not end well; GeneratorExit: its caller is gone."""
+    if isinstance(error, RpcError):
+        return error.code
+    return Code.CANCELLED if isinstance(error, GeneratorExit) else Code.INTERNAL
+
+
+def status_of(error: BaseException) -> int:
+    """The same of a request; 499 is what others record where nobody waited for the response."""
+    return 499 if isinstance(error, GeneratorExit) else 500
+
+
+def template(path: str) -> str:
+    """A route of Routes as OpenTelemetry writes it: what varies is named."""
+    return f"{path[:-1]}{{key}}" if path.endswith("/*") else path
+
+
+def buckets(bounds: tuple[float, ...], counts: list[int]) -> list[tuple[str, float]]:
+    """Prometheus' cumulative buckets of what was counted between the bounds and above the last."""
+    found, total = [], 0
+    for bound, count in zip((*bounds, float("inf")), counts, strict=True):
+        total += count
+        found.append(("+Inf" if bound == float("inf") else str(float(bound)), float(total)))
+    return found

@@ -1,0 +1,157 @@
+"""Calls of a port of plain gRPC from their beginning to their end, unary ones and streams: what flagd's sync
+server tells of its own.
+
+flagd has it from otelgrpc
+(https://pkg.go.dev/go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Code
+from evaluator.server.monitoring.families import histogram
+from evaluator.server.monitoring.requests import buckets, code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.routes import Routes, StreamHandler, UnaryHandler
+
+End: TypeAlias = "Callable[[Code], None]"
+Begin: TypeAlias = "Callable[[Call], End]"
+"""Told of a call; returns what is told its status, once."""
+
+MILLISECONDS: Final = (
+    0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1_000.0, 2_500.0, 5_000.0, 7_500.0,
+    10_000.0,
+)  # fmt: skip
+"""OpenTelemetry's own bounds of a histogram, as nobody gives otelgrpc others."""
+LABELS: Final = ("rpc_system", "rpc_service", "rpc_method", "rpc_grpc_status_code")
+
+
+def watched(routes: Routes, begin: Begin) -> Routes:
+    """The same routes, `begin` told of each call."""
+    return replace(
+        routes,
+        unary={path: partial(_unary, run, begin) for path, run in routes.unary.items()},
+        streams={path: partial(_stream, run, begin) for path, run in routes.streams.items()},
+    )
+
+
+def named(path: str) -> tuple[str, str]:
+    """(service, method) of an RPC's path."""
+    _, service, method = path.split("/")
+    return service, method
+
+
+def _unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes | Deferred[bytes]:
+    end = begin(call)
+    try:
+        answer = run(call, message)
+    except Exception as error:
+        end(code_of(error))
+        raise
+    if isinstance(answer, Deferred):
+        return answer.watched(lambda _: end(Code.OK), lambda error: end(code_of(error)))
+    end(Code.OK)
+    return answer
+
+
+def _stream(run: StreamHandler, begin: Begin, call: Call, message: bytes, stream: MessageStream) -> None:
+    followed = _Followed(stream, begin(call))
+    try:
+        run(call, message, followed)
+    except Exception as error:
+        followed.ended(code_of(error))
+        raise
+
+
+class _Followed:
+    """A MessageStream whose end is told."""
+
+    __slots__ = ("_end", "_stream", "on_closed")
+
+    def __init__(self, stream: MessageStream, end: End) -> None:
+        self.on_closed: Callable[[], None] | None = None
+        self._stream = stream
+        self._end: End | None = end
+        stream.on_closed = self._closed
+
+    @property
+    def on_writable(self) -> Callable[[], None] | None:
+        """See MessageStream."""
+        return self._stream.on_writable
+
+    @on_writable.setter
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        self._stream.on_writable = callback
+
+    @property
+    def code(self) -> Code:
+        """See MessageStream."""
+        return self._stream.code
+
+    @property
+    def writable(self) -> bool:
+        """True while open and nothing waits."""
+        return self._stream.writable
+
+    @property
+    def closed(self) -> bool:
+        """True once ended by either side."""
+        return self._stream.closed
+
+    def send(self, message: bytes) -> None:
+        """Send one message."""
+        self._stream.send(message)
+
+    def close(self, code: Code = Code.OK, message: str = "") -> None:
+        """End the stream with a status; harmless if it has ended."""
+        self.ended(code)
+        self._stream.close(code, message)
+
+    def ended(self, code: Code) -> None:
+        """Tell of the end, the first time."""
+        end, self._end = self._end, None
+        if end is not None:
+            end(code)
+
+    def _closed(self) -> None:
+        self.ended(self._stream.code)
+        if self.on_closed is not None:
+            self.on_closed()
+
+
+class Durations:
+    """How long calls took, by method and status; of a stream, how long it was open."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
+        self._clock = clock
+        self._found: dict[tuple[str, Code], tuple[list[int], list[float]]] = {}
+
+    def begin(self, call: Call) -> End:
+        """Measure a call."""
+        return partial(self._ended, call.path, self._clock())
+
+    def _ended(self, path: str, since: float, code: Code) -> None:
+        taken = (self._clock() - since) * 1_000
+        counts, sums = self._found.setdefault((path, code), ([0] * (len(MILLISECONDS) + 1), [0.0]))
+        counts[bisect_left(MILLISECONDS, taken)] += 1
+        sums[0] += taken
+
+    def families(self) -> Iterator[Metric]:
+        """As it is now. Also called outside the loop, so it walks a copy."""
+        family = histogram("rpc_server_duration_milliseconds", "Duration of RPCs of the sync port.", LABELS)
+        for (path, code), (counts, (total,)) in list(self._found.items()):
+            labels = ("grpc", *named(path), str(int(code)))
+            family.add_metric(labels, buckets(MILLISECONDS, counts), total)
+        yield family

@@ -1,0 +1,269 @@
+"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, connections
+and streams.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from evaluator.server.monitoring.families import counter, gauge, histogram
+from evaluator.server.monitoring.port_metrics import PortMetrics
+from evaluator.server.monitoring.requests import buckets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
+
+    from evaluator.store import SourceStatus, Store
+
+LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
+"""Bounds of how long a stream was open, in seconds."""
+
+
+class SourceState(StrEnum):
+    """How it stands with a source, in one word; whatever it is, the last good set is served."""
+
+    CURRENT = "current"
+    PENDING = "pending"
+    """Nothing was heard of it since the start."""
+    ABSENT = "absent"
+    """It answers that there are no such flags, and there never were any that we know of."""
+    DELETED = "deleted"
+    """It answers that there are no such flags (any more)."""
+    FORBIDDEN = "forbidden"
+    UNAUTHENTICATED = "unauthenticated"
+    DOWN = "down"
+    """It does not answer, or cannot say."""
+    INVALID = "invalid"
+    """What it has cannot be used."""
+    FAILED = "failed"
+    """Anything else; the reason says what."""
+
+
+_STATES: Final = {
+    "NotRead": SourceState.PENDING,
+    "Forbidden": SourceState.FORBIDDEN,
+    "Unauthenticated": SourceState.UNAUTHENTICATED,
+    "Unauthorized": SourceState.UNAUTHENTICATED,
+    "Unreachable": SourceState.DOWN,
+    "Timeout": SourceState.DOWN,
+    "Busy": SourceState.DOWN,
+    "Ended": SourceState.DOWN,
+    "Invalid": SourceState.INVALID,
+    "TooLarge": SourceState.INVALID,
+}
+"""By the cause of its staleness."""
+
+
+class Lifetimes:
+    """How long SyncFlags streams were open, by why they ended. flagd also tells selector and provider, which
+    clients choose freely.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[list[int], list[float]]] = {}
+
+    def ended(self, reason: str, seconds: float) -> None:
+        """A stream has ended; `reason` is one of flagd's few words."""
+        counts, sums = self._found.setdefault(reason, ([0] * (len(LIFETIMES) + 1), [0.0]))
+        counts[bisect_left(LIFETIMES, seconds)] += 1
+        sums[0] += seconds
+
+    def families(self) -> Iterator[Metric]:
+        """As it is now."""
+        family = histogram(
+            "feature_flag_flagd_sync_stream_duration_seconds",
+            "How long SyncFlags streams were open.",
+            ("reason",),
+        )
+        for reason, (counts, (total,)) in list(self._found.items()):
+            family.add_metric((reason,), buckets(LIFETIMES, counts), total)
+        yield family
+
+
+class Streams(Protocol):
+    """Whoever keeps open streams."""
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+
+
+class Saving(Protocol):
+    """Whoever keeps what is served of a source on disk."""
+
+    source: str
+
+    @property
+    def unsaved_seconds(self) -> float:
+        """For how long there is something that is served and not on disk; 0 while there is nothing."""
+
+    @property
+    def last_save_seconds(self) -> float | None:
+        """From when content was served to when it was on disk, of the last one; None before the first."""
+
+
+class StateMetrics:
+    """Read at each scrape."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self.ports = PortMetrics()
+        self._streams: dict[str, list[Streams]] = {}
+        self.saving: Sequence[Saving] = ()
+        """None where there is no state folder."""
+        self.lifetimes = Lifetimes()
+
+    def streams(self, kind: str, kept: Streams) -> None:
+        """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
+        self._streams.setdefault(kind, []).append(kept)
+
+    def families(self) -> Iterator[Metric]:
+        """All of it, as it is now. Also called outside the loop, so it walks copies."""
+        yield from self._served()
+        yield from self._sources()
+        yield from self._saves()
+        yield from self._swaps()
+        yield from self._open()
+        yield from self.lifetimes.families()
+
+    def _served(self) -> Iterator[Metric]:
+        snapshot = self._store.snapshot
+        info: list[tuple[tuple[str, ...], float]] = []
+        if snapshot is not None:
+            info.append(((snapshot.revision or "", snapshot.digest), 1))
+        yield _gauge(
+            "flagstaff_served_revision_info",
+            "1 for the revision and digest that are served.",
+            ("revision", "digest"),
+            info,
+        )
+        flags = 0 if snapshot is None else len(snapshot.flag_set.flags)
+        yield gauge("flagstaff_flags", "Flags that are served.", value=flags)
+        success, age = self._store.last_success, self._store.age(self._clock())
+        if success is not None and age is not None:
+            yield gauge(
+                "flagstaff_last_success_timestamp_seconds",
+                "When what is served was last known to be current, in Unix time.",
+                value=success,
+            )
+            yield gauge(
+                "flagstaff_data_age_seconds",
+                "Time since what is served was last known to be current.",
+                value=age,
+            )
+
+    def _sources(self) -> Iterator[Metric]:
+        now, statuses = self._clock(), self._store.statuses
+
+        def by_source(name: str, what: str, value: Callable[[SourceStatus], float | None]) -> Metric:
+            found = [((status.name,), value(status)) for status in statuses]
+            return _gauge(name, what, ("source",), ((at, v) for at, v in found if v is not None))
+
+        yield by_source(
+            "flagstaff_source_up",
+            "1 while the source answers and what it holds is current; 0 while it is "
+            "stale, or has delivered nothing.",
+            lambda status: float(status.digest is not None and status.stale is None),
+        )
+        yield _gauge(
+            "flagstaff_source_state",
+            "1 for the state that the source is in, 0 for the others.",
+            ("source", "state"),
+            (((s.name, each.value), float(each is state(s))) for s in statuses for each in SourceState),
+        )
+        yield by_source(
+            "flagstaff_source_from_disk",
+            "1 while what is served of the source is its last good set and it has not "
+            "been read since the start.",
+            lambda status: float(status.from_disk),
+        )
+        yield by_source("flagstaff_source_flags", "Flags that the source holds.", lambda status: status.flags)
+        yield by_source(
+            "flagstaff_source_last_success_timestamp_seconds",
+            "When what the source holds was last known to be current, in Unix time.",
+            lambda status: status.last_success,
+        )
+        yield by_source(
+            "flagstaff_source_data_age_seconds",
+            "Time since what the source holds was last known to be current.",
+            lambda status: age(status, now),
+        )
+        yield _gauge(
+            "flagstaff_source_revision_info",
+            "1 for the revision and digest of each source that has delivered.",
+            ("source", "revision", "digest"),
+            (((s.name, s.revision or "", s.digest), 1) for s in statuses if s.digest is not None),
+        )
+
+    def _saves(self) -> Iterator[Metric]:
+        yield _gauge(
+            "flagstaff_source_unsaved_seconds",
+            "For how long something of the source is served that is not on disk; 0 while there is nothing.",
+            ("source",),
+            (((each.source,), each.unsaved_seconds) for each in self.saving),
+        )
+        found = [((each.source,), each.last_save_seconds) for each in self.saving]
+        yield _gauge(
+            "flagstaff_source_last_save_duration_seconds",
+            "Time from when the source's last change was served until it was on disk.",
+            ("source",),
+            ((labels, seconds) for labels, seconds in found if seconds is not None),
+        )
+
+    def _swaps(self) -> Iterator[Metric]:
+        swaps = self._store.swaps
+        yield counter("flagstaff_swaps", "Changes of what is served.", value=swaps.count)
+        yield counter(
+            "flagstaff_swap_seconds",
+            "Time on the serving loop that swaps took, subscribers' notification included.",
+            value=swaps.seconds,
+        )
+        yield gauge(
+            "flagstaff_last_swap_duration_seconds",
+            "Time on the serving loop that the last swap took.",
+            value=swaps.last,
+        )
+
+    def _open(self) -> Iterator[Metric]:
+        yield from self.ports.families()
+        streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
+        yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))
+        if "sync" in streams:
+            yield gauge(
+                "feature_flag_flagd_sync_active_streams",
+                "Open SyncFlags streams.",
+                value=streams["sync"],
+            )
+        yield gauge(
+            "http_server_active_requests",
+            "Open requests: streams, since every other request is answered at once.",
+            value=sum(streams.values()),
+        )
+
+
+def age(status: SourceStatus, now: float) -> float | None:
+    """Seconds since what a source holds was last known to be current; None before the first success."""
+    return None if status.last_success is None else max(0.0, now - status.last_success)
+
+
+def state(status: SourceStatus) -> SourceState:
+    """How it stands with a source."""
+    if status.stale is None:
+        return SourceState.PENDING if status.digest is None else SourceState.CURRENT
+    if status.stale.cause == "NotFound":
+        return SourceState.ABSENT if status.digest is None else SourceState.DELETED
+    return _STATES.get(status.stale.cause, SourceState.FAILED)
+
+
+def _gauge(
+    name: str, what: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], Any]]
+) -> Metric:
+    family = gauge(name, what, labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

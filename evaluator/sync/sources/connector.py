@@ -1,0 +1,104 @@
+"""How a gRPC peer is reached: addresses, certificates, credentials, and calls beside a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import grpc.aio
+
+from evaluator.sync.source import MAX_BYTES, SourceFault
+from evaluator.sync.sources import peer
+from evaluator.sync.sources.credentials import authorization
+from evaluator.wire.delivery import AskFailed, NotOffered
+from evaluator.wire.messages import SELECTOR_HEADER
+
+if TYPE_CHECKING:
+    from evaluator.sync.config import SourceConfig
+
+KEEPALIVE: Final = 40.0
+"""Seconds of silence before a ping: flagd takes one every 30 s."""
+_PING_TIMEOUT: Final = 10.0
+ASK_SECONDS: Final = 3.0
+
+
+class Connector:
+    """Opens channels to one peer, and asks it something."""
+
+    def __init__(self, name: str, config: SourceConfig, keepalive: float = KEEPALIVE) -> None:
+        """`name` is the peer's in messages. Raises InvalidSourceError for a target that cannot be reached."""
+        self._name = name
+        self._config = config
+        self._target, self._options = peer.target(config)
+        self._options += [
+            ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
+            ("grpc.keepalive_time_ms", int(keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", int(_PING_TIMEOUT * 1000)),
+            # This one ends a stream whose peer hangs; the one above alone does not.
+            ("grpc.http2.ping_timeout_ms", int(_PING_TIMEOUT * 1000)),
+            ("grpc.http2.max_pings_without_data", 0),
+            # When to try again is decided by whoever follows; a shared one would remember earlier failures.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+        ]
+
+    async def connect(self) -> grpc.aio.Channel:
+        """A new channel, to be closed; certificates are read for it. Raises SourceFault."""
+        credentials = await asyncio.to_thread(self._credentials)
+        if credentials is None:
+            return grpc.aio.insecure_channel(self._target, self._options)
+        return grpc.aio.secure_channel(self._target, credentials, self._options)
+
+    async def metadata(self) -> list[tuple[str, str]]:
+        """What each call says; a token's file is read again, as a stream may outlive its token. Raises
+        SourceFault.
+        """
+        return await asyncio.to_thread(self._metadata)
+
+    async def ask(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
+        """One unary call. Raises AskFailed."""
+        try:
+            answer: bytes = await channel.unary_unary(path, None, None)(
+                request, metadata=await self.metadata(), timeout=ASK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise NotOffered("it does not accept receipts") from None
+            raise AskFailed(self.fault(error).message) from None
+        except SourceFault as fault:
+            raise AskFailed(fault.message) from None
+        return answer
+
+    def fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
+        """What a status means."""
+        return peer.fault(self._name, error.code().name, error.details() or "")
+
+    def _credentials(self) -> grpc.ChannelCredentials | None:
+        config = self._config
+        if not config.tls:
+            return None
+        try:
+            roots = config.cert_path or ssl.get_default_verify_paths().cafile
+            return grpc.ssl_channel_credentials(
+                root_certificates=Path(roots).read_bytes() if roots else None,
+                private_key=_file(config.client_key_path),
+                certificate_chain=_file(config.client_cert_path),
+            )
+        except OSError as error:
+            cause = f"{error.filename}: {error.strerror}"
+            raise SourceFault("Credentials", f"{self._name}: {cause}") from None
+
+    def _metadata(self) -> list[tuple[str, str]]:
+        config = self._config
+        metadata = [(key.lower(), value) for key, value in config.headers.items()]
+        if config.selector and config.selector.isascii():
+            metadata.append((SELECTOR_HEADER, config.selector))
+        if (shown := authorization(config)) is not None:
+            metadata.append(("authorization", shown))
+        return metadata
+
+
+def _file(path: str) -> bytes | None:
+    return Path(path).read_bytes() if path else None

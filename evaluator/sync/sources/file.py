@@ -1,0 +1,223 @@
+"""A file of definitions, or a folder of them, on this machine: replaced by rename, rewritten in place, or a
+mounted ConfigMap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.flags.syntax.document import Format, format_of
+from evaluator.sync.accept import fingerprint
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.sources.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from evaluator.sync.source import Heard
+
+POLL: Final = 1.0
+"""Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file
+system.
+"""
+_SETTLE: Final = 0.02
+"""Seconds after an event: whoever writes in place opens, truncates and writes."""
+_LOOKS: Final = 2
+"""Looks after a change that read again: a second change within the clock's grain leaves no trace in the
+times.
+"""
+_STILL: Final = 0.2
+"""Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it
+is a document, too.
+"""
+_FRESH: Final = 1.0
+"""Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
+_GRAIN: Final = 10_000_000
+"""Nanoseconds: what the times of a file may tell apart. Writing sets both to one moment, a later rename that
+of its inode alone.
+"""
+_LONGEST_WRITING: Final = 5.0
+"""Seconds after which whoever writes on and on is told of."""
+_MAX_FILES: Final = 1_000
+_TRIES: Final = 5
+
+_FileMark: TypeAlias = tuple[str, int, int, int, int, int]
+"""Name, device, inode, size, times in nanoseconds: of the content's last change, of the inode's."""
+Mark: TypeAlias = tuple[_FileMark, ...]
+"""Of all files. Another content has, as a rule, another mark."""
+
+
+class FileSource:
+    """Follows one path. Implements `SyncSource`."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        path: Path,
+        clock: Callable[[], float],
+        *,
+        watch: bool = True,
+    ) -> None:
+        """Without `watch` the path is only looked at, once a second. `clock` is Unix seconds."""
+        self.name = name
+        self.identity = identity
+        self._path = path
+        self._clock = clock
+        self._watch = watch
+        self._mark: Mark | None = None
+        self._unsettled: Mark | None = None
+        """What was not taken at the last look: it may have been half written."""
+        self._delivered: bytes | None = None
+
+    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+        """What is there; a path that is not (any more) is a fault, and waited for."""
+        watch = Watch(self._path)
+        again, moved = 0, True
+        try:
+            while True:
+                if self._watch and moved:
+                    await watch.arm()
+                before = self._mark
+                heard = await self._still(again > 0)
+                again = _LOOKS if self._mark != before else max(0, again - 1)
+                yield heard
+                moved = await watch.wait(POLL)
+                if moved:
+                    again = max(again, 1)
+                    await asyncio.sleep(_SETTLE)
+                moved = moved or isinstance(heard, SourceFault)
+        finally:
+            watch.close()
+
+    async def _still(self, read: bool) -> Heard:
+        """What is there once nobody writes it any more."""
+        for _ in range(round(_LONGEST_WRITING / _STILL)):
+            heard = await asyncio.to_thread(self._look, read)
+            if heard is not None:
+                return heard
+            await asyncio.sleep(_STILL)
+        return self._changing()
+
+    def _look(self, read: bool) -> Heard | None:
+        """None: look again, it may be half written."""
+        try:
+            mark = self._now()
+            if mark == self._mark and not read:
+                return UNCHANGED
+            settled = self._settled(mark)
+        except OSError as error:
+            # Whatever comes back is delivered anew.
+            self._mark = self._delivered = None
+            return _fault(self.name, error)
+        except SourceFault as fault:
+            return fault
+        if settled is None:
+            return None
+        self._mark, delivery = settled
+        content = fingerprint(delivery)
+        if content == self._delivered:
+            return UNCHANGED
+        self._delivered = content
+        return delivery
+
+    def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
+        """What was there from before the reading until after it; None where that may be half of what is
+        meant.
+        """
+        for _ in range(_TRIES):
+            if mark != self._unsettled and self._may_be_half(mark):
+                self._unsettled = mark
+                return None
+            documents = self._read(mark)
+            before, mark = mark, self._now()
+            if mark == before:
+                self._unsettled = None
+                return mark, Delivery(documents)
+        raise self._changing()
+
+    def _may_be_half(self, mark: Mark) -> bool:
+        """Whether YAML was changed that may still be written. Half of JSON is none."""
+        known = {each[0]: each for each in self._mark or ()}
+        return any(
+            self._is_being_written(each, known.get(each[0]))
+            for each in mark
+            if format_of(each[0] or self._path.name) is Format.YAML
+        )
+
+    def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
+        """Whether the file may be. What was renamed into another's place was whole before; what was made
+        there may be half.
+        """
+        if held is not None and (seen == held or seen[1:3] == held[1:3]):
+            return seen != held
+        *_, modified, changed = seen
+        renamed = held is not None and changed - modified > _GRAIN
+        return not renamed and abs(self._clock() - modified / 1e9) < _FRESH
+
+    def _changing(self) -> SourceFault:
+        return SourceFault("Changing", f"{self.name}: it changes too often to be read consistently")
+
+    def _now(self) -> Mark:
+        """Raises OSError where nothing is there."""
+        status = self._path.stat()
+        if not self._path.is_dir():
+            return (self._marked("", status),)
+        names = sorted(
+            name for name in os.listdir(self._path) if format_of(name) and not name.startswith(".")
+        )
+        if len(names) > _MAX_FILES:
+            raise SourceFault("TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}")
+        return tuple(self._marked(name, (self._path / name).stat()) for name in names)
+
+    def _marked(self, name: str, status: os.stat_result) -> _FileMark:
+        """Raises SourceFault for what is not a file."""
+        if not stat.S_ISREG(status.st_mode):
+            where = f"{self.name}/{name}" if name else self.name
+            raise SourceFault("NotAFile", f"{where}: {no_file(status)}")
+        return _mark(name, status)
+
+    def _read(self, mark: Mark) -> tuple[tuple[str, bytes], ...]:
+        documents = []
+        left = MAX_BYTES
+        for name, *_ in mark:
+            path = self._path / name if name else self._path
+            with open(path, "rb", opener=_without_waiting) as file:
+                content = file.read(left + 1)
+            left -= len(content)
+            if left < 0:
+                raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
+            documents.append((str(path), content))
+        return tuple(documents)
+
+
+def no_file(status: os.stat_result) -> str:
+    """What to say of something that is neither a file nor a folder."""
+    kind = "a FIFO" if stat.S_ISFIFO(status.st_mode) else "a socket or device"
+    return f"it is {kind}, which cannot be followed; use a regular file or a folder"
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # Opening a FIFO would wait for its writer, and keep the process from ending.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _mark(name: str, status: os.stat_result) -> _FileMark:
+    return (
+        name,
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+def _fault(name: str, error: OSError) -> SourceFault:
+    if isinstance(error, FileNotFoundError):
+        return SourceFault("NotFound", f"{name}: no such file or folder")
+    return SourceFault("Unreadable", f"{name}: {error.strerror or type(error).__name__}")

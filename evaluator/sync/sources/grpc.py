@@ -1,0 +1,219 @@
+"""`flagd.sync.v1` from flagd, its proxy or ours: a stream of whole flag sets, resumed after a cut."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc.aio
+
+from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
+from evaluator.sync.sources import connector, peer
+from evaluator.sync.sources.connector import KEEPALIVE, Connector
+from evaluator.wire import sync_pb2
+from evaluator.wire.delivery import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+
+    from evaluator.sync.config import SourceConfig
+    from evaluator.sync.source import Companion, Heard
+
+T = TypeVar("T")
+
+_SYNC: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
+_FETCH: Final = "/flagd.sync.v1.FlagSyncService/FetchAllFlags"
+_METADATA: Final = "/flagd.sync.v1.FlagSyncService/GetMetadata"
+_CONFIRM: Final = 10.0
+"""Seconds after which a silent stream's peer is asked something: if it answers, nothing changed."""
+_UNANSWERED: Final = frozenset({
+    grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
+})  # fmt: skip
+"""What we say ourselves when a peer says nothing. It may mean one of them, too; any other is an answer."""
+_SILENCE: Final = 1.0
+"""Seconds after which a peer that took the stream and sends no flags is asked why."""
+_LONGEST_SILENCE: Final = 30.0
+"""Seconds between two such questions, at most."""
+
+
+class GrpcSource:
+    """Follows one peer. Implements `SyncSource`."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        config: SourceConfig,
+        *,
+        keepalive: float = KEEPALIVE,
+        companion: Companion | None = None,
+    ) -> None:
+        """`companion` talks with the peer while it is followed. Raises InvalidSourceError for a target that
+        cannot be reached.
+        """
+        self.name = name
+        self.identity = identity
+        self._config = config
+        self._companion = companion
+        self._connector = Connector(name, config, keepalive)
+
+    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+        """Each set that the peer sends; a stream that ends, for whatever reason, is raised."""
+        metadata = await self._connector.metadata()
+        channel = await self._connector.connect()
+        call, listened = self._call(channel, metadata), False
+        try:
+            async with (
+                self._telling(channel),
+                aclosing(self._read(channel, call)) as heard,
+            ):
+                async for each in heard:
+                    listened = True
+                    yield each
+        except grpc.aio.AioRpcError as error:
+            if listened and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise SourceFault(RENEWAL, f"{self.name}: the stream reached its maximum age") from None
+            raise self._connector.fault(error) from None
+        finally:
+            await channel.close(None)
+
+    def _call(self, channel: grpc.aio.Channel, metadata: list[tuple[str, str]]) -> Any:
+        method = channel.unary_stream(
+            _SYNC,
+            request_serializer=sync_pb2.SyncFlagsRequest.SerializeToString,
+            response_deserializer=sync_pb2.SyncFlagsResponse.FromString,
+        )
+        request = sync_pb2.SyncFlagsRequest(
+            provider_id=self._config.provider_id, selector=self._config.selector
+        )
+        if self._companion is not None:
+            metadata = [*metadata, (MARK, "1")]
+        return method(request, metadata=metadata)
+
+    @asynccontextmanager
+    async def _telling(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+        """Receipts are sent for as long as the block lasts, and a goodbye where it is our own doing that it
+        ends.
+        """
+        if self._companion is None:
+            yield
+            return
+        ask = partial(self._connector.ask, channel)
+        telling = asyncio.create_task(self._companion.run(ask))
+        stopping = True
+        try:
+            yield
+        except (grpc.aio.AioRpcError, SourceFault):
+            stopping = False
+            raise
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            if stopping:
+                await self._companion.leave(ask)
+
+    async def _read(self, channel: grpc.aio.Channel, call: Any) -> AsyncGenerator[Heard, None]:
+        accepted = asyncio.Event()
+        reading = asyncio.ensure_future(_first(call, accepted))
+        try:
+            async with aclosing(self._silence(channel, reading, accepted)) as silence:
+                async for fault in silence:
+                    yield fault
+            while True:
+                done, _ = await asyncio.wait({reading}, timeout=_CONFIRM)
+                if not done:
+                    if await _meanwhile(reading, self._answers(channel)):
+                        yield UNCHANGED
+                    continue
+                message = reading.result()
+                if not isinstance(message, sync_pb2.SyncFlagsResponse):
+                    raise SourceFault("Ended", f"{self.name}: ended the stream")
+                reading = asyncio.ensure_future(call.read())
+                yield peer.delivered(self.name, message)
+        finally:
+            call.cancel()
+            await _cancelled(reading)
+
+    async def _silence(
+        self,
+        channel: grpc.aio.Channel,
+        reading: asyncio.Future[Any],
+        accepted: asyncio.Event,
+    ) -> AsyncGenerator[SourceFault, None]:
+        """Why nothing comes, until something does. Raises SourceFault for a peer that does not
+        say so either.
+        """
+        clock, limit, pause = asyncio.get_running_loop().time, self._config.timeout, _SILENCE
+        until = clock() + limit
+        while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
+            if clock() >= until:
+                raise SourceFault("Timeout", f"{self.name}: sent nothing within {limit:g} s")
+            if not accepted.is_set():
+                continue
+            fault = await _meanwhile(reading, self._absence(channel), until - clock())
+            pause = min(_LONGEST_SILENCE, 2 * pause)
+            if fault is not None and not reading.done():
+                until = clock() + pause + limit
+                yield fault
+
+    async def _absence(self, channel: grpc.aio.Channel) -> SourceFault | None:
+        """Why there are no flags, by a peer whose stream is silent; None where it does not say."""
+        request = sync_pb2.SyncFlagsRequest(
+            provider_id=self._config.provider_id, selector=self._config.selector
+        )
+        try:
+            metadata = await self._connector.metadata()
+            fetch = channel.unary_unary(_FETCH, sync_pb2.SyncFlagsRequest.SerializeToString, None)
+            await fetch(request, metadata=metadata, timeout=connector.ASK_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            fault = self._connector.fault(error)
+            return fault if fault.reason in peer.SAID else None
+        except SourceFault as fault:
+            return fault
+        return None
+
+    async def _answers(self, channel: grpc.aio.Channel) -> bool:
+        """Whether the peer answers on the connection that its stream is on, be it that it has no
+        such method.
+        """
+        if self._companion is not None and self._companion.taken_within(_CONFIRM):
+            return True
+        try:
+            metadata = await self._connector.metadata()
+            await channel.unary_unary(_METADATA, None, None)(
+                b"", metadata=metadata, timeout=connector.ASK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            return error.code() not in _UNANSWERED
+        except SourceFault:
+            return False
+        return True
+
+
+async def _first(call: Any, accepted: asyncio.Event) -> Any:
+    """The stream's first message; `accepted` is set as soon as the peer has taken the call."""
+    await call.initial_metadata()
+    accepted.set()
+    return await call.read()
+
+
+async def _meanwhile(
+    reading: asyncio.Future[Any], question: Coroutine[Any, Any, T], seconds: float | None = None
+) -> T | None:
+    """The answer to a question; None where a message comes first, or it takes longer."""
+    asking = asyncio.ensure_future(question)
+    try:
+        await asyncio.wait({reading, asking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    finally:
+        await _cancelled(asking)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Its end, whatever comes of it."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
