@@ -147,7 +147,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
 
 
 def strings(folder: str) -> Iterator[str]:
-    for path in sorted((ROOT / folder).glob("*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
