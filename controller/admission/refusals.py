@@ -41,7 +41,7 @@ class Refusals:
         self._told: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
         """Keys: a pod that is refused is tried again and again."""
 
-    def tell(self, request: Mapping[str, Any], message: str) -> None:
+    def report(self, request: Mapping[str, Any], message: str) -> None:
         """A review of this request was refused with this message."""
         now = self._now()
         event = refusal(request, message, now)

@@ -141,7 +141,7 @@ def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = (
             layer = read_layer([(file, content)], prepare=preparation.document)
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
-            problems += preparation.told(_by_place(parsed, [layer]))
+            problems += preparation.reportable(_by_place(parsed, [layer]))
     return Linted(flags, tuple(problems))
 
 
@@ -158,7 +158,7 @@ def lint_layers(
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)
-    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.told(_by_place(parsed, layers))))
+    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.reportable(_by_place(parsed, layers))))
 
 
 def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:

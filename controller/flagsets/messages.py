@@ -1,4 +1,4 @@
-"""What a FlagSet's status tells of a revision: the same facts for `kubectl describe`, for scripts and for
+"""What a FlagSet's status says of a revision: the same facts for `kubectl describe`, for scripts and for
 Events. Pure.
 
 A message is one line: which commit, what became of it, and what to do. The same state has the same message.
@@ -65,8 +65,8 @@ def changes(changed: Diff) -> str:
         (len(changed.changed), "changed"),
         (len(changed.removed), "removed"),
     )
-    told = ", ".join(f"{count} {what}" for count, what in counts if count)
-    return f"{told}: {_names(changed.keys)}" if told else "no flags changed"
+    counted = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return f"{counted}: {_names(changed.keys)}" if counted else "no flags changed"
 
 
 # -- messages ------------------------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
 def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
     """For those who are alerted of a revision: who made it, and what it changes, flag by flag."""
     artifact = attempt.artifact
-    told = {
+    details = {
         AUTHOR: one_line(artifact.author.partition(" <")[0], _KEY),
         SUBJECT: one_line(artifact.subject, _SUBJECT),
         VERIFIED_BY: one_line(artifact.verified_by, _ORIGIN),
         CHANGES: "\n".join(lines),
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in details.items() if text}
 
 
 def refused(attempt: Attempt, why: str, served: str) -> str:
@@ -137,7 +137,7 @@ def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: 
 
 
 def unknown(attempt: Attempt, edited: str) -> str:
-    """Of a revision with bad flags, whose last good definitions somebody overwrote."""
+    """Of a revision with bad flags, whose last good definitions were edited by hand."""
     way_out = f", or delete {edited} to have all other flags applied"
     return (
         f"{_commit(attempt)} is not applied: {_sentence(first_problem(attempt.composition.problems))} "
@@ -177,7 +177,7 @@ def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
     if not made.flag_set.flags and not made.changed:
         return "the set has no flags"
     if made.flag_set.flags and not made.changed and before.get("digest") != made.digest:
-        # It stood in the cluster and no status said so: whoever wrote it was killed before it could.
+        # An earlier run wrote it and was killed before it wrote the status.
         return f"{len(made.flag_set.flags)} flags, found as an earlier run wrote them"
     return changes(made.changed)
 
@@ -195,7 +195,7 @@ def status(
     made, revision = attempt.composition, attempt.artifact.revision
     whole = not made.held and not made.missing
     good = revision if whole else before.get("lastGoodRevision")
-    told = {
+    fields = {
         "lastAttemptedRevision": revision,
         "lastAppliedRevision": revision,
         **problems(attempt),
@@ -208,7 +208,7 @@ def status(
         "target": _targets(manifests),
         "history": history(before, attempt, now),
     }
-    return told | {"lastGoodRevision": good} if good else told
+    return fields | {"lastGoodRevision": good} if good else fields
 
 
 def problems(attempt: Attempt) -> dict[str, Any]:
@@ -234,8 +234,8 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
 
 
 def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
-    """The last revisions, the newest first. What is told already is not told again; another spec may make
-    another set of a revision.
+    """The last revisions, the newest first. An unchanged entry is not repeated; another spec may make another
+    set of a revision.
     """
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
@@ -262,11 +262,11 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
 
 
 def _targets(manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    told = []
+    targets = []
     for each in manifests:
         if each["kind"] != shard.KIND:
             entry: dict[str, Any] = {"kind": each["kind"], "name": each["metadata"]["name"]}
             if "shards" in each["spec"]:
                 entry["shards"] = len(each["spec"]["shards"])
-            told.append(entry)
-    return told
+            targets.append(entry)
+    return targets

@@ -25,8 +25,8 @@ from controller.flagsets.reading.dependencies import (
     Artifacts,
     require_dependencies,
     source_artifact,
+    source_changes,
     source_health,
-    source_news,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
 from controller.runtime.events import Occurrence
@@ -71,19 +71,19 @@ class _Memory:
     built: Built
     state: Delivered
     before: str | None
-    """The digest that the status told when this was built."""
+    """The digest in the status when this was built."""
     over_edit: bool = False
     """Whether what stood in the cluster then was not what had been written."""
 
-    def holds(self, told: str | None) -> bool:
-        """Whether nobody else has led since; `told` is the digest of the status now."""
+    def holds(self, digest: str | None) -> bool:
+        """Whether no other replica has led since; `digest`: of the status now."""
         mine = self.built.composition.digest
-        return told is None or told == mine or (not self.state.settled and told == self.before)
+        return digest is None or digest == mine or (not self.state.settled and digest == self.before)
 
 
 @dataclass(slots=True)
 class _SoFar:
-    """What came of one reconcile until now: it is told even if a later step fails."""
+    """The results of one reconcile so far: they are reported even if a later step fails."""
 
     next_look: float
     """Seconds."""
@@ -107,11 +107,11 @@ class FlagSetReconciler:
     writer: Callable[[str, str | None], Applier]
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
     applied: Callable[[dict[str, Any]], None]
-    """Told of each object that was written."""
+    """Receives each object that was written."""
     random: Callable[[], float]
     """From 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
-    """What is told of a commit."""
+    """What is reported of a commit."""
     inputs: InputReader = NO_INPUTS
     """Reads what is substituted."""
     build: Build = in_thread
@@ -135,13 +135,15 @@ class FlagSetReconciler:
             so_far.next_look = setback.delay or so_far.next_look
             result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
         details = (*result.details, *self._concerns(resource, now))
-        events = (*result.events, *source_news(resource.status, details))
+        events = (*result.events, *source_changes(resource.status, details))
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
         """Details that are there only while something is not as it should be."""
         memory = self._memory.get(resource.key)
-        drift = () if memory is None else (*memory.state.dispute.told(now), *memory.state.kept.told())
+        drift = (
+            () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
+        )
         return (*drift, *self._conflict(resource), *source_health(resource, self.objects))
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
@@ -178,7 +180,7 @@ class FlagSetReconciler:
             so_far.status["lastAttemptedRevision"] = artifact.revision
             memory = await self._built(resource, spec, artifact, now)
         except Setback:
-            # What was delivered stays in force, and nobody else's hand gets at it meanwhile.
+            # What was delivered stays in force, and changes by others are corrected meanwhile.
             await self._keep(resource, spec, so_far, now)
             raise
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
@@ -227,7 +229,7 @@ class FlagSetReconciler:
         built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
         memory = self._remembered(resource)
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
-            # Once the edit is undone, the object tells again which revision it is of.
+            # Once the edit is undone, the object shows again which revision it is of.
             memory = None
         if memory is not None and memory.built_from == built_from:
             self.flags.require(resource, len(memory.built.composition.flag_set.flags))
@@ -298,7 +300,7 @@ class FlagSetReconciler:
 
 
 def _stood(resource: Resource, before: _Memory | None, built: Built, state: Delivered) -> bool:
-    """Whether what is to stand was written before, so that a difference is somebody's doing."""
+    """Whether these manifests were written before, so that a difference is a change by another."""
     if before is not None:
         return before.state.settled and before.state.manifests == state.manifests
     # Another process wrote it.

@@ -185,7 +185,7 @@ OVER_QUOTA: Final = exceeded(flagset.KIND)
 
 
 def flag_count(flag_set: Resource) -> int:
-    """How many flags a FlagSet applied, as its status tells."""
+    """How many flags a FlagSet applied, by its status."""
     flags = flag_set.status.get("flags")
     return flags if isinstance(flags, int) else 0
 

@@ -1,4 +1,4 @@
-"""kopf's watch streams, with nothing of kopf's state on anybody's object."""
+"""kopf's watch streams, without kopf's state on any object."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REOPEN_SECONDS: Final = 60
 _PAGE: Final = 100
 """Objects of one answer to a list; each may have a megabyte."""
 _SILENT_SECONDS: Final = 75.0
-"""A watch that is silent for longer is cut: nobody is there any more."""
+"""A watch that is silent for longer is cut: its server is gone."""
 
 
 Relisted = Callable[[ResourceType], None]
-"""Called with each kind whose watch listed its objects: what went before a watch began, it does not tell."""
+"""Called with each kind whose watch listed its objects: a watch reports no deletion from before it began."""
 
 
 def attach(
@@ -55,18 +55,18 @@ def attach(
     async def end(**_: Any) -> None:
         await life.__aexit__(None, None, None)
 
-    def took(type_: ResourceType, body: dict[str, Any], told: str | None) -> None:
-        take_in(cache, relisted, type_, body, told)
+    def on_event(type_: ResourceType, body: dict[str, Any], event_type: str | None) -> None:
+        take_in(cache, relisted, type_, body, event_type)
 
-    register(handlers, kinds, health, took)
+    register(handlers, kinds, health, on_event)
 
 
 def take_in(
-    cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], told: str | None
+    cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], event_type: str | None
 ) -> None:
-    """Take one event into `cache`; `told` is its type."""
-    take(cache, type_, body, deleted=told == "DELETED")
-    if told is None:
+    """Take one event into `cache`; `event_type`: such as ADDED, None where the object was listed."""
+    take(cache, type_, body, deleted=event_type == "DELETED")
+    if event_type is None:
         relisted(type_)
 
 
@@ -92,7 +92,7 @@ def _register_kind(
     take: Callable[[ResourceType, dict[str, Any], str | None], None],
 ) -> None:
     @kopf.on.event(type_.group or "", type_.version, type_.plural, registry=handlers, id=type_.plural)
-    async def heard(event: Any, **_: Any) -> None:
+    async def on_event(event: Any, **_: Any) -> None:
         take(type_, dict(event["object"]), event["type"])
 
 
@@ -114,7 +114,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 def quieten_kopf() -> None:
-    """Keep lines out of the log that repeat themselves, or that nobody can act on."""
+    """Keep lines out of the log that repeat themselves, or that need no action."""
     logging.getLogger("kopf._core.reactor.observation").addFilter(_NotInstalled())
     # That it takes no signals in a thread.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
@@ -127,15 +127,15 @@ class _NotInstalled(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False where nothing new is told."""
+        """False where nothing new is logged."""
         message = record.getMessage()
         if not message.startswith(self._UNRESOLVED):
             return True
         kinds = frozenset(name.strip() for name in message.partition("): ")[2].split(","))
-        new, self._told = kinds - self._told, kinds | self._told
+        new, self._logged = kinds - self._logged, kinds | self._logged
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.msg = f"not installed; watched as soon as they are: {', '.join(sorted(kinds))}"
         record.args = ()

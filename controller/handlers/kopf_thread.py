@@ -44,7 +44,7 @@ class KopfThread:
     relisted: Relisted
     health: WatchHealth
     restart: asyncio.Event
-    """Set by whoever finds that a kind which is installed is not watched; cleared here."""
+    """Set where an installed kind is found that is not watched; cleared here."""
     namespaces: Sequence[str] = ()
     """None: all of them."""
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -125,8 +125,8 @@ class KopfThread:
         # It ends this process otherwise, where kopf alone is to end.
         settings.process.ultimate_exiting_timeout = None
 
-        def take(type_: ResourceType, body: dict[str, Any], told: str | None) -> None:
-            home.call_soon_threadsafe(take_in, self.cache, self.relisted, type_, body, told)
+        def take(type_: ResourceType, body: dict[str, Any], event_type: str | None) -> None:
+            home.call_soon_threadsafe(take_in, self.cache, self.relisted, type_, body, event_type)
 
         register(handlers, self.kinds, self.health, take)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

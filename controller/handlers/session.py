@@ -85,7 +85,7 @@ class Patience:
                 if not _refused(response.status, url):
                     self._answered(url, response.status)
                     return response
-                self._lost(url, _told(response.status, url))
+                self._lost(url, _refusal(response.status, url))
                 wait = max(pause, retry_after(response.headers))
                 response.close()
             await asyncio.sleep(wait)
@@ -93,11 +93,11 @@ class Patience:
 
     def _answered(self, url: URL, status: int) -> None:
         self._definitions_watched |= _kind(url) == _DEFINITIONS
-        if status < HTTPStatus.BAD_REQUEST and self._health.heard(_kind(url), url.path):
+        if status < HTTPStatus.BAD_REQUEST and self._health.answered(_kind(url), url.path):
             log.info("the API server answers again")
 
     def _lost(self, url: URL, why: str) -> None:
-        if self._health.lost(_kind(url), url.path, why):
+        if self._health.failed(_kind(url), url.path, why):
             log.warning("no changes arrive from the API server: %s; retrying", why)
 
 
@@ -110,8 +110,8 @@ def _refused(status: int, url: URL) -> bool:
     return gone or status in _REFUSALS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _told(status: int, url: URL) -> str:
-    # What concerns all kinds is told once, not once a kind.
+def _refusal(status: int, url: URL) -> str:
+    # A fault of the whole API server gives one text, which is logged once, not once for each kind.
     whole = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
     return f"{url.origin()}{'' if whole else url.path} answers {status}"
 

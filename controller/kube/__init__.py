@@ -1,3 +1,3 @@
-"""The one way to the API server: the official package's asynchronous client, and the Lease that tells who
-leads.
+"""The one way to the API server: the official package's asynchronous client, and the Lease that names the
+leader.
 """

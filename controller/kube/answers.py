@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_RETRY_AFTER: Final = 30.0
-"""Seconds: whoever stands in between may ask for a day."""
+"""Seconds: a proxy in between may ask for a day."""
 _EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 
 
@@ -45,7 +45,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def date(headers: Mapping[str, str]) -> datetime | None:
-    """The time that an answer was given at, by the clock of whoever gave it."""
+    """The time of a response, by the clock of its server."""
     try:
         found = parsedate_to_datetime(headers.get("Date", ""))
     except ValueError:
@@ -57,7 +57,7 @@ def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
     """The object or list, with its metadata, that a good answer has. Raises a setback for any other."""
     require_good(answer, kind, name)
     if not isinstance(answer.body.get("metadata"), dict):
-        # Whoever stands in between answers so: a load balancer, its page.
+        # A proxy in between answers so: a load balancer with its page.
         what = f"{kind} {name}".strip()
         raise Failed("ApiServerFailed", f"{what}: the response is not an object: {answer.message}")
     return answer.body
@@ -76,7 +76,7 @@ def require_good(answer: Answer, kind: str, name: str) -> None:
 
 
 def unreachable(address: str, error: BaseException) -> str:
-    """Where nobody answered, and why: `https://10.0.0.1:6443: connection refused`."""
+    """An address that gave no answer, and why: `https://10.0.0.1:6443: connection refused`."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, TimeoutError):
         why = "no answer in time"
@@ -95,20 +95,20 @@ def causes(answer: Answer) -> list[Mapping[str, Any]]:
 
 
 def editor(cause: Mapping[str, Any]) -> str | None:
-    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it
-    was made `using`.
+    """The field manager of an edit; None for one that applies. The API server marks an edit by the version
+    that it was made `using`.
     """
-    told = _EDIT.search(str(cause.get("message", "")))
-    return told[1] if told else None
+    found = _EDIT.search(str(cause.get("message", "")))
+    return found[1] if found else None
 
 
-def conflict_told(kind: str, name: str, answer: Answer) -> str:
-    """Who else, and on which fields: the API server says so field by field."""
+def conflict_message(kind: str, name: str, answer: Answer) -> str:
+    """Names the other field managers and their fields, which the API server lists one by one."""
     found = causes(answer)
     owners = sorted({str(each.get("message", "")) for each in found})
     fields = sorted({str(each.get("field", "")) for each in found})[:3]
-    told = "; ".join(owners)[:300] or answer.message
+    others = "; ".join(owners)[:300] or answer.message
     return (
-        f"{kind} {name} belongs to another: {told} ({', '.join(fields)}); "
+        f"{kind} {name} belongs to another: {others} ({', '.join(fields)}); "
         "remove it there, or give this FlagSet another target.name"
     )

@@ -17,7 +17,7 @@ from kubernetes.aio import client, config
 
 from controller.api.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
+from controller.kube.answers import Answer, causes, conflict_message, editor, expected, require_good
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
 from controller.runtime.reconciling.setbacks import Stalled
@@ -40,8 +40,8 @@ _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 
 
 class Cluster:
-    """Reads and writes; every error is a setback. `wrote` is told the verb and the kind of each write that
-    was tried.
+    """Reads and writes; every error is a setback. `wrote` is called with the verb and the kind of each write
+    that was tried.
     """
 
     def __init__(
@@ -228,11 +228,12 @@ class Cluster:
             return await self.get("v1", kind, namespace, name)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        """Server-side apply as `manager`: (the object's body, who had changed by hand what we set, or empty).
+        """Server-side apply as `manager`: (the object's body, the managers whose manual changes it overwrote,
+        or empty).
 
-        A hand's change of what carries our label is overwritten. Raises Stalled OwnershipConflict, with the
-        other owner's name, where somebody else applies what we apply; Stalled InvalidObject where the API
-        server will never take it.
+        A manual change of an object with our label is overwritten. Raises Stalled OwnershipConflict, with the
+        other owner's name, where it applies the same fields; Stalled InvalidObject where the API server will
+        never take it.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
@@ -247,14 +248,14 @@ class Cluster:
             return expected(answer, kind, meta["name"]), editors
 
     def _granting_delivery(self, namespace: str) -> contextlib.AbstractContextManager[None]:
-        """Our own rights are those of the installation: nobody is told how to give us more."""
+        """No advice on grants for the controller's own account: its rights are those of the installation."""
         if self._acting is None:
             return contextlib.nullcontext()
         return granting(namespace, "flagstaff-delivery", self._acting)
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
-        """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies
-        it too.
+        """The field managers that changed our object by hand. Raises Stalled where it is not ours, or another
+        applies it too.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         there = (await self._server.ask("GET", path)).body
@@ -262,7 +263,7 @@ class Cluster:
         ours = meta["labels"].items() <= labels.items()
         managers = {editor(each) for each in causes(conflict)}
         if not ours or None in managers:
-            raise Stalled("OwnershipConflict", conflict_told(kind, meta["name"], conflict))
+            raise Stalled("OwnershipConflict", conflict_message(kind, meta["name"], conflict))
         return ", ".join(sorted(name for name in managers if name))
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
@@ -281,8 +282,8 @@ class Cluster:
     # -- what the loop writes --------------------------------------------------------------------------------
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and
-        nothing conflicts.
+        """Make `status` the object's. Only what differs is sent, so other fields stay as they are and nothing
+        conflicts.
         """
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"

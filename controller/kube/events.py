@@ -48,7 +48,7 @@ class ApiServerEvents(EventQueue):
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
-        """`wrote` is told the verb and the kind of each Event that is posted."""
+        """`wrote` is called with the verb and the kind of each Event that is posted."""
         dropped = Counter(
             "flagstaff_events_dropped",
             "Events that were not posted because too many were waiting.",

@@ -43,7 +43,7 @@ class _Lock(LeaseLock):
     """The library's own, but for how a Lease is made: its way does not work in version 37."""
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Make the Lease, held by us; False where somebody else was faster, or it may not be made."""
+        """Make the Lease, held by us; False where another replica was faster, or it may not be made."""
         body = V1Lease(
             metadata=V1ObjectMeta(name=name),
             spec=self.update_lease(election_record),
@@ -78,15 +78,15 @@ class Lease:
             log.warning("%s is no longer the leader: the Lease was not renewed in time", self.identity)
 
     async def release(self) -> None:
-        """Let somebody else lead at once. Never raises."""
+        """Let another replica lead at once. Never raises."""
         path = path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
         try:
             lease = (await self.cluster.request("GET", path)).body
             if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
                 return
-            # Nobody's: an empty name would be waited out like any other's.
+            # Without a holder: an empty name would be waited out like any other.
             del lease["spec"]["holderIdentity"]
-            # Replaced, not patched: whoever took it meanwhile keeps it.
+            # Replaced, not patched: a replica that has acquired it meanwhile keeps it.
             await self.cluster.request("PUT", path, {}, lease)
         except Failed as failure:
             log.warning("the Lease was not released: %s", failure.message)
@@ -129,7 +129,7 @@ class Lease:
             return False
 
     def _election(self) -> LeaderElection:
-        # It remembers what it saw when: that is how it tells that a leader is silent.
+        # It remembers when it last saw a change: so it notices that a leader is silent.
         if not self._elections:
             lock = _Lock(self.name, self.namespace, self.identity, self.cluster.api)
             settings = Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing)

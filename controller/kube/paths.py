@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""Of an object (RFC 1123, subdomain). Of two dots a client makes another path, and whoever is in between may
-do so of an escaped slash.
+"""Of an object (RFC 1123, subdomain). A client makes another path of two dots, and a proxy in between may do
+so of an escaped slash.
 """
 
 

@@ -38,7 +38,7 @@ class _Feed:
         self.cache.forget(ObjectKey(kind, namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:
-        """Nobody waits for it: whoever reads one asks the API server."""
+        """Nothing to do: readers of these objects ask the API server."""
 
 
 class ReferenceWatches:
@@ -81,7 +81,7 @@ class ReferenceWatches:
         return sorted(self._watching)
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nobody."""
+        """Take note of a change of any object. Wakes nothing."""
         resource = change.latest
         indexes = [index for index in self._indexes if resource.key.kind in index.kinds]
         if not indexes:
@@ -110,7 +110,7 @@ class ReferenceWatches:
         finally:
             for namespace in tuple(self._watching):
                 await self._stop(namespace)
-            # Whoever runs this again begins all watches anew.
+            # The next run begins all watches anew.
             self._wanted.set()
 
     def _start(self, namespace: str) -> None:

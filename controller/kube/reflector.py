@@ -1,8 +1,8 @@
 """One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and
 what went while we were away.
 
-Our own on the official client's wire. kopf tells what is there after a cut, but not what went meanwhile; the
-official informer has threads instead of a loop; and neither says how current its view is.
+Our own on the official client's wire. kopf reports what is there after a cut, but not what was deleted
+meanwhile; the official informer has threads instead of a loop; and neither says how current its view is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TURN_SECONDS: Final = 30
 nothing changes.
 """
 SILENT_SECONDS: Final = 45.0
-"""A watch that is silent for longer is cut: nobody is there any more."""
+"""A watch that is silent for longer is cut: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
 """From one look for a kind that is not installed to the next."""
 MOST_LINE: Final = 64 * 1024 * 1024
@@ -53,7 +53,7 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=
 
 
 class Sink(Protocol):
-    """Who is told."""
+    """Receives the objects of a watch."""
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         """An object is as `body` says. Must not raise."""
@@ -62,7 +62,7 @@ class Sink(Protocol):
         """An object is gone. Must not raise."""
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All objects were told: of that namespace, or of all where it is empty."""
+        """All objects were reported: of that namespace, or of all where it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Reflector:
             except Failed as failure:
                 self._lost(failure.message)
             except Exception as error:
-                # Whoever answers in the API server's place says anything.
+                # A proxy in the API server's place may answer anything.
                 log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
@@ -191,7 +191,7 @@ class Reflector:
             log.warning("%s cannot be watched at the moment: %s", self.view.type.plural, why)
         self.connected, self.fault = False, why
 
-    def _hear(self) -> None:
+    def _confirm(self) -> None:
         if self.fault:
             log.info("%s are watched again", self.view.type.plural)
         self.connected, self.fault = True, ""
@@ -200,7 +200,7 @@ class Reflector:
     def _nothing(self) -> None:
         """A kind that is not installed has no objects."""
         self._take_all(set())
-        self._hear()
+        self._confirm()
         self._version = ""
         self._sink.listed(self.view.type.kind, self.view.namespace)
 
@@ -213,7 +213,7 @@ class Reflector:
                 page = await _read(await response.read())
             meta = page.get("metadata")
             if not isinstance(meta, dict):
-                # Of whoever stands in between: a cluster without objects answers otherwise.
+                # From a proxy in between: a cluster without objects answers otherwise.
                 raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
                 found.add(self._learn(body))
@@ -222,11 +222,11 @@ class Reflector:
             query["continue"] = meta["continue"]
         self._take_all(found)
         self._version = str(meta.get("resourceVersion") or "")
-        self._hear()
+        self._confirm()
         self._sink.listed(self.view.type.kind, self.view.namespace)
 
     def _take_all(self, found: set[tuple[str, str]]) -> None:
-        """Whatever was known and was not listed went while nobody watched."""
+        """Whatever was known and is not listed was deleted while the watch was down."""
         for namespace, name in self._known - found:
             self._sink.forget(self.view.type.kind, namespace, name)
         self._known = found
@@ -247,27 +247,27 @@ class Reflector:
             "timeoutSeconds": str(TURN_SECONDS),
         }
         async with self._request(query, SILENT_SECONDS) as response:
-            self._hear()
+            self._confirm()
             async for line in _lines(response):
                 self._take(await _read(line))
 
     def _take(self, event: dict[str, Any]) -> None:
-        told, body = event.get("type"), event.get("object")
+        event_type, body = event.get("type"), event.get("object")
         if not isinstance(body, dict):
             raise Failed("ApiServerFailed", "the watch sent something that is not an event")
-        if told == "ERROR":
+        if event_type == "ERROR":
             if body.get("code") == HTTPStatus.GONE:
                 raise _Gone
             raise Failed("ApiServerFailed", f"the watch failed: {str(body.get('message'))[:200]}")
-        self._hear()
+        self._confirm()
         version = (body.get("metadata") or {}).get("resourceVersion")
-        if told in {"ADDED", "MODIFIED"}:
+        if event_type in {"ADDED", "MODIFIED"}:
             self._learn(body)
-        elif told == "DELETED":
+        elif event_type == "DELETED":
             place = _place(body)
             self._known.discard(place)
             self._sink.forget(self.view.type.kind, *place)
-        # Only once it is taken in: after a cut in between it is told again.
+        # Only once it is taken in: after a cut in between it is sent again.
         self._version = str(version or self._version)
 
     def _request(self, query: dict[str, str], silent: float) -> _Request:

@@ -26,24 +26,24 @@ class ClusterReviews:
     """A token must be for one of these; none: for the API server's own."""
 
     async def user(self, token: str) -> User | None:
-        """Whose token it is; None: nobody's that is known. Raises Failed."""
+        """The user of a token; None where it is not valid. Raises Failed."""
         spec: dict[str, Any] = {"token": token}
         if self.audiences:
             spec["audiences"] = list(self.audiences)
         status = await self._ask(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec)
         if status.get("error") and not status.get("authenticated"):
             return None
-        told = status.get("user") or {}
-        if not status.get("authenticated") or not told.get("username"):
+        user = status.get("user") or {}
+        if not status.get("authenticated") or not user.get("username"):
             return None
         if self.audiences and not set(self.audiences) & set(status.get("audiences") or ()):
             # An authenticator that knows no audiences does not name any.
             return None
         return User(
-            name=str(told["username"]),
-            uid=str(told.get("uid") or ""),
-            groups=tuple(map(str, told.get("groups") or ())),
-            extra=as_extra(told.get("extra") or {}),
+            name=str(user["username"]),
+            uid=str(user.get("uid") or ""),
+            groups=tuple(map(str, user.get("groups") or ())),
+            extra=as_extra(user.get("extra") or {}),
         )
 
     async def may_read(self, user: User, namespace: str, name: str) -> bool:

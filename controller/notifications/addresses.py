@@ -12,7 +12,7 @@ HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
 """Schemes: of what is encrypted, and of what is sent in clear."""
 _METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
-"""By which Amazon's machines are told their credentials, beside 169.254.169.254."""
+"""At which Amazon's machines get their credentials, beside 169.254.169.254."""
 
 
 class AddressRefused(Exception):
@@ -54,7 +54,7 @@ def require_public(address: str, *, allow_local: bool) -> None:
     """Raises AddressRefused for an IP address that providers may not have.
 
     That is every one that is not public; with `allow_local` only those that no server of a provider has:
-    those by which clouds tell a machine's secrets, link-local ones among them, and groups.
+    multicast addresses, and those at which clouds serve a machine's credentials, such as link-local ones.
     """
     try:
         found = effective(ipaddress.ip_address(address))

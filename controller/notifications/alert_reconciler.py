@@ -54,8 +54,8 @@ class FlagAlertReconciler:
         if asleep:
             return f"FlagProvider {asleep} is suspended; no alert is sent"
         complaint = self.outbox.complaint(resource)
-        told = f"alerts go to FlagProvider {', '.join(found)}"
-        return f"{told}; not every condition could be evaluated: {complaint}" if complaint else told
+        message = f"alerts go to FlagProvider {', '.join(found)}"
+        return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
 
     def _provider(self, resource: Resource, name: str) -> Resource | None:
         return self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))

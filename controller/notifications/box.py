@@ -28,7 +28,7 @@ _SOON: Final = 0.5
 _LINE: Final = 500
 """Characters of what a failure says."""
 _DIGEST: Final = 19
-"""Characters of a digest that tell it from another: `sha256:` and 12 digits."""
+"""Characters of a digest that distinguish it from another: `sha256:` and 12 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,18 @@ class Reported:
     digest: str = ""
     """Shortened; empty where no content was reported."""
 
-    told: str = ""
-    """When the failure was told last, RFC 3339."""
+    reported_at: str = ""
+    """When the failure was reported last, RFC 3339."""
 
     @classmethod
     def of(cls, text: str) -> Self:
         """As `str` writes it."""
-        failures, digest, told = (*text.split("|", 2), "", "")[:3]
-        return cls(tuple(each for each in failures.split(",") if each), digest, told)
+        failures, digest, reported_at = (*text.split("|", 2), "", "")[:3]
+        return cls(tuple(each for each in failures.split(",") if each), digest, reported_at)
 
     def __str__(self) -> str:
-        return f"{','.join(self.failures)}|{self.digest}" + (f"|{self.told}" if self.told else "")
+        tail = f"|{self.reported_at}" if self.reported_at else ""
+        return f"{','.join(self.failures)}|{self.digest}{tail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Due:
 
     at: datetime
     first: bool
-    """Nobody was told of it yet: it has to last until then."""
+    """It was not reported yet: it has to last until then."""
     span: float
     """Seconds that it waits in all."""
 
@@ -117,7 +118,7 @@ class Box:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     """The beginnings of the keys that were delivered last."""
     dead: int = 0
-    """Messages that nobody will send any more."""
+    """Messages that will not be sent any more."""
     last_dead: str | None = None
     outcomes: Outcomes = field(default_factory=Outcomes)
     of_alerts: dict[str, Outcomes] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class Deliverer:
         return () if route is None or route.last is None else (route.last,)
 
     def look(self, key: ObjectKey) -> None:
-        """Begin to deliver what waits for the provider, unless somebody is at it."""
+        """Begin to deliver what waits for the provider, unless a delivery is under way."""
         route, box = self._routes.get(key), self.outbox.box(key)
         if route is None or box is None or (route.task is not None and not route.task.done()):
             return
@@ -183,7 +183,7 @@ class Deliverer:
                 await asyncio.sleep(pause)
 
     def _is_quiet(self, key: ObjectKey) -> bool:
-        """Whether nothing more is to be sent: our lead ends, or somebody suspended the provider."""
+        """Whether nothing more is to be sent: our lead ends, or the provider is suspended."""
         resource = self.objects.get(key)
         return self._resting or (resource is not None and resource.suspended)
 
@@ -221,7 +221,7 @@ class Deliverer:
     async def _authorised(self, message: Message, route: _Route) -> Answer:
         target = route.target
         if message.namespace:
-            # What is told names the namespace of the object.
+            # The message names the namespace of the object.
             target = replace(target, namespace=message.namespace)
         if target.app is None:
             return await self._send(message, target)

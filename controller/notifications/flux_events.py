@@ -38,7 +38,7 @@ _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
 """Failures of a server at one Event, over about three minutes. While there is no answer it waits."""
 _KNOWN: Final = 429
-"""Flux's answer to what it was told within the last minutes."""
+"""Flux's status for an Event that it received already within the last minutes."""
 _MESSAGE: Final = 39_000
 """Characters that Flux takes."""
 _TEXT: Final = 4_000
@@ -90,7 +90,7 @@ class FluxEvents(EventQueue):
 
 def source_of(objects: Cache, key: ObjectKey) -> Resource | None:
     """The Flux source of a FlagSet, or the ExternalArtifact that its FlagSource exports. None of another
-    namespace: people would be told there who are not concerned.
+    namespace, whose alerts would reach people who are not concerned.
     """
     if key.kind == flagset.KIND:
         thing = objects.get(key)

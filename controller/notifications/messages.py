@@ -31,7 +31,7 @@ _MORE: Final = 4_000
 
 
 def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
-    """The Event as `alert` tells it."""
+    """The message of `alert` about the Event."""
     return Message(
         key=_key(event.key, alert.uid),
         alert=alert.name,
@@ -56,8 +56,8 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
 
 
 def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: str, now: datetime) -> Message:
-    """What the object's conditions say, for what no Event told; `state` tells one such message from the
-    next.
+    """What the object's conditions say, where no Event reported it; `state` distinguishes one such message
+    from the next.
     """
     ready = find(resource.status.get("conditions") or (), READY) or {}
     return Message(

@@ -19,7 +19,7 @@ from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
 from controller.notifications.forms import comments, otlp
-from controller.notifications.reach import concerns, things_of, told_of, withdrawn
+from controller.notifications.reach import concerns, reporting_on, things_of, withdrawn
 from controller.notifications.reporting.matching import alerts_of, providers_of
 from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
 
@@ -136,8 +136,8 @@ class Outbox:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Once the objects are known, and whenever a provider or its alerts changed: report what nobody did,
-        what fails and what works again.
+        """Once the objects are known, and whenever a provider or its alerts changed: report the failures and
+        recoveries that were not reported yet.
         """
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None or not self.settled:
@@ -173,7 +173,7 @@ class Outbox:
         return self._accepted
 
     def look(self, resource: Resource) -> None:
-        """Tell of failures of which it is time: they lasted as long as they must, or are told of again."""
+        """Report the failures that are due: they lasted long enough, or are repeated."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None:
             return
@@ -210,8 +210,8 @@ class Outbox:
                 continue
             deliveries.append(found.last_delivery)
             if found.last_failure is not None:
-                told = found.last_failure.model_dump(by_alias=True)
-                failures.append(told | {"message": f"FlagProvider {each.name}: {told['message']}"})
+                failed = found.last_failure.model_dump(by_alias=True)
+                failures.append(failed | {"message": f"FlagProvider {each.name}: {failed['message']}"})
         return {
             "waiting": waiting,
             "lastDelivery": max(filter(None, deliveries), default=None),
@@ -225,7 +225,7 @@ class Outbox:
                 box.of_alerts.pop(key.name, None)
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nobody by itself."""
+        """Take note of a change of any object. Wakes nothing by itself."""
         if self._slots is None:
             return ()
         before, after = change.before, change.after
@@ -242,17 +242,17 @@ class Outbox:
         return ()
 
     def _standing(self, thing: Resource) -> None:
-        """Tell commits and pull requests where a flag set stands now."""
-        near = told_of(self._objects, thing.namespace)
+        """Report the current state of a flag set to commits and pull requests."""
+        near = reporting_on(self._objects, thing.namespace)
         for key, box in self.boxes().items():
             if key.namespace not in near or box.type not in {*comments.STANDING, otlp.TYPE}:
                 continue
             others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                for told in (thing, *others):
-                    if not concerns(self._objects, each, spec, told.key, told.labels):
+                for shown in (thing, *others):
+                    if not concerns(self._objects, each, spec, shown.key, shown.labels):
                         continue
-                    if self._reporter.standing(box, each, spec, told):
+                    if self._reporter.standing(box, each, spec, shown):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -274,7 +274,7 @@ class Outbox:
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
         """An object works, or is gone, that waited for something before: no Event says so."""
-        near = told_of(self._objects, before.namespace)
+        near = reporting_on(self._objects, before.namespace)
         for key, box in self.boxes().items():
             if key.namespace not in near:
                 continue
@@ -295,7 +295,7 @@ class Outbox:
 
     def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
         if box.type in comments.STANDING:
-            # Commits and pull requests are told where they stand, by what the object's status says.
+            # Commits and pull requests receive the state that the object's status shows.
             return
         labels = self._labels(event.object)
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():

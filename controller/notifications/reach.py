@@ -49,7 +49,7 @@ def withdrawn(cache: Cache, alert: Resource, spec: FlagAlertSpec, key: ObjectKey
     )
 
 
-def told_of(cache: Cache, namespace: str) -> set[str]:
+def reporting_on(cache: Cache, namespace: str) -> set[str]:
     """The namespaces whose alerts may be about objects of this one."""
     return {namespace, *(each.namespace for each in cache.find(SELECTING, "", EVERY))}
 

@@ -35,13 +35,13 @@ class Occurrence:
     """Without times and counters: the same reconcile again says the same."""
     warning: bool = False
     version: str = ""
-    """Tells it from an earlier one with the same words, where the object's status is the same after both."""
+    """Distinguishes it from an earlier one with the same message, where the object's status does not."""
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     """More for those who are alerted, by keys such as `flagstaff.dev/author`; never a secret."""
     flags: tuple[str, ...] = ()
     """Keys of the flags that it changed; empty where it is about none."""
     ends: bool = False
-    """It ends what a warning told of: whoever wants warnings wants this, too."""
+    """It ends what a warning reported: recipients of warnings receive this, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Event:
     flags: tuple[str, ...] = ()
     """Keys of the flags that it changed."""
     ends: bool = False
-    """It ends what a Warning told of."""
+    """It ends what a Warning reported."""
 
 
 class EventSink(Protocol):

@@ -47,9 +47,9 @@ class Delivered:
     manifests: tuple[dict[str, Any], ...]
     taken: dict[ObjectKey, Taken] = field(default_factory=dict)
     outdated: dict[str, datetime] = field(default_factory=dict)
-    """Shards by name, since when nobody names them."""
+    """Shards by name, with the time since which no set refers to them."""
     settled: bool = False
-    """All of it was seen to stand there: whatever differs later is somebody's doing."""
+    """All of it was seen in the cluster: a later difference is a change by another."""
     dispute: Dispute = field(default_factory=Dispute)
     kept: Kept = field(default_factory=Kept)
 
@@ -61,7 +61,7 @@ class Delivery:
     objects: Cache
     writer: Applier
     applied: Callable[[dict[str, Any]], None]
-    """Told of each object that was written."""
+    """Receives each object that was written."""
 
     async def deliver(
         self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime
@@ -75,12 +75,12 @@ class Delivery:
         for manifest in steps.write:
             self._require_ownership(resource, manifest)
         if state.settled and spec.drift_policy is DriftPolicy.WARN:
-            told = state.kept.found([self._change(each) for each in steps.write], resource)
+            occurrences = state.kept.found([self._change(each) for each in steps.write], resource)
             if steps.write:
-                return told, None
+                return occurrences, None
         else:
             state.kept.message = ""
-        # What is new is written at once, whoever is in the way.
+        # A new revision is written at once, even during a dispute.
         if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
             return (), left
         settled = state.settled
@@ -103,12 +103,12 @@ class Delivery:
         names = {key_of(each) for each in state.manifests}
         state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
-        told = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
+        occurrences = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
         waits = (
             await self._sweep(state, steps.outdated, now),
             state.dispute.over_in(now) if state.dispute.open(now) else None,
         )
-        return told, min((each for each in waits if each is not None), default=None)
+        return occurrences, min((each for each in waits if each is not None), default=None)
 
     def _change(self, manifest: Mapping[str, Any]) -> str:
         key = key_of(manifest)
@@ -140,7 +140,7 @@ class Delivery:
             )
 
     async def _sweep(self, state: Delivered, outdated: tuple[Resource, ...], now: datetime) -> float | None:
-        """Remove shards that nobody has named for a while; the seconds until the next may go."""
+        """Remove shards that were unused for a while; returns the seconds until the next may be removed."""
         # Not later than now, should the clock have been set back.
         state.outdated = {each.name: min(state.outdated.get(each.name, now), now) for each in outdated}
         waits = []
@@ -168,7 +168,7 @@ def manager_of(flag_set: ObjectKey) -> str:
 
 
 def _disputed(dispute: Dispute, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
-    """Each correction is told, until there are so many that only the dispute is."""
+    """Each correction is reported, until there are so many that only the dispute is."""
     if not drift:
         return ()
     known = dispute.open(now)

@@ -27,13 +27,13 @@ _MOST: Final = 60.0
 
 @dataclass(slots=True)
 class Kept:
-    """What somebody changed, where the policy is to let it be."""
+    """The changes by others, where the policy keeps them."""
 
     message: str = ""
     """Empty: nothing was."""
 
     def found(self, changed: Sequence[str], resource: Resource) -> tuple[Occurrence, ...]:
-        """`changed` says of each object what became of it; an occurrence where the status does not tell."""
+        """`changed` describes each changed object; an occurrence where the status does not show it yet."""
         self.message = (
             f"{'; '.join(changed)}; it stays so, since spec.driftPolicy is Warn: undo the change, or set "
             "spec.driftPolicy to Correct"
@@ -45,7 +45,7 @@ class Kept:
             return ()
         return (Occurrence(DRIFT_KEPT, self.message, warning=True),)
 
-    def told(self) -> tuple[Condition, ...]:
+    def conditions(self) -> tuple[Condition, ...]:
         """As a detail of the FlagSet."""
         return (Condition(DRIFT_KEPT, TRUE, DRIFT_KEPT, self.message),) if self.message else ()
 
@@ -72,19 +72,19 @@ class Dispute:
         self.last = now
         self.message = (
             f"{what} repeatedly; it is restored at most every {_MOST:.0f} seconds until that ends: "
-            "stop whoever changes it, or change the source"
+            "stop what changes it, or change the source"
         )
         return (Occurrence(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
 
     def open(self, now: datetime) -> bool:
-        """Whether somebody keeps overwriting what we write."""
+        """Whether another writer keeps overwriting what we write."""
         return self.times >= AT_ONCE and self.over_in(now) > 0.0
 
     def over_in(self, now: datetime) -> float:
         """Seconds until it is over if nothing more happens."""
         return max(0.0, self._length() + CALM - self._since(now))
 
-    def told(self, now: datetime) -> tuple[Condition, ...]:
+    def conditions(self, now: datetime) -> tuple[Condition, ...]:
         """As a detail of the FlagSet."""
         return (Condition(DRIFT_CONTESTED, TRUE, REASON, self.message),) if self.open(now) else ()
 

@@ -22,7 +22,7 @@ class Plan:
     remove: tuple[Resource, ...]
     """At once."""
     outdated: tuple[Resource, ...]
-    """Shards of an earlier content: somebody may be reading them still."""
+    """Shards of an earlier content, which clients may still be reading."""
 
 
 @dataclass(frozen=True, slots=True)

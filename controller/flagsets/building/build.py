@@ -43,8 +43,8 @@ class Built:
     removal: BulkRemoval | None = None
     """The flags that the prune guard keeps the revision from removing."""
     edited: str = ""
-    """The object whose content is not what was written, where what was last good is asked for and only it
-    could tell.
+    """The object whose content is not what was written, where the last good content is needed and only that
+    object could supply it.
     """
     lines: tuple[str, ...] = ()
     """What it changes, flag by flag."""
@@ -64,7 +64,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
 
     Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
     """
-    # A hand's edit is nobody's commit: it is overwritten, and no flag is held at it.
+    # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
     composition = _composed(archive, spec, artifact, flag_set_id, known, steps)
@@ -99,7 +99,9 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def accepted_by_hand(resource: Resource, revision: str) -> bool:
-    """Whether somebody let this revision through: its annotation names it, or the commit or digest in it."""
+    """Whether a user accepted this revision: the object's annotation names it, or the commit or digest in
+    it.
+    """
     named = resource.annotations.get(ACCEPT_REVISION, "")
     return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
 
@@ -165,7 +167,7 @@ def _owner(resource: Resource) -> dict[str, Any]:
         "name": resource.name,
         "uid": resource.uid,
         "controller": True,
-        # Deleting the FlagSet in the foreground needs not wait, and whoever writes it needs no right to
+        # Deleting the FlagSet in the foreground need not wait, and its author needs no right to
         # finalizers.
         "blockOwnerDeletion": False,
     }

@@ -128,12 +128,12 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
-        return _refused(previous, preparation.told(judged.problems))
+        return _refused(previous, preparation.reportable(judged.problems))
     flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
         digest=judged.digest,
-        problems=preparation.told(judged.problems),
+        problems=preparation.reportable(judged.problems),
         held=judged.held,
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,

@@ -1,5 +1,5 @@
 """Keys of one flag set that differ and look alike, by the characters of which Unicode says so (UTS #39). Only
-keys with a character beyond ASCII are compared: nobody reads `0` for `O` who chose both.
+keys with a character beyond ASCII are compared: `0` and `O` are left to the author.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def observed(
     there: Callable[[ObjectKey], Resource | None],
 ) -> tuple[dict[str, Any], ...]:
     """The manifests, each with the moment at which its revision was observed: not before its FlagSet was
-    `created`, since nobody could have served it.
+    `created`, since it could not have been served.
 
     What an object says already of the same revision stands: an artifact may be stored again.
     """
@@ -36,12 +36,12 @@ def observed(
 def _stamped(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:
     meta = manifest["metadata"]
     revision = (meta.get("annotations") or {}).get(REVISION_KEY)
-    told = moment if revision == found else ""
+    observed_at = moment if revision == found else ""
     if known is not None and known.annotations.get(REVISION_KEY) == revision:
-        told = known.annotations.get(OBSERVED_AT) or told
-    if not told or revision is None:
+        observed_at = known.annotations.get(OBSERVED_AT) or observed_at
+    if not observed_at or revision is None:
         return manifest
-    annotations = {**meta["annotations"], OBSERVED_AT: told}
+    annotations = {**meta["annotations"], OBSERVED_AT: observed_at}
     return {**manifest, "metadata": {**meta, "annotations": annotations}}
 
 

@@ -1,4 +1,4 @@
-"""Where content came from, as metadata: ours to write, and nobody else's. Pure."""
+"""Where content came from, as metadata that only the controller may write. Pure."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class Provenance:
     revision: str
     """As the source printed it: `main@sha1:…`."""
     author: str
-    """`Name <mail>`; empty where the source does not tell."""
+    """`Name <mail>`; empty where the source does not say."""
     committed_at: str
-    """RFC 3339, in UTC; empty where the source does not tell."""
+    """RFC 3339, in UTC; empty where the source does not say."""
     verified_by: str = ""
     """Who signed it; empty where the source verifies nothing."""
 
     def metadata(self, digest: str) -> dict[str, Scalar]:
         """The set metadata that says so, as far as it is known; `digest` is the content's."""
-        told = {
+        known = {
             REVISION_KEY: _plain(self.revision),
             AUTHOR_KEY: _plain(self.author),
             COMMITTED_AT_KEY: _plain(self.committed_at),
             VERIFIED_BY_KEY: _plain(self.verified_by),
             DIGEST_KEY: digest,
         }
-        return {key: text for key, text in told.items() if text}
+        return {key: text for key, text in known.items() if text}
 
 
 def _plain(text: str) -> str:
@@ -74,7 +74,7 @@ def _plain(text: str) -> str:
 
 
 def without_author(flag_set: FlagSet) -> FlagSet:
-    """The set, telling nobody's name."""
+    """The set without the names of people."""
     names = {AUTHOR_KEY, VERIFIED_BY_KEY}
     if names.isdisjoint(flag_set.metadata):
         return flag_set

@@ -34,7 +34,7 @@ ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VE
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where, for whom and as what a flag set is written."""
+    """Where a flag set is written, for which FlagSet, and as which object."""
 
     namespace: str
     name: str
@@ -95,8 +95,8 @@ def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
 def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What belongs to all flags, which changes with every revision; then the flags, in parts.
 
-    Where a part ends is told by a flag's key, not by how much came before it: a flag more or less changes one
-    part, not all that follow.
+    A flag's key decides where a part ends, not the size of what comes before it: so one flag more or less
+    changes one part, not all that follow.
     """
     shared = {name: value for name, value in document.items() if name != "flags"}
     if len(_text(shared)) > LARGEST:
@@ -142,12 +142,12 @@ def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str,
 
 
 def _manifest(api_version: str, kind: str, name: str, target: Target, flag_set: FlagSet) -> dict[str, Any]:
-    told = {key: str(flag_set.metadata[key]) for key in ANNOTATIONS if key in flag_set.metadata}
+    annotations = {key: str(flag_set.metadata[key]) for key in ANNOTATIONS if key in flag_set.metadata}
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": target.namespace,
         "labels": {flagset.LABEL: target.flag_set},
-        "annotations": told,
+        "annotations": annotations,
     }
     if target.owner is not None:
         metadata["ownerReferences"] = [target.owner]

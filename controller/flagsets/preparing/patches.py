@@ -112,8 +112,8 @@ def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Lay
         if not findings:
             findings += _apply(made, document, moved, allowance)
         if findings:
-            told = tuple(replace(each, document=document, flag=None) for each in findings)
-            made[-1] = replace(made[-1], findings=(*made[-1].findings, *told))
+            located = tuple(replace(each, document=document, flag=None) for each in findings)
+            made[-1] = replace(made[-1], findings=(*made[-1].findings, *located))
             break
     return made, moved
 

@@ -76,9 +76,9 @@ _WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
 """Where a manifest holds its definitions, folded; decryption comes before it is unwrapped."""
 
 
-def _is_told(path: Path) -> bool:
-    """Whether status and messages tell what stands there: metadata of the set, and a listed flag's key; in a
-    manifest, too, and its definitions as one text.
+def _is_shown(path: Path) -> bool:
+    """Whether status and messages show the value at `path`: metadata of the set, and a listed flag's key; in
+    a manifest, too, and its definitions as one text.
     """
     # Names of any case are read, as flagd reads them.
     path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
@@ -89,7 +89,7 @@ def _is_told(path: Path) -> bool:
 
 
 def _refused(path: Path) -> Finding:
-    message = "this is told in status: write it in clear, neither encrypted nor as a value of a Secret"
+    message = "this is shown in status: write it in clear, neither encrypted nor as a value of a Secret"
     return Finding(path, Severity.ERROR, "secret-place", message)
 
 
@@ -110,7 +110,7 @@ class Preparation:
             if document.unreadable:
                 break
             document, secrets = step(document, self._allowance)
-            refused = tuple(_refused(path) for path in secrets if _is_told(path))
+            refused = tuple(_refused(path) for path in secrets if _is_shown(path))
             document = replace(document, findings=(*document.findings, *refused)) if refused else document
             for path in secrets:
                 key = flag_at(document.value, path)
@@ -131,7 +131,7 @@ class Preparation:
         others = tuple(map(self._marked, flag_set.others))
         return replace(flag_set, flags=MappingProxyType(flags), others=others)
 
-    def told(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    def reportable(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """The problems, without the words of those that may repeat a secret."""
         return withheld(problems, lambda key: self._all or key in self._keys)
 

@@ -39,7 +39,7 @@ _VALUE: Final = re.compile(
     r"ENC\[AES256_GCM,data:([^,]*),iv:([^,]+),tag:([^,]+),type:(str|int|float|bool|bytes|comment)\]"
 )
 _KINDS: Final = {"age": "recipient", "pgp": "fp"}
-"""Where copies of a file's key are told, and by what each says for whom it is."""
+"""Where copies of a file's key are listed, and which field of each names its recipient."""
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
 _LONGEST_COPY: Final = 8_192
@@ -85,7 +85,7 @@ def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
     if isinstance(groups, list) and len(groups) > 1:
         raise UndecryptableError("the file's key is shared among groups of keys, which is not supported")
     holder = groups[0] if isinstance(groups, list) and groups else metadata
-    told = []
+    recipients = []
     for kind, name in _KINDS.items():
         copies = holder.get(kind) if isinstance(holder, dict) else None
         found = [
@@ -98,8 +98,8 @@ def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
         key = opened(kind, messages) if messages else None
         if key is not None and len(key) == KEY_BYTES:
             return key
-        told += [str(each.get(name))[:80] for each in found]
-    names = ", ".join(told[:3]) or "no age or PGP key at all"
+        recipients += [str(each.get(name))[:80] for each in found]
+    names = ", ".join(recipients[:3]) or "no age or PGP key at all"
     raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {names}")
 
 

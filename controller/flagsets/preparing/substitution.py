@@ -57,7 +57,7 @@ class Variables:
         try:
             value = walk.value(document.value, ())
         except _ExceededError as error:
-            # No flag of it can be told: what is left has its variables still.
+            # No flag of it can be used: the rest still has its variables.
             value = {"flags": {}}
             walk.findings.append(Finding((), Severity.ERROR, TOO_LARGE, str(error)))
         found = (*document.findings, *walk.findings)

@@ -142,7 +142,7 @@ class _Reader:
                 self.at += 1
                 parts.append(pair[1])
             elif char == "{":
-                # In Flux the next } ends the expression, which nobody means.
+                # In Flux the next } ends the expression, which is never meant.
                 raise self._broken()
             else:
                 parts.append(char)

@@ -103,8 +103,8 @@ def _body(resource: Resource) -> dict[str, Any]:
 
 
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
-    """The artifact that the source tells. Raises Waiting until there is one, Stalled for a source that must
-    not be read.
+    """The artifact in the status of the source. Raises Waiting until there is one, Stalled for a source that
+    must not be read.
     """
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
@@ -118,11 +118,11 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     source = objects.get(key)
     if source is None:
         raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
-    told = source.status.get("artifact")
-    if told is None:
+    reported = source.status.get("artifact")
+    if reported is None:
         raise Waiting("ArtifactFailed", f"{what} has no artifact yet{why(source.status)}")
     try:
-        artifact = read(ArtifactStatus, told if isinstance(told, dict) else {})
+        artifact = read(ArtifactStatus, reported if isinstance(reported, dict) else {})
     except InvalidSpecError as error:
         message = (
             f"{what} has an artifact that cannot be used: {str(error).replace('spec.', 'status.artifact.')}"
@@ -133,7 +133,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or
-    fails. What was applied stays, so `Ready` does not tell.
+    fails. What was applied stays, so `Ready` does not show it.
     """
     key = source_key(resource)
     source = objects.get(key) if key is not None else None
@@ -149,7 +149,7 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     return (Condition(SOURCE_READY, FALSE, reason, f"{key.kind} {key.name} {message}"),)
 
 
-def source_news(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
     """That the source of what is served went stale, or is so no more, from the `status` before to what
     `source_health` found.
     """
@@ -164,7 +164,7 @@ def source_news(status: Mapping[str, Any], details: Iterable[Condition]) -> tupl
 
 
 def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:
-    """Whether nothing may be told of a source, either."""
+    """Whether the status may not mention the source, either."""
     try:
         require_grant(resource.namespace, source, objects)
     except Stalled:

@@ -26,17 +26,17 @@ _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": h
 _CHUNK: Final = 1 << 16
 _GONE: Final = 30.0
 """Seconds: a source that lost its storage stores the same artifact again, which no change of its status
-tells.
+shows.
 """
 _URL: Final = 300
 IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
-"""Hosts that artifacts come from unless told otherwise: Services."""
+"""Hosts that artifacts come from by default: Services."""
 JUDGED: Final = Hosts(kind="artifact")
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactReader:
-    """Reads what a source's status tells. `local` finds our own by their path, and may raise Setback."""
+    """Reads the artifact in a source's status. `local` finds our own by their path, and may raise Setback."""
 
     local: Callable[[str], bytes | None]
     hosts: tuple[str, ...] = IN_CLUSTER
@@ -49,7 +49,7 @@ class ArtifactReader:
     """
     token: Callable[[], str | None] = lambda: None
     judged: Hosts = JUDGED
-    """Which addresses the names of `hosts` may have: whoever makes a Service chooses where it leads. Those of
+    """Which addresses the names of `hosts` may have: the author of a Service chooses where it leads. Those of
     our own server are not judged.
     """
 
@@ -58,7 +58,7 @@ class ArtifactReader:
         be had.
         """
         found = None
-        # Whoever may write an artifact's status may name any path: only the namespace's own are looked up.
+        # A writer of an artifact's status may name any path: only the namespace's own are looked up.
         if artifact.path.startswith(f"flagsource/{namespace}/"):
             found = await asyncio.to_thread(self.local, artifact.path)
         if found is None:
@@ -71,8 +71,8 @@ class ArtifactReader:
             )
         is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
         if is_it != wanted:
-            # Not what it is instead: whoever may write a status would have any address of the cluster's read
-            # and told.
+            # Without the actual digest: a writer of the status could have any address in the cluster read,
+            # and its digest shown.
             message = f"{_shown(artifact.url)} has another digest than status.artifact of its source"
             raise Failed("ArtifactFailed", message)
         return found
@@ -127,8 +127,8 @@ class ArtifactReader:
         return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
 
     def _require_allowed(self, url: URL, where: str) -> None:
-        """Whoever may write a source's status would otherwise have us ask any host that we reach, and see
-        from our words what is there.
+        """Otherwise a writer of a source's status could send requests to any host that we reach, and learn
+        from our messages what is there.
         """
         name = _name(url.host or "")
         if self._is_own(url):

@@ -78,8 +78,8 @@ class InputReader:
             (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
-        told = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
-        return Inputs((decryption, unwrapped, variables), hashlib.sha256(told.encode()).hexdigest())
+        content = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
+        return Inputs((decryption, unwrapped, variables), hashlib.sha256(content.encode()).hexdigest())
 
     async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
         """What decrypts, and a fingerprint of its keys."""
@@ -92,9 +92,9 @@ class InputReader:
             raise Waiting("DecryptionFailed", message)
         age = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
         pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
-        told = b"\0".join((*(each.encode() for each in age), b"", *pgp))
+        joined = b"\0".join((*(each.encode() for each in age), b"", *pgp))
         try:
-            return decryption_with(age, pgp), hashlib.sha256(told).hexdigest()
+            return decryption_with(age, pgp), hashlib.sha256(joined).hexdigest()
         except KeysError as error:
             message = f"Secret {name}: {error}; its keys are in entries that end with {AGE} or {PGP}"
             raise Stalled("DecryptionFailed", message) from None
@@ -104,7 +104,7 @@ class InputReader:
     ) -> dict[str, str]:
         read = self.secret if reference.kind == "Secret" else self.config_map
         content = await read(namespace, reference.name, account)
-        # Whoever reads the flags would read what is to be shown to certain hosts alone.
+        # Readers of the flags would see a secret that is for certain hosts alone.
         binding_of(content or {}).require_free("definitions")
         what = f"{reference.kind} {namespace}/{reference.name}"
         if content is None and not reference.optional:

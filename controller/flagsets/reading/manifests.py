@@ -56,7 +56,7 @@ class _InText:
         return self.outer_offset(self.inner.places.locate(own, key=key))
 
     def outer_offset(self, offset: int) -> int:
-        """Where a character of the inner text is in the outer one; its start where that cannot be told."""
+        """Where a character of the inner text is in the outer one; its start where that is not known."""
         if self.outer[self.start : self.start + 1] != _BLOCK:
             return self.start
         line, column = Lines(self.inner.text).place(offset)

@@ -1,4 +1,4 @@
-"""Definitions that a tree lists and that nobody read: symlinks, submodules, files that are too large. Pure.
+"""Definitions that a tree lists and that were not read: symlinks, submodules, files that are too large. Pure.
 
 A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the
 whole set, as a file that cannot be parsed does.

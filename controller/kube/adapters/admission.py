@@ -27,7 +27,7 @@ class AdmissionObjects(CertificateSecret):
         super().__init__(cluster, namespace, SECRET)
 
     async def trust(self, authorities: bytes) -> None:
-        """As Store has it. A configuration that is not there is nobody's loss: no pod is sent to us."""
+        """As Store has it. Without that configuration there is nothing to do: no pod is sent to us."""
         path = f"{_CONFIGURATIONS}/{CONFIGURATION}"
         answer = await self._cluster.request("GET", path)
         if answer.status == HTTPStatus.NOT_FOUND:

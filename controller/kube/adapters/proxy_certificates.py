@@ -1,5 +1,5 @@
-"""The Secret of the proxy's certificates, and the ConfigMaps of its clients that hold whom to trust. All are
-there before us: we may change those of these names, and create none.
+"""The Secret of the proxy's certificates, and the ConfigMaps of its clients that hold the authorities to
+trust. All are installed beforehand: we may change those of these names, and create none.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class ProxyCertificates(CertificateSecret):
     """
 
     def __init__(self, cluster: Cluster, namespace: str, config_map: str, namespaces: Sequence[str]) -> None:
-        """`config_map`: that name; empty: nobody is told. `namespaces`: where it is looked for; empty: in all
-        there are.
+        """`config_map`: that name; empty: none is written. `namespaces`: where it is looked for; empty: in
+        all there are.
         """
         super().__init__(cluster, namespace, SECRET)
         self._config_map = config_map
         self._namespaces = namespaces
 
     async def read(self) -> Mapping[str, bytes] | None:
-        """As Store has it. Raises Stalled where the certificate is somebody else's, which is left alone."""
+        """As Store has it. Raises Stalled where another party issued the certificate, which is left alone."""
         data = await super().read()
         if data and data.get("tls.crt") and "ca.key" not in data:
             raise Stalled(

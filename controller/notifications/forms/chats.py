@@ -51,19 +51,19 @@ def slack(message: Message, target: Target) -> Post:
 
 
 def rocket(message: Message, target: Target) -> Post:
-    """An attachment, as Slack's webhooks took them."""
+    """An attachment, in the older form of Slack's webhooks."""
     attachment = _attachment(message, target, str)
     return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
 
 
 def mattermost(message: Message, target: Target) -> Post:
-    """An attachment, too; nobody is mentioned, whatever the text says."""
+    """An attachment, too; the text mentions no user, whatever it says."""
     attachment = _attachment(message, target, _unmentioned)
     return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
 
 
 def discord(message: Message, target: Target) -> Post:
-    """An embed; nobody is mentioned, whatever the text says."""
+    """An embed; the text mentions no user, whatever it says."""
     fields = [
         {"name": name, "value": text[:_FIELD], "inline": False} for name, text in facts(message).items()
     ]
@@ -163,7 +163,7 @@ def _entities(text: str) -> str:
 
 
 def _unmentioned(text: str) -> str:
-    """A space that nobody sees keeps a name from being one."""
+    """An invisible space keeps `@name` from being a mention."""
     return text.replace("@", "@\u200b")
 
 

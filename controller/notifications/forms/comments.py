@@ -131,7 +131,9 @@ def compared_with(objects: Cache, base: Resource) -> list[Resource]:
 def standing_of(
     thing: Resource, base: Resource | None, alert: Resource, spec: FlagAlertSpec, now: datetime
 ) -> tuple[Message, str] | None:
-    """What is told of a flag set, and what is kept of that; None: it is of no pull request, or under way."""
+    """(the message about a flag set, what is remembered of it); None where it belongs to no pull request, or
+    is under way.
+    """
     number, failing = number_of(thing), failure(thing.status)
     ready = find(thing.status.get("conditions") or (), READY) or {}
     if thing.key.kind != flagset.KIND or not number or not (failing or ready.get("status") == TRUE):
@@ -219,7 +221,7 @@ def _read_one(found: dict[str, Any], type_: str) -> tuple[str, str]:
 
 
 def marker(message: Message, target: Target) -> str:
-    """How the comment begins: nobody who only reads the repository can guess it before it is there."""
+    """The beginning of the comment, which readers of the repository cannot guess before it is posted."""
     words = f"flagstaff:{hashlib.sha256(message.uid.encode()).hexdigest()[:32]}"
     # Bitbucket shows comments of HTML, and no definition of a link that nothing refers to.
     return f"[//]: # ({words})" if target.spec.type == _BITBUCKET else f"<!-- {words} -->"
@@ -246,5 +248,5 @@ def _body(message: Message, target: Target) -> str:
 
 
 def _block(language: str, text: str) -> str:
-    """Text that the server shows as it is: what stands in a repository mentions nobody, and links nowhere."""
+    """Text that the server shows as it is: content of a repository makes no mentions and no links."""
     return f"```{language}\n{text.replace('```', chr(39) * 3)}\n```"

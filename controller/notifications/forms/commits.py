@@ -46,7 +46,7 @@ TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab
 ASKED: Final = frozenset({"azuredevops", "bitbucket", "gitea"})
 """Types whose test looks at the repository, too: the answer to a status does not say what is missing."""
 _NOWHERE: Final = "0" * 40
-"""What a test is posted of: a server that says that there is no such commit took address and token."""
+"""The commit of a test: a server that answers that there is no such commit has accepted address and token."""
 _LONG: Final = 2_000
 _TEXT: Final = 140
 """Characters of a description: GitHub takes no more."""
@@ -60,8 +60,8 @@ def commit_of(message: Message) -> str:
 def standing_of(
     thing: Resource, before: str, alert: Resource, spec: FlagAlertSpec, now: datetime
 ) -> tuple[Message, str] | None:
-    """What the commit is told that a flag set was made of last, and what is kept of that; None: there is no
-    commit. `before`: what is kept of what was told last.
+    """(the status for the commit that a flag set was last made of, what is remembered of it); None where
+    there is no commit. `before`: what is remembered of the last status.
     """
     if thing.key.kind != flagset.KIND:
         return None
@@ -72,8 +72,8 @@ def standing_of(
         reason, state = failure(thing.status), "failing"
     elif ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, str(propagated.get("message"))
-    told = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
-    message = messages.of_state(thing, alert, spec, told, now)
+    identity = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
+    message = messages.of_state(thing, alert, spec, identity, now)
     severity = "error" if state else "info"
     given = {"reason": reason, "message": words[:_LONG], "state": state, "severity": severity}
     message = message.model_copy(update=given)
@@ -81,8 +81,8 @@ def standing_of(
 
 
 def _remembered(message: Message, before: str) -> str:
-    """What is kept of a status that was told; `before` stays where the commit is told nothing new by it: what
-    was served by all stays so while others subscribe.
+    """What is remembered of a status that was reported; `before` where it says nothing new to the commit: a
+    revision that all served stays so while others subscribe.
     """
     commit = commit_of(message)[:12]
     now = f"{commit} {_state(message)}"

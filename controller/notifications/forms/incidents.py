@@ -26,13 +26,13 @@ DATADOG: Final = "https://api.datadoghq.com"
 OPSGENIE: Final = "https://api.opsgenie.com"
 _SOURCE: Final = "flagstaff"
 _FIRES: Final = timedelta(days=7)
-"""An Alertmanager takes an alert for resolved that nobody repeats; ours are told once."""
-_TELLS: Final = timedelta(minutes=5)
+"""An Alertmanager resolves an alert that is not repeated; ours are sent once."""
+_STANDS: Final = timedelta(minutes=5)
 """How long an alert stands in an Alertmanager that is no incident."""
 
 
 def pagerduty(message: Message, target: Target) -> Post:
-    """What fails triggers, what recovered resolves; everything else is a change event, and pages nobody."""
+    """What fails triggers, what recovered resolves; everything else is a change event, and alerts no one."""
     address = (target.address or PAGERDUTY).rstrip("/")
     payload: dict[str, Any] = {
         "summary": f"{title(message, target)}: {message.message}"[:1024],
@@ -99,7 +99,7 @@ def alertmanager(message: Message, target: Target) -> Post:
         "namespace": target.namespace,
         "alert": message.alert,
     }
-    ends = {"failing": began + _FIRES, "recovered": began}.get(message.state or "", began + _TELLS)
+    ends = {"failing": began + _FIRES, "recovered": began}.get(message.state or "", began + _STANDS)
     content: dict[str, Any] = {
         "labels": {name: text for name, text in labels.items() if text},
         "annotations": {"message": message.message, **details(message)},

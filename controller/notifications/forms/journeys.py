@@ -27,12 +27,12 @@ STORED_AT: Final = "flagstaff.dev/stored-at"
 APPLIED_AT: Final = "flagstaff.dev/applied-at"
 SERVED_AT: Final = "flagstaff.dev/served-at"
 SERVED: Final = "flagstaff.dev/served"
-"""`n/n`; not there where nobody is subscribed."""
+"""`n/n`; absent where there is no subscriber."""
 _MOST: Final = 4_096
 """Objects of which is known when they changed."""
-_NEWS: Final = timedelta(minutes=15)
-"""Whoever serves a revision later than so long after it was applied joined late."""
-_TOLD: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
+_ROLLOUT: Final = timedelta(minutes=15)
+"""An evaluator that serves a revision later than this after it was applied joined late."""
+_COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class Moments:
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
-    """The metadata of a message about a flag set whose revision all who are subscribed serve; empty while
-    they do not, and where the way cannot be told.
+    """The metadata of a message about a flag set whose revision all subscribers serve; empty while they do
+    not, and where its times are not known.
     """
     listed, history = thing.status.get("conditions") or (), thing.status.get("history") or ()
     ready, propagated = (find(listed, each) or {} for each in (READY, PROPAGATED))
@@ -78,13 +78,13 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
     except (TypeError, ValueError):
         return {}
-    if now - done > _NEWS:
+    if now - done > _ROLLOUT:
         return {}
-    told = {key: str(entry[name]) for name, key in _TOLD.items() if entry.get(name)}
+    metadata = {key: str(entry[name]) for name, key in _COPIED.items() if entry.get(name)}
     if propagated.get("status") == TRUE:
-        told |= {SERVED: str(thing.status.get("served") or ""), SERVED_AT: _written(served)}
+        metadata |= {SERVED: str(thing.status.get("served") or ""), SERVED_AT: _written(served)}
     times = {OBSERVED_AT: observed, STORED_AT: stored, APPLIED_AT: applied}
-    return told | {name: _written(moment) for name, moment in times.items()}
+    return metadata | {name: _written(moment) for name, moment in times.items()}
 
 
 def message_of(
@@ -98,7 +98,7 @@ def message_of(
 
 
 def _same(history: Any) -> bool:
-    """Whether the revision left all flags as they were: then nobody was to be told of it."""
+    """Whether the revision left all flags as they were: then there was nothing to deliver."""
     return len(history) > 1 and history[0].get("digest") == history[1].get("digest")
 
 

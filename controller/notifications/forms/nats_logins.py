@@ -28,7 +28,7 @@ _OF_SEED: Final = 18 << 3
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """One way of these; with none of them, nobody in particular."""
+    """One of these ways to log in; with none of them, anonymous."""
 
     user: str = ""
     password: str = field(default="", repr=False)

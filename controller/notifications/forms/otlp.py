@@ -35,7 +35,7 @@ _STEPS: Final = (
 
 
 def trace_id(namespace: str, revision: str) -> bytes:
-    """Of all that happens to a revision in a namespace: whoever knows both knows the trace."""
+    """The trace of a revision in a namespace, which follows from these two alone."""
     return hashlib.sha256(f"{namespace}\n{revision}".encode()).digest()[:16]
 
 

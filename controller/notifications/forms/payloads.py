@@ -111,7 +111,7 @@ FORMS: Final[dict[str, Form]] = {
     # A test is the status of a commit that does not exist.
     "github": Form(commits.github, ("address", "token"), tested="NocommitfoundforSHA"),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
-    # A status that a commit has already is told so.
+    # The server answers so to a status that the commit has already.
     "gitlab": Form(
         commits.gitlab, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
     ),

@@ -24,7 +24,7 @@ _NO_CERTIFICATES: Final = Tls()
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a server is reached, and for whom."""
+    """How a server is reached, and for which namespace."""
 
     tls: Tls = _NO_CERTIFICATES
     proxy: str = ""
@@ -93,7 +93,7 @@ def subject(message: Message, target: Target) -> str:
 
 
 def changes(message: Message) -> str:
-    """What a revision changed, a line a flag; empty where nobody reported."""
+    """What a revision changed, a line for each flag; empty where it was not reported."""
     return message.metadata.get(CHANGES, "")
 
 

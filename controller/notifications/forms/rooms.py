@@ -21,7 +21,7 @@ _TOPIC: Final = 60
 _CONTENT: Final = 9_000
 """Characters of a text; Zulip takes 10000."""
 _FENCE: Final = "`" * 12
-"""Longer than any that a text is likely to hold: within it nothing is markup, and nobody is mentioned."""
+"""Longer than any that a text is likely to hold: within it nothing is markup or a mention."""
 
 
 def matrix(message: Message, target: Target) -> Post:

@@ -105,7 +105,7 @@ def require_secret(address: str | None) -> None:
 
 
 def apprise(message: Message, target: Target) -> Post:
-    """What apprise is told; it makes the service's own request of it."""
+    """The arguments of apprise, which makes the service's own request of them."""
     kind = {"failing": "failure", "recovered": "success"}.get(
         message.state or "", "info" if message.severity == "info" else "warning"
     )

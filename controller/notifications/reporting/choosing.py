@@ -33,7 +33,7 @@ class Fact:
     flags: tuple[str, ...] = ()
     """Keys of those that changed; empty where none is named."""
     ends: bool = False
-    """It ends what a warning told of."""
+    """It ends what a warning reported."""
 
     def event(self) -> dict[str, Any]:
         """What conditions see of it, as `event`."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
 
 KEY: Final = 16
-"""Characters of a key that tell it from another."""
+"""Characters of a key that distinguish it from another."""
 INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
-"""Types of providers that know an incident by its object: each of these is told by itself."""
+"""Types of providers that know an incident by its object: to these each is reported by itself."""
 _LINES: Final = 20
 _LINE: Final = 300
 _CHANGES: Final = 4_000

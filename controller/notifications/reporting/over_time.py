@@ -1,4 +1,4 @@
-"""When a failure is told, and told again: after it lasted as long as an alert asks. Pure."""
+"""When a failure is reported, and repeated: after it lasted as long as an alert asks. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: da
         return _after(since(thing, now), spec.lasting or 0.0, first=True)
     if spec.repeat_interval is None:
         return None
-    return _after(_moment(reported.told, since(thing, now)), spec.repeat_interval, first=False)
+    return _after(_moment(reported.reported_at, since(thing, now)), spec.repeat_interval, first=False)
 
 
 def _after(moment: datetime, seconds: float, *, first: bool) -> Due:

@@ -77,13 +77,13 @@ class Reporter:
         reported = box.of_subject(subject) or Reported()
         message = messages.of_event(event, alert, spec)
         if event.reason == messages.RECOVERED:
-            # Whoever was notified of the failure is notified of its end, whatever else they want to know.
+            # Recipients of the failure receive its end, whatever else they select.
             box.due.pop(subject, None)
             if reported.failures:
                 self._push(box, alert, spec, message.model_copy(update={"state": "recovered"}))
                 box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
             return
-        failures, told = reported.failures, reported.told
+        failures, reported_at = reported.failures, reported.reported_at
         fact = Fact(message, self.objects.get(event.object), event.flags, event.ends)
         if self._chosen(alert, spec, fact):
             if message.severity == "error":
@@ -95,10 +95,10 @@ class Reporter:
                     box.due[subject] = due
                     return
                 message = message.model_copy(update={"state": "failing"})
-                failures, told = (*failures, event.failure), moment(event.time)
+                failures, reported_at = (*failures, event.failure), moment(event.time)
             self._push(box, alert, spec, message)
         # What is not wanted now is not wanted by the next leader either.
-        after = Reported(failures, shortened(event.digest) or reported.digest, told)
+        after = Reported(failures, shortened(event.digest) or reported.digest, reported_at)
         box.remember(subject, after)
         self._again(box, subject, spec, fact.subject, after)
 
@@ -138,7 +138,8 @@ class Reporter:
             return
         if again and due is None:
             return
-        state = f"{reason} {over_time.since(thing, now)}" + (f" after {reported.told}" if again else "")
+        again_after = f" after {reported.reported_at}" if again else ""
+        state = f"{reason} {over_time.since(thing, now)}{again_after}"
         message = messages.of_state(thing, alert, spec, state, now)
         message = message.model_copy(update={"severity": "error", "state": "failing"})
         if not self._chosen(alert, spec, Fact(message, thing)):
@@ -153,7 +154,7 @@ class Reporter:
     def _again(
         self, box: Box, subject: str, spec: FlagAlertSpec, thing: Resource | None, now: Reported
     ) -> None:
-        """Look once more at what is told of again while it fails."""
+        """Plan the next report of what is repeated while it fails."""
         if now.failures:
             box.due.pop(subject, None)
             if (due := over_time.due(spec, thing, now, self.now())) is not None:
@@ -165,8 +166,8 @@ class Reporter:
         box.due.pop(subject, None)
         reported = box.of_subject(subject) or Reported()
         message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self.now())
-        told = message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED})
-        self._push(box, alert, spec, told)
+        recovered = message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED})
+        self._push(box, alert, spec, recovered)
         box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
 
     def gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
@@ -189,12 +190,12 @@ class Reporter:
         before = (box.of_subject(subject) or Reported()).digest
         if box.type in comments.TYPES:
             base = comments.base_of(self.objects, thing)
-            told = comments.standing_of(thing, base, alert, spec, self.now())
+            state = comments.standing_of(thing, base, alert, spec, self.now())
         else:
-            told = commits.standing_of(thing, before, alert, spec, self.now())
-        if told is None or told[1] == before:
+            state = commits.standing_of(thing, before, alert, spec, self.now())
+        if state is None or state[1] == before:
             return False
-        message, after = told
+        message, after = state
         box.remember(subject, Reported((), after))
         if self._chosen(alert, spec, Fact(message, thing)):
             box.push(message)

@@ -85,7 +85,7 @@ class _Line:
     answers: list[Answer] = field(default_factory=list)
     sending: Future[Answer] | None = None
     over: Event = field(default_factory=Event)
-    """Whether nobody waits for it any more."""
+    """Set when no caller waits for it any more."""
 
     def hang_up(self) -> None:
         """Send nothing more, and leave what is under way."""
@@ -119,7 +119,7 @@ class _Line:
             raise requests.exceptions.ConnectionError(answer.text)
         return _response(asked.url or "", answer)
 
-    def outcome(self, *, taken: bool, otherwise: str = "apprise asked nobody") -> Answer:
+    def outcome(self, *, taken: bool, otherwise: str = "apprise sent no request") -> Answer:
         """What came of all requests."""
         if taken:
             return Answer(200, "status 200")

@@ -93,7 +93,7 @@ class Client(smtplib.SMTP):
 
     def _require_wanted(self) -> None:
         if self._over:
-            raise OSError("nobody waits for it any more")
+            raise OSError("the send was cancelled")
 
     def wrap_socket(self, plain: socket.socket, server_hostname: str) -> socket.socket:
         """By TLS; as that of a context, but a handshake can be hung up, too."""
@@ -127,7 +127,7 @@ class Client(smtplib.SMTP):
             self.quit()
 
     def hang_up(self) -> None:
-        """Whoever waits for the server waits no more; from any thread."""
+        """End every wait for the server; from any thread."""
         self._over, sock = True, self.sock
         if sock is not None:
             with contextlib.suppress(OSError):
@@ -176,7 +176,7 @@ class MailSender:
 
 
 def _answer(host: str, error: Exception) -> Answer:
-    # The server's words are not told: any service may have answered.
+    # The server's words are not shown: any service may have answered.
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         ((code, _),) = error.recipients.values()
     elif isinstance(error, smtplib.SMTPResponseException):

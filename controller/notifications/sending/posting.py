@@ -40,7 +40,7 @@ _KNOWN: Final = (
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
     "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
-"""What is shown of an answer: these words of the services that are told."""
+"""What is shown of a response: these words of the known services."""
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
 ANY: Final = Hosts(denied=(), kind="provider")

@@ -50,7 +50,7 @@ def verdict(
     if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in commits.TYPES):
         return Dead(answer.text)
     if answer.status and not message.alert:
-        # Whoever asked for a test reads the answer; what waits behind it is not to wait for a day.
+        # The user who asked for a test reads the answer; other messages must not wait a day behind it.
         return Dead(answer.text)
     if _is_old(message, now):
         return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")

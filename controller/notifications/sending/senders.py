@@ -1,4 +1,4 @@
-"""Who sends a request: that is told by the scheme of its URL."""
+"""Picks the sender of a request by the scheme of its URL."""
 
 from __future__ import annotations
 

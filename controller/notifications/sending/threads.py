@@ -35,7 +35,7 @@ class Threads:
         """What `work` returns, which is given `seconds`: from the moment that it is the namespace's turn.
         Raises TimeoutError, and what `work` raises.
 
-        `hang_up` makes a thread end that nobody waits for any more; its place is free after that end.
+        `hang_up` ends a thread whose caller no longer waits; its place is free after that end.
         """
         async with self._places.place(namespace):
             async with asyncio.timeout(seconds):

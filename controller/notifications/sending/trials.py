@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from controller.notifications.sending.senders import Sender
 
 _MISSED: Final = frozenset({400, 404, 422, 500})
-"""Answers to a status of a commit that does not exist, by a server that took the token: Gitea's is 500."""
+"""Answers to a status of a commit that does not exist, by a server that accepted the token: Gitea's is
+500.
+"""
 
 
 async def try_status(sender: Sender, message: Message, target: Target) -> Answer:

@@ -41,7 +41,9 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
 
 
 async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
-    """There is no such pull request, or whoever has the token may not see it: the repository tells."""
+    """There is no such pull request, or the token may not read it: a request for the repository shows
+    which.
+    """
     asked = await sender.send(comments.thread_of(message, target).exists(), target.spec.timeout, target.way)
     if not 200 <= asked.status < 300:
         return answer

@@ -58,7 +58,7 @@ class Cache:
         self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
 
     def __iter__(self) -> Iterator[Resource]:
-        # A scrape goes through all in a thread: `list` copies at once, whoever else is at work.
+        # A scrape iterates in a thread while others write; `list` makes its copy in one step.
         spaces = [objects for kind in list(self._kinds.values()) for objects in list(kind.values())]
         return iter([each for objects in spaces for each in list(objects.values())])
 
@@ -93,7 +93,7 @@ class Cache:
         return True
 
     def put(self, resource: Resource) -> None:
-        """Take `resource` in, whatever was known of it: of a watch that alone tells of an object, in order.
+        """Store `resource`, whatever was known of it: for the only watch that reports an object, in order.
         Also after a restore of etcd, when versions begin anew, and where an object that was gone is there
         again.
         """

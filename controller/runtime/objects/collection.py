@@ -1,4 +1,4 @@
-"""What a watch does not tell: what is there before it begins, and what went while it was broken."""
+"""What a watch does not report: objects from before it began, and deletions while it was broken."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Collector:
                 )
             except Setback as setback:
                 why = setback.message
-            except Exception as error:  # noqa: BLE001 - whoever answers in the API server's place says anything
+            except Exception as error:  # noqa: BLE001 - a proxy in between may answer anything
                 why = f"{type(error).__name__}: {error}"
             if why != logged:
                 log.warning("%s cannot be listed yet: %s", type_.plural, why)

@@ -1,4 +1,4 @@
-"""A cluster in memory: a cache that nobody else writes to. Local mode runs the reconcilers over it."""
+"""A cluster in memory: a cache without other writers. Local mode runs the reconcilers over it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def _nothing(_: Resource) -> None:
-    """Nobody is told of what is applied."""
+    """The default observer of what is applied: it does nothing."""
 
 
 class MemoryCluster:
@@ -44,7 +44,7 @@ class MemoryCluster:
         return resource
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        """Make `manifest` the object; nobody changes objects by hand here."""
+        """Make `manifest` the object. There are no other writers, so nothing conflicts."""
         del manager
         resource = self.put(manifest)
         await self._applied(resource)

@@ -77,15 +77,15 @@ class WatchHealth:
         """That watch is wanted no longer."""
         self._followed.pop(path, None)
 
-    def heard(self, kind: str, path: str) -> bool:
+    def answered(self, kind: str, path: str) -> bool:
         """The API server answered on `path`. True where that ends a fault, and no other is left."""
         watch = self._watches.setdefault(path, _Watch(kind))
         ended, watch.fault = watch.fault, ""
         watch.confirmed = self._clock()
         return bool(ended) and not any(each.fault for each in tuple(self._watches.values()))
 
-    def lost(self, kind: str, path: str, why: str) -> bool:
-        """It refused, or could not be reached. True where no other watch has this fault yet."""
+    def failed(self, kind: str, path: str, why: str) -> bool:
+        """`path` was refused, or could not be reached. True where no other watch has this fault yet."""
         new = all(each.fault != why for each in tuple(self._watches.values()))
         self._watches.setdefault(path, _Watch(kind)).fault = why
         return new
@@ -95,7 +95,7 @@ class WatchHealth:
         self._watches = {path: each for path, each in tuple(self._watches.items()) if each.kind != kind}
 
     def of(self, kind: str) -> WatchReport | None:
-        """What is known of one kind; None where nobody watches it."""
+        """The state of the watches of one kind; None where it is not watched."""
         found = [each for each in tuple(self._watches.values()) if each.kind == kind]
         followed = [watch for of, watch in tuple(self._followed.values()) if of == kind]
         if not found and not followed:

@@ -71,7 +71,7 @@ def _answer(request: bytes, replies: BinaryIO) -> str:
         content = pickle.dumps(reply)
     except MemoryError:
         reply, content = (LIMIT, MEMORY), pickle.dumps((LIMIT, MEMORY))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller receives it
         reply = _failed(error)
         content = pickle.dumps(reply)
     resource.setrlimit(resource.RLIMIT_AS, _soft(resource.RLIMIT_AS, resource.RLIM_INFINITY))

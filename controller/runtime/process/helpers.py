@@ -101,7 +101,7 @@ class Helpers:
         self._without = without
         self._idle: list[_Process] = []
         self._starting: list[asyncio.Task[_Process]] = []
-        """Whoever started them waits no longer."""
+        """Starts whose caller no longer waits."""
         self._all: set[_Process] = set()
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
@@ -182,7 +182,7 @@ def _lost(status: int) -> Exception:
     if status == -signal.SIGXCPU:
         return LimitExceededError(helper.CPU_TIME)
     if status in {-signal.SIGKILL, -signal.SIGABRT}:
-        # Nobody but the kernel kills a helper whose caller still waits, and a library in Rust that is refused
+        # Only the kernel kills a helper whose caller still waits, and a library in Rust that is refused
         # memory ends its process.
         return LimitExceededError(helper.MEMORY)
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

@@ -46,7 +46,7 @@ class Leadership:
         label: Callable[[bool], Awaitable[None]] | None,
     ) -> None:
         """`election`: None where there is one replica, which always leads. `label` sets the leader's label or
-        removes it, and raises Setback; None: nobody looks for it.
+        removes it, and raises Setback; None: no label is kept.
         """
         self._role = role
         self._election = election

@@ -27,8 +27,8 @@ def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]
         return Response(200, b'{"status":"ok"}', _JSON)
 
     def readyz(_: Request) -> Response:
-        told = readiness()
-        return Response(200 if told["ready"] else 503, json.dumps(told).encode(), _JSON)
+        report = readiness()
+        return Response(200 if report["ready"] else 503, json.dumps(report).encode(), _JSON)
 
     def scrape(_: Request) -> Response | Streamed:
         return offload.answer(_PROMETHEUS, metrics)

@@ -146,8 +146,8 @@ class Metrics(Collector):
             key = (each.key.kind, each.namespace, each.name)
             suspended.add_metric(key, float(each.suspended))
             for condition in each.status.get("conditions") or ():
-                told = (str(condition.get("type")), str(condition.get("status")))
-                conditions.add_metric((*key, *told), 1.0)
+                labels = (str(condition.get("type")), str(condition.get("status")))
+                conditions.add_metric((*key, *labels), 1.0)
             since = _artifact_time(each)
             if since is not None:
                 age.add_metric(key, max(0.0, (self._now() - since).total_seconds()))
@@ -156,7 +156,7 @@ class Metrics(Collector):
         yield age
 
     def _of_evaluators(self) -> Metric:
-        """Of whoever is told who serves it; by the leader alone, so that sums are right."""
+        """Evaluators of the objects whose status lists them; only of the leader, so that sums are right."""
         evaluators = GaugeMetricFamily(
             "flagstaff_evaluators",
             "Evaluators by what they serve, and streams of subscribers that send no receipts.",
@@ -205,9 +205,9 @@ def _served(resource: Resource) -> int | None:
 
 def _artifact_time(resource: Resource) -> datetime | None:
     artifact = resource.status.get("artifact")
-    told = artifact.get("lastUpdateTime") if isinstance(artifact, dict) else None
+    updated = artifact.get("lastUpdateTime") if isinstance(artifact, dict) else None
     try:
-        return datetime.fromisoformat(told) if isinstance(told, str) else None
+        return datetime.fromisoformat(updated) if isinstance(updated, str) else None
     except ValueError:
         return None
 

@@ -25,7 +25,7 @@ class Dispatcher:
         loops: Mapping[str, Loop],
         also: Iterable[Callable[[Change], Iterable[ObjectKey]]] = (),
     ) -> None:
-        """`loops` by kind. Each of `also` is told of every change, and names further objects to reconcile."""
+        """`loops` by kind. Each of `also` receives every change and returns further objects to reconcile."""
         self._cache = cache
         self._stages = stages
         self._loops = loops

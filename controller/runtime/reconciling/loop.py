@@ -31,8 +31,7 @@ SLOW_SECONDS: Final = 2.0
 """A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
 """
 MOST_UNWRITTEN: Final = 30.0
-"""Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another.
-"""
+"""Seconds: after an outage of the API server of an hour, its results must not wait for another hour."""
 
 
 class Reconciler(Protocol):

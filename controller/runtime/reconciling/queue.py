@@ -40,8 +40,8 @@ class Backoff:
 class KeyedQueue(Generic[Key]):
     """A queue of keys for one loop.
 
-    A key that is put again before its time moves forward, never back. A key that is put while somebody has it
-    comes again after.
+    A key that is put again before its time moves forward, never back. A key that is put while it is taken
+    comes again after `done`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class KeyedQueue(Generic[Key]):
                 continue
 
     def done(self, key: Key) -> None:
-        """Whoever took `key` has let go of it."""
+        """The work on `key` has ended: it may be taken again."""
         if key not in self._taken:
             return
         self._taken.discard(key)

@@ -1,10 +1,8 @@
-"""Why a step could not be done, told apart by what happens next.
+"""Why a step could not be done, distinguished by what happens next.
 
-Setback
-├── Stalled    a human must change something first
-├── Waiting    something is expected to happen; nothing is wrong yet
-│   └── Passing    within moments: until then Ready stays what it was
-└── Failed     worth another try, with backoff
+Setback ├── Stalled    a human must change something first ├── Waiting    something is expected to happen;
+nothing is wrong yet │   └── Passing    within moments: until then Ready stays what it was └── Failed worth
+another try, with backoff
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ class Setback(Exception):
     """
 
     def __init__(self, reason: str, message: str, *, delay: float | None = None) -> None:
-        """`delay`: seconds to the next look, for what may be put right where nobody tells us of it."""
+        """`delay`: seconds to the next attempt, for a cause that may end without an event."""
         super().__init__(message)
         self.reason = reason
         self.message = message

@@ -84,7 +84,7 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
 
 
 def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
-    """Ready as it was, and that somebody is at it."""
+    """Ready as it was, and Reconciling."""
     before = find(resource.status.get("conditions", ()), READY)
     current = resource.status.get("observedGeneration") == resource.generation
     if before is not None and current:

@@ -26,7 +26,7 @@ class Statuses:
     """Those of one kind's objects."""
 
     def __init__(self, objects: Cache, writer: Writer, wake: Callable[[ObjectKey, float], None]) -> None:
-        """`wake` is told of objects to look at again, in so many seconds."""
+        """`wake` receives each object to reconcile again, and the delay in seconds."""
         self._objects = objects
         self._writer = writer
         self._wake = wake
@@ -79,7 +79,7 @@ class Statuses:
             # Another project's definition of the kind: it prunes what it does not know.
             log.warning(
                 "%s in this cluster has no status field for our status: none is written from now "
-                "on; Events and logs tell",
+                "on; see the Events and the logs",
                 resource.key.kind,
             )
             self._unwritten = {}

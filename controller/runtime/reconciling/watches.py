@@ -21,7 +21,8 @@ class Watch:
 
     kinds: frozenset[str]
     changed: Callable[[Resource | None], object]
-    """What matters of such an object: a change that leaves this equal wakes nobody. None: there is no object.
+    """The relevant part of such an object: a change that leaves it equal wakes nothing. None: no such
+    object.
     """
     keys: Callable[[Cache, Change], Iterable[ObjectKey]]
     """The objects to reconcile."""

@@ -28,7 +28,7 @@ DENIED: Final = (
     "fe80::/10",
     "ff00::/8",
 )
-"""This machine, and link-local addresses, by which clouds tell a machine's secrets."""
+"""This machine, and link-local addresses, at which clouds serve a machine's credentials."""
 CLUSTER: Final = (
     "*.svc",
     "*.svc.*",
@@ -62,7 +62,7 @@ class Hosts:
     kind: str = "source"
     """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
     api_server: tuple[str, ...] = ()
-    """Names and addresses of the API server, which nobody may be on, whatever the lists say."""
+    """Names and addresses of the API server, which no source may use, whatever the lists say."""
     in_cluster: bool = True
     """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
     plain_http: bool = True
@@ -94,8 +94,8 @@ class Hosts:
             await self.addresses(host, port)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """The addresses of a host that may be asked; whoever connects to just these connects to what was
-        judged. Raises Stalled (HostDenied) for any other, Failed where the name has no address.
+        """The addresses of a host that may be reached. Connect to these only, since no others were checked.
+        Raises Stalled (HostDenied) for any other, Failed where the name has no address.
         """
         name = _normal(host)
         self.require_not_denied(name)

@@ -42,8 +42,8 @@ class Quota:
         objects: Cache,
         option: str,
     ) -> None:
-        """`what` people are told is limited; `most`: of a namespace, 0 for no limit; `used`: what an object
-        has by its status; `option` sets the limit.
+        """`what`: what is limited, in messages; `most`: of a namespace, 0 for no limit; `used`: what an
+        object has by its status; `option` sets the limit.
         """
         self._what = what
         self._most = most
@@ -51,7 +51,7 @@ class Quota:
         self._objects = objects
         self._option = option
         self._claimed: dict[ObjectKey, tuple[str, int]] = {}
-        """What objects were let have, by their uid, whether their status tells yet or not."""
+        """What each object was granted, with its uid, whether its status shows it yet or not."""
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
         """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
@@ -64,8 +64,8 @@ class Quota:
 
     @contextlib.contextmanager
     def given(self, key: ObjectKey) -> Iterator[None]:
-        """Do what the object was let have room for. Where the block fails, it has again what its status
-        tells.
+        """Run the block that uses the granted amount. Where the block fails, the object counts again with the
+        amount that its status shows.
         """
         try:
             yield

@@ -18,7 +18,7 @@ class Shares(Generic[Item]):
 
     A group is given a place only while it has fewer than are free. So one that is alone gets half of them,
     another one half of the rest, and in the long run n groups that never have enough get a share of 1/(n + 1)
-    each: who comes late finds a place though nobody gives one back. Once a group has none, nothing but its
+    each: one that comes late finds a place though none was given back. Once a group has none, nothing but its
     turn stands before its next.
 
     Some groups that keep what they have would take all in the end: beyond the places there are `firsts`, of
@@ -48,7 +48,7 @@ class Shares(Generic[Item]):
             self._waiting.pop(group, None)
 
     def take(self) -> Item | None:
-        """Who is next, and has a place now until `done`; None: nobody, for now."""
+        """The next item, which has a place from now until `done`; None where none can have one now."""
         if self._free <= -self._firsts:
             # Before all who wait are looked at: there may be thousands.
             return None

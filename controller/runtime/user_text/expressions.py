@@ -131,7 +131,7 @@ def _check_texts(text: str) -> None:
 
 
 def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> None:
-    """Raises ExpressionError for a name that nobody knows, and for what we do not evaluate."""
+    """Raises ExpressionError for an unknown name, and for what is not supported."""
     if depth > _DEEPEST:
         raise _at(tree, "it is nested too deeply")
     if tree.data in _REFUSED:

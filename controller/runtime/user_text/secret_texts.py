@@ -1,6 +1,6 @@
-"""A Secret's texts, each read with care: whoever wrote it may have meant another. Pure.
+"""Reads and checks the texts of a Secret, whose author may have meant another kind of content. Pure.
 
-No message repeats a value: what is wrong is told by the Secret's name and its keys.
+No message repeats a value: a message names the Secret and its keys only.
 """
 
 from __future__ import annotations

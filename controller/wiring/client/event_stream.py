@@ -22,14 +22,14 @@ _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
 
 
 @dataclass
-class _Told(View):
+class _Events(View):
     """Bodies of Events that were not taken yet."""
 
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """An Event is there; it may be told again when the watch begins anew."""
+        """Keep an Event; one that the watch repeats when it begins anew is ignored."""
         del kind
         about = body.get("involvedObject") or {}
         uid = str(body["metadata"].get("uid"))
@@ -45,21 +45,21 @@ async def events_of(
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
     comes. An empty namespace is all of them. Raises Unreachable, ConfigException.
     """
-    told = _Told()
+    events = _Events()
     clock = asyncio.get_running_loop().time
-    async with watching(kubeconfig, namespace, (EVENT,), told) as (_, fault):
+    async with watching(kubeconfig, namespace, (EVENT,), events) as (_, fault):
         began = clock()
-        while not told.knows(EVENT.kind):
+        while not events.knows(EVENT.kind):
             if clock() - began > (_RETRIES if fault() else _PATIENCE):
                 raise Unreachable(fault() or "no answer in time")
-            await told.wait(_LOOK)
+            await events.wait(_LOOK)
         while True:
-            bodies, told.bodies = told.bodies, []
+            bodies, events.bodies = events.bodies, []
             for event in sorted(map(as_event, bodies), key=lambda each: str(each["timestamp"])):
                 yield event
             if not watch:
                 return
-            await told.wait(_LOOK)
+            await events.wait(_LOOK)
 
 
 def as_event(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class View:
 async def watching(
     kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: View | None = None
 ) -> AsyncIterator[tuple[View, Callable[[], str]]]:
-    """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
-    them; `view` is told of them. Raises ConfigException.
+    """(the objects, kept up to date; why they cannot be seen now, or empty). An empty namespace is all of
+    them; `view` receives each object. Raises ConfigException.
     """
     cluster = await Cluster.connect(kubeconfig)
     view = view or View()
@@ -84,7 +84,7 @@ async def watching(
         for type_ in types
     ]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
-    # Who looks prints the fault, once; a log that nobody configured would print it again for each kind.
+    # The command prints the fault once; a logger without configuration would print it again for each kind.
     watcher = logging.getLogger(Reflector.__module__)
     level = watcher.level
     watcher.setLevel(logging.ERROR)

@@ -61,7 +61,7 @@ class Seen:
     """What is in a cluster."""
 
     objects: tuple[dict[str, Any], ...]
-    """OpenFeature's kinds, flag sets, grants, and workloads that are nobody's."""
+    """OpenFeature's kinds, flag sets, grants, and workloads without an owner."""
     installed: Installed
 
 

@@ -64,7 +64,7 @@ def injector(
     refusals = Refusals(events, now)
 
     def refused(request: Mapping[str, Any], why: str) -> None:
-        refusals.tell(request, why)
+        refusals.report(request, why)
         flag_set_refusals.take(request, why)
 
     return Injector(known_objects(settings, objects), options_of(settings), ready, answered, refused)
@@ -100,7 +100,7 @@ async def open_admission(
             files = TlsFiles(settings.admission_cert, settings.admission_key, callers)
         else:
             names = _names(settings.namespace)
-            # One that nobody trusts yet: the port is open before the cluster is asked.
+            # No client trusts it yet: the port is open before the cluster is asked.
             served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
             keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
@@ -117,6 +117,6 @@ async def open_admission(
 
 
 def _names(namespace: str) -> list[str]:
-    """Whom the certificate is for: the Service, and whoever asks from this machine."""
+    """The names in the certificate: those of the Service, and this machine."""
     service = f"flagstaff-admission.{namespace}.svc"
     return [service, f"{service}.cluster.local", "localhost", "127.0.0.1"]

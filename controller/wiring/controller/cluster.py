@@ -199,7 +199,7 @@ def _dispatcher(
     limits: Limits,
     *followers: Callable[[Change], Iterable[ObjectKey]],
 ) -> Dispatcher:
-    """What is told of every change of an object, and of a namespace's limits."""
+    """Receives every change of an object, and of a namespace's limits."""
     dispatcher = Dispatcher(objects, STAGES, loops, followers)
     objects.on_change = dispatcher.changed
     limits.changed = partial(_wake_refused, dispatcher, objects)

@@ -83,7 +83,7 @@ async def open_notifying(
     )
     sinks: tuple[EventSink, ...] = (outbox,)
     if settings.events_addr:
-        # Whoever runs the controller names this one.
+        # This address comes from the controller's operator.
         sender = Poster(now, allow_local=True)
         stack.push_async_callback(sender.close)
         flux = FluxEvents(settings.events_addr, sender, objects, settings.identity, metrics.registry)

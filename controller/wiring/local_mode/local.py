@@ -78,10 +78,10 @@ class Local:
 
     stages: LocalStages
     exchange: Exchange
-    tell: Callable[[LocalEvent], None]
+    report: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
     _down: Looked = field(default=Looked(), init=False)
-    """What was told of a source that is down."""
+    """What was reported of a source that is down."""
 
     @property
     def shown(self) -> str:
@@ -99,9 +99,9 @@ class Local:
         self.stages.serve = self._serve
 
     async def run(self) -> None:
-        """Follow the source until cancelled. Raises what `tell` raises."""
+        """Follow the source until cancelled. Raises what `report` raises."""
         if self._restored is not None:
-            self.tell(Restored(self._restored))
+            self.report(Restored(self._restored))
         tasks = [asyncio.create_task(each) for each in (self.stages.run(), self._follow())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -115,7 +115,7 @@ class Local:
     async def _follow(self) -> None:
         async for event in self.stages.events():
             if isinstance(event, RevisionBuilt):
-                self.tell(event)
+                self.report(event)
             else:
                 await self._looked(event)
 
@@ -128,19 +128,19 @@ class Local:
         await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
         before, self._down = self._down, look
         if look.reason and look != before:
-            self.tell(SourceDown(look.reason, look.message))
+            self.report(SourceDown(look.reason, look.message))
         elif before.reason and not look.reason:
-            self.tell(SourceUp("the source can be read again"))
+            self.report(SourceUp("the source can be read again"))
 
 
 @contextlib.asynccontextmanager
 async def open_local(
-    options: LocalOptions, settings: Settings, tell: Callable[[LocalEvent], None]
+    options: LocalOptions, settings: Settings, report: Callable[[LocalEvent], None]
 ) -> AsyncIterator[tuple[Local, Ports]]:
     """Ports open and stages wired; run the Local to follow the source.
 
-    The last good flag set is read back before a port opens, so that nobody is told that its flags are
-    missing. Raises Setback, OSError for a port, InvalidSettingError.
+    The last good flag set is read back before a port opens, so that no client gets the answer that its flags
+    are missing. Raises Setback, OSError for a port, InvalidSettingError.
     """
     gc_policy = GcPolicy()
     async with open_stages(options, gc_policy.growing) as stages:
@@ -150,7 +150,7 @@ async def open_local(
             sources=(stages.source.shown,),
         )
         exchange = Exchange(store, lambda: now().timestamp(), gc_policy)
-        local = Local(stages, exchange, tell)
+        local = Local(stages, exchange, report)
         await local.restore()
         serving = await serve(store, settings)
         try:

@@ -1,4 +1,4 @@
-"""What happens in local mode, as it is told to people and programs."""
+"""The events of local mode, as they are reported to people and programs."""
 
 from __future__ import annotations
 

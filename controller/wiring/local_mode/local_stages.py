@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
-"""No stage looks at the FeatureFlagConfiguration: nobody here reads its status, and the set is served as it
-was built.
+"""No stage reconciles the FeatureFlagConfiguration: its status has no reader here, and the set is served as
+it was built.
 """
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
@@ -122,7 +122,7 @@ class LocalStages:
         self._file = AppliedFile(folder) if options.state_dir is not None else None
         self._unsaved = False
         self._built: RevisionBuilt | None = None
-        self._untold: RevisionBuilt | None = None
+        self._unreported: RevisionBuilt | None = None
         self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
         self.objects = Cache(indexes_of(STAGES), on_change=self._changed)
         self._cluster = MemoryCluster(self.objects, self._applied)
@@ -182,7 +182,7 @@ class LocalStages:
                     self._loops[flagsource.KIND].wake(SOURCE)
 
     async def events(self) -> AsyncIterator[RevisionBuilt | Looked]:
-        """What happens, in its order; what is told of a revision is served already."""
+        """The events in their order; a revision that is reported is served already."""
         while True:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
@@ -196,9 +196,9 @@ class LocalStages:
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
         """Implements the loop's `Observer`."""
         del seconds
-        if key == FLAG_SET and self._untold is not None:
-            self._happened.put_nowait(self._untold)
-            self._untold = None
+        if key == FLAG_SET and self._unreported is not None:
+            self._happened.put_nowait(self._unreported)
+            self._unreported = None
         elif key == SOURCE or (key == FLAG_SET and result == "failed"):
             self._happened.put_nowait(key)
 
@@ -232,7 +232,7 @@ class LocalStages:
         steps: Sequence[Step],
     ) -> Built:
         with self._growing():
-            # The one set of a process needs no name to be told from others.
+            # The only set of a process needs no name that distinguishes it from others.
             built = build(archive, spec, artifact, resource, last, steps, named=False)
         made = built.composition
         if built.too_large:
@@ -241,10 +241,10 @@ class LocalStages:
         removal = built.removal
         if removal is None and last is not None and made.accepted:
             removal = bulk_removal(last.flag_set, made.flag_set)
-        told = RevisionBuilt(artifact.revision, made, bool(built.manifests), removal)
-        if self._built is None or self._built.revision != told.revision:
-            self._untold = told
-        self._built = told
+        revision = RevisionBuilt(artifact.revision, made, bool(built.manifests), removal)
+        if self._built is None or self._built.revision != revision.revision:
+            self._unreported = revision
+        self._built = revision
         return built
 
     async def _applied(self, resource: Resource) -> None:

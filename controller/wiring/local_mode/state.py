@@ -42,7 +42,7 @@ class Identity:
     reference: str | None
     paths: tuple[str, ...]
     trusted: str = ""
-    """`sha256:…` of the keys that one of must have signed them; empty: nobody must have."""
+    """`sha256:…` of the keys, one of which must have signed them; empty: no signature is required."""
 
     def __str__(self) -> str:
         options = [f"--ref {self.reference}"] if self.reference else []

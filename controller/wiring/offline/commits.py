@@ -47,7 +47,7 @@ async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
     if is_bucket(options.source):
         if options.reference is not None:
             raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
-        # Whoever follows a repository does not wait for what follows buckets.
+        # Imported here: users of a repository need not wait for the libraries of buckets.
         module = await asyncio.to_thread(import_module, "controller.sources.bucket.command_line")
         yield module.open_bucket(
             options.source,

@@ -42,7 +42,7 @@ class LocalOptions:
     show_bucketing: bool = False
     """Name the generation of `fractional` in every answer's metadata."""
     provenance: ProvenanceDetail = ProvenanceDetail.FULL
-    """What every answer's metadata tells of its commit."""
+    """What every response's metadata says of its commit."""
     prune_guard: bool = False
     """Refuse a revision that removes flags in bulk, instead of warning about it."""
     state_dir: Path | None = None

@@ -33,14 +33,14 @@ PUSH_TIMEOUT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What is pushed, where, and what is told about it."""
+    """What is pushed, where, and the metadata about it."""
 
     target: str
     """`oci://HOST/REPOSITORY[:TAG]`."""
     folder: Path
     insecure: bool = False
     login: Login | None = None
-    """None: Docker's own configuration knows it, or nobody does."""
+    """None: taken from Docker's own configuration; without an entry there is none."""
     source: str | None = None
     revision: str | None = None
     author: str | None = None
@@ -56,7 +56,7 @@ class Pushed:
     reference: str
     """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
     changed: bool
-    """Whether the folder had changes that no commit has, though a commit is told as its revision."""
+    """Whether the folder had uncommitted changes, though its revision names a commit."""
 
 
 class FolderRefusedError(ValueError):
@@ -80,7 +80,7 @@ async def push(options: PushOptions) -> Pushed:
         for blob in (made.config, made.layer):
             await registry.push_blob(blob)
         if key is not None:
-            # Before the tag moves: whoever follows it never finds what is not signed yet.
+            # Before the tag moves, so that its followers never find an unsigned manifest.
             await sign(registry, made.digest, key)
         await registry.push_manifest(tag, made.manifest)
     return Pushed(f"{address}:{tag}@{made.digest}", changed)

@@ -40,8 +40,8 @@ def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
 
 
 def _names_of(api_server: str) -> tuple[str, ...]:
-    """It answers nobody's Git, but may tell what is asked of it. One of this machine is a developer's, as are
-    the Git servers beside it; the lists deny this machine unless told otherwise.
+    """The API server serves no Git, but its responses to such a request may end up in messages. One on this
+    machine is a developer's, as are the Git servers beside it; the lists deny this machine by default.
     """
     names = (urlsplit(api_server).hostname, os.environ.get("KUBERNETES_SERVICE_HOST"))
     return tuple(dict.fromkeys(each for each in names if each and not _is_loopback(each)))

@@ -53,8 +53,8 @@ class Overrides:
             for each in problems:
                 message = f"{each}; until it is corrected the last good limits hold, or those of the options"
                 log.warning("the quotas of namespace %s", message, extra=about(found.key))
-                told = Occurrence("InvalidQuota", message, warning=True)
-                self._events.accept(event_of(found, told, {}, now()))
+                invalid = Occurrence("InvalidQuota", message, warning=True)
+                self._events.accept(event_of(found, invalid, {}, now()))
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """It is gone: the options hold everywhere."""

@@ -80,7 +80,7 @@ def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
 
 
 class QuotaMetrics(Collector):
-    """What namespaces have of what is limited there, as the statuses of their objects tell."""
+    """How much of each limited resource namespaces use, as the statuses of their objects show."""
 
     def __init__(self, objects: Cache, limits: Limits) -> None:
         self._objects = objects

@@ -79,8 +79,8 @@ def test_an_owner_that_tries_again_uses_up_nothing() -> None:
     sink = Sink()
     refusals = Refusals(sink, lambda: NOW)
     for _ in range(2 * MOST):
-        refusals.tell(request(OWNER), "why")
-    refusals.tell(request(OWNER), "another reason")
+        refusals.report(request(OWNER), "why")
+    refusals.report(request(OWNER), "another reason")
     assert [each.message for each in sink.events] == ["why", "another reason"]
 
 
@@ -88,11 +88,11 @@ def test_a_namespace_uses_up_its_own_events_alone() -> None:
     sink, times = Sink(), [NOW]
     refusals = Refusals(sink, lambda: times[-1])
     for number in range(2 * MOST):
-        refusals.tell(request(OWNER), f"why {number}")
-    refusals.tell(request(OWNER, namespace="payments"), "why")
+        refusals.report(request(OWNER), f"why {number}")
+    refusals.report(request(OWNER, namespace="payments"), "why")
     assert [each.object.namespace for each in sink.events] == [*["shop"] * MOST_OF_ONE, "payments"]
     times.append(NOW + timedelta(seconds=60))
-    refusals.tell(request(OWNER), "why 199")
+    refusals.report(request(OWNER), "why 199")
     assert sink.events[-1].message == "why 199"
 
 
@@ -100,8 +100,8 @@ def test_there_are_only_so_many_in_a_minute() -> None:
     sink, times = Sink(), [NOW]
     refusals = Refusals(sink, lambda: times[-1])
     for number in range(2 * MOST):
-        refusals.tell(request(OWNER, namespace=f"team-{number}"), "why")
+        refusals.report(request(OWNER, namespace=f"team-{number}"), "why")
     assert len(sink.events) == MOST
     times.append(NOW + timedelta(seconds=60))
-    refusals.tell(request(OWNER, namespace="team-199"), "why")
+    refusals.report(request(OWNER, namespace="team-199"), "why")
     assert len(sink.events) == MOST + 1

@@ -184,7 +184,7 @@ async def test_no_other_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     (form,) = services.SERVICES["lark"]
     monkeypatch.setitem(services.SERVICES, "lark", (replace(form, host="lark.example.com"),))
     service = Service()
-    assert await tell(service, "lark://t0k-en") == Answer(0, "apprise asked nobody")
+    assert await tell(service, "lark://t0k-en") == Answer(0, "apprise sent no request")
     assert service.posts == []
 
 

@@ -117,13 +117,13 @@ async def test_without_a_watch_that_asks_it_compares_all_the_same(
 
 
 async def test_a_kind_that_is_installed_and_not_watched_asks_for_new_watches(around: Around) -> None:
-    around.health.heard("secrets", "/api/v1/secrets")
+    around.health.answered("secrets", "/api/v1/secrets")
     await around.compare()
     around.time = STALE_SECONDS
     await around.compare()
     assert not around.collector.unwatched.is_set()
     around.time += 1
-    around.health.heard("secrets", "/api/v1/secrets")
+    around.health.answered("secrets", "/api/v1/secrets")
     await around.compare()
     assert around.collector.unwatched.is_set()
 
