@@ -45,7 +45,6 @@ __all__ = [
     "compile_flag_set",
     "flag_type",
     "resolve",
-    "resolve_all",
 ]
 
 _GENERATIONS: Final = frozenset(Bucketing)
@@ -305,13 +304,3 @@ def resolve(
         return flag.failed(ErrorCode.PARSE_ERROR, str(error))
     except RecursionError:
         return flag.failed(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
-
-
-def resolve_all(
-    flags: CompiledFlagSet, context: Mapping[str, Json], now: int
-) -> Iterator[tuple[str, Resolution]]:
-    """Evaluate every flag, of any type, in key order, as it is asked for; disabled ones and code defaults are
-    among them.
-    """
-    for key in flags.keys_in_order:
-        yield key, resolve(flags, key, None, context, now)

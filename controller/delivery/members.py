@@ -24,8 +24,6 @@ class Count:
     silent: int = 0
     laggards: tuple[Laggard, ...] = ()
     """As far as proxies name them, the longest first."""
-    revisions: tuple[tuple[str, int], ...] = ()
-    """What the others serve that are heard of: revisions or digests, and by how many; empty text: nothing."""
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0
@@ -52,9 +50,9 @@ class Count:
         return None if seconds is None else shown(seconds)
 
 
-_Place: TypeAlias = tuple[bool, int, bool, int, str, str]
-"""(verified, connected at, left, number of the proxy, digest, revision) of a member. The greatest place of
-all proxies is where it is.
+_Place: TypeAlias = tuple[bool, int, bool, int, str]
+"""(verified, connected at, left, number of the proxy, digest) of a member. The greatest place of all proxies
+is where it is.
 """
 _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
@@ -62,20 +60,11 @@ _LEFT, _PROXY, _DIGEST = 2, 3, 4
 def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     """Who serves `digest`, by all receipts. Lists that cannot be read are left out."""
     heard, silent = _there(receipts)
-    served = 0
-    others: dict[str, int] = {}
-    for _, _, _, _, serves, revision in heard.values():
-        if serves == digest:
-            served += 1
-        else:
-            told = revision or serves
-            others[told] = others.get(told, 0) + 1
     return Count(
-        served=served,
+        served=sum(each[_DIGEST] == digest for each in heard.values()),
         total=len(heard) + len(silent),
         silent=len(silent),
         laggards=_named(receipts, (heard, silent), digest),
-        revisions=tuple(sorted(others.items(), key=lambda each: (-each[1], each[0]))),
         delivered=sum(each.delivered for each in receipts),
         claimed=sum(each.claimed for each in receipts),
         latency=added(_steps(each) for each in receipts if each.digest == digest),
@@ -93,9 +82,9 @@ def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
     silent: _Places = {}
     for proxy, receipt in enumerate(receipts):
         for group in receipt.groups:
-            there = (False, proxy, group.digest, group.revision)
+            there = (False, proxy, group.digest)
             _place(silent if group.silent else spoke, group.members, not group.claimed, there)
-        gone = (True, proxy, "", "")
+        gone = (True, proxy, "")
         for places in (spoke, silent):
             _place(places, receipt.left, True, gone)
             _place(places, receipt.left_claimed, False, gone)
@@ -105,7 +94,7 @@ def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
     return heard, {key: each for key, each in silent.items() if not each[_LEFT] and key not in heard}
 
 
-def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int, str, str]) -> None:
+def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int, str]) -> None:
     try:
         entries = list(unpack(members))
     except ValueError:

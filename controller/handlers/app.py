@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
 
-log = logging.getLogger(__name__)
-
 _REOPEN_SECONDS: Final = 60
 """After so long a watch is opened anew where it was: a sign of life, even where nothing changes."""
 _PAGE: Final = 100

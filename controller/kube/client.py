@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import logging
 import os
 from http import HTTPStatus
 from pathlib import Path
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey
-
-log = logging.getLogger(__name__)
 
 COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"

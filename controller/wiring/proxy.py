@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import secrets
 import signal
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.settings import ProxySettings
-
-log = logging.getLogger(__name__)
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
 """Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from evaluator.explain import explain
 from evaluator.flags import Bucketing, FlagSet, canonical, diff, digest, parse, read_document, saved
 from evaluator.http.messages import RpcError
-from evaluator.resolve import compile_flag_set, resolve_all
+from evaluator.resolve import compile_flag_set, resolve
 from evaluator.sync.accept import Accepted, accept, fingerprint
 from evaluator.sync.source import Delivery, SourceFault
 from evaluator.sync.sources.peer import delivered
@@ -90,9 +90,10 @@ def answers(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
     return [
         {
             key: (found.value, found.variant, found.reason, found.error_code, dict(found.metadata))
-            for key, found in resolve_all(compile_flag_set(flag_set, bucketing=bucketing), context, NOW)
+            for key in flags.keys_in_order
+            for found in (resolve(flags, key, None, context, NOW),)
         }
-        for bucketing in Bucketing
+        for flags in (compile_flag_set(flag_set, bucketing=bucketing) for bucketing in Bucketing)
         for context in CONTEXTS
     ]
 

@@ -9,7 +9,6 @@ from cachetools import FIFOCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-KIND: Final = "Pod"
 REMEMBERED: Final = 20_000
 """Pods that went last: their goodbye may arrive after the event that they are gone."""
 

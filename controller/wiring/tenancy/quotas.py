@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -41,41 +41,21 @@ def limits_of(settings: ControllerSettings) -> Limits:
 
 def source_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
     """How many FlagSources, and how many bytes of artifacts."""
-    return (
-        Quota(
-            "FlagSources",
-            lambda namespace: limits.of(namespace).sources,
-            used=_one,
-            objects=objects,
-            option="--quota-sources",
-        ),
-        Quota(
-            "bytes of artifacts",
-            lambda namespace: limits.of(namespace).artifact_bytes,
-            used=stored_bytes,
-            objects=objects,
-            option="--quota-artifact-bytes",
-        ),
-    )
+    return _quota(_SOURCES, limits, objects), _quota(_ARTIFACTS, limits, objects)
 
 
 def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
     """How many FlagSets, and how many flags."""
-    return (
-        Quota(
-            "FlagSets",
-            lambda namespace: limits.of(namespace).flag_sets,
-            used=_one,
-            objects=objects,
-            option="--quota-flag-sets",
-        ),
-        Quota(
-            "flags",
-            lambda namespace: limits.of(namespace).flags,
-            used=flag_count,
-            objects=objects,
-            option="--quota-flags",
-        ),
+    return _quota(_FLAG_SETS, limits, objects), _quota(_FLAGS, limits, objects)
+
+
+def _quota(limited: _Limited, limits: Limits, objects: Cache) -> Quota:
+    return Quota(
+        limited.what,
+        lambda namespace: _most(limited, limits, namespace),
+        used=limited.used,
+        objects=objects,
+        option=f"--quota-{limited.name.replace('_', '-')}",
     )
 
 
@@ -91,15 +71,14 @@ class QuotaMetrics(Collector):
         labels = ("namespace", "quota")
         used = GaugeMetricFamily("flagstaff_quota_used", "What a namespace has.", labels=labels)
         limit = GaugeMetricFamily("flagstaff_quota_limit", "What a namespace may have.", labels=labels)
-        for kind, name, count in _TOLD:
+        for each in (_SOURCES, _ARTIFACTS, _FLAG_SETS, _FLAGS):
             found: Counter[str] = Counter()
-            for each in self._objects.of_kind(kind):
-                found[each.namespace] += count(each)
+            for resource in self._objects.of_kind(each.kind):
+                found[resource.namespace] += each.used(resource)
             for namespace, number in found.items():
-                most = getattr(self._limits.of(namespace), name)
-                if most:
-                    used.add_metric((namespace, to_camel(name)), number)
-                    limit.add_metric((namespace, to_camel(name)), most)
+                if most := _most(each, self._limits, namespace):
+                    used.add_metric((namespace, to_camel(each.name)), number)
+                    limit.add_metric((namespace, to_camel(each.name)), most)
         yield used
         yield limit
 
@@ -109,9 +88,24 @@ def _one(_resource: Resource) -> int:
     return 1
 
 
-_TOLD: Final[tuple[tuple[str, str, Callable[[Resource], int]], ...]] = (
-    (flagsource.KIND, "sources", _one),
-    (flagsource.KIND, "artifact_bytes", stored_bytes),
-    (flagset.KIND, "flag_sets", _one),
-    (flagset.KIND, "flags", flag_count),
-)
+class _Limited(NamedTuple):
+    """What is limited of the objects of a kind."""
+
+    kind: str
+    name: str
+    """The field of NamespaceLimits."""
+    what: str
+    """For people."""
+    used: Callable[[Resource], int]
+    """How much one object has by its status."""
+
+
+def _most(limited: _Limited, limits: Limits, namespace: str) -> int:
+    found: int = getattr(limits.of(namespace), limited.name)
+    return found
+
+
+_SOURCES: Final = _Limited(flagsource.KIND, "sources", "FlagSources", _one)
+_ARTIFACTS: Final = _Limited(flagsource.KIND, "artifact_bytes", "bytes of artifacts", stored_bytes)
+_FLAG_SETS: Final = _Limited(flagset.KIND, "flag_sets", "FlagSets", _one)
+_FLAGS: Final = _Limited(flagset.KIND, "flags", "flags", flag_count)

@@ -11,7 +11,6 @@ import pytest
 
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.settings import (
-    DEFAULT_NAMESPACE,
     AuthMode,
     ControllerSettings,
     InvalidSettingError,
@@ -19,6 +18,7 @@ from controller.settings import (
     ProxySettings,
     settings_of,
 )
+from controller.settings.values import DEFAULT_NAMESPACE
 
 TEXTS: dict[str, tuple[str, str, Any]] = {
     "a path": ("storage_path", "/srv", Path("/srv")),

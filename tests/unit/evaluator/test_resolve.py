@@ -18,7 +18,6 @@ from evaluator.resolve import (
     compile_flag_set,
     flag_type,
     resolve,
-    resolve_all,
 )
 from evaluator.targeting import compile_rule
 from evaluator.targeting.compile import OPERATORS as COMPILERS
@@ -318,7 +317,7 @@ def test_set_metadata_is_patched_by_the_flags_own() -> None:
     own = Flag("own", State.ENABLED, VARIANTS, "on", metadata={"version": 2})
     flag_set = FlagSet(flags={"plain": plain, "own": own}, metadata={"version": 1, "team": "a"})
     flags = compile_flag_set(flag_set)
-    found = {key: resolution.metadata for key, resolution in resolve_all(flags, {}, NOW)}
+    found = {key: resolve(flags, key, None, {}, NOW).metadata for key in flags.keys_in_order}
     assert found == {"plain": {"version": 1, "team": "a"}, "own": {"version": 2, "team": "a"}}
 
 
@@ -337,10 +336,10 @@ def test_a_set_may_pin_its_generation_of_bucketing(pinned: str, expected: Bucket
     assert flags.bucketing is expected
 
 
-def test_all_flags_are_resolved_in_key_order() -> None:
+def test_flags_are_in_key_order() -> None:
     flags = {key: Flag(key, State.ENABLED, VARIANTS, "on") for key in ("b", "a", "c")}
     found = compile_flag_set(FlagSet(flags=flags))
-    assert [key for key, _ in resolve_all(found, {}, NOW)] == ["a", "b", "c"] == list(found.flags)
+    assert list(found.keys_in_order) == ["a", "b", "c"] == list(found.flags)
     assert len(found) == 3
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
 
-MODULE: Final = "controller.sources.git.signatures.judging"
 REWRITTEN: Final = "HistoryRewritten"
 COMMIT_REFUSED: Final = "InvalidCommitSignature"
 TAG_REFUSED: Final = "InvalidTagSignature"

@@ -10,7 +10,7 @@ from evaluator.flags.checking.operators import NODES
 from evaluator.flags.diff import diff
 from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.resolve import ErrorCode, Resolution, compile_flag_set, resolve, resolve_all
+from evaluator.resolve import ErrorCode, Resolution, compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +93,8 @@ def answers(flag_set: FlagSet, *, expose: bool = False) -> dict[str, tuple[Any, 
     compiled = compile_flag_set(flag_set, bucketing=Bucketing.V2, expose_bucketing=expose)
     return {
         key: (found.value, found.variant, found.reason, found.error_code, dict(found.metadata))
-        for key, found in resolve_all(compiled, CONTEXT, NOW)
+        for key in compiled.keys_in_order
+        for found in (resolve(compiled, key, None, CONTEXT, NOW),)
     }
 
 

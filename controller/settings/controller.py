@@ -1,94 +1,36 @@
-"""How the controller and the proxy run. The only reader of their environment."""
+"""How the controller runs."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
-from controller.notifications.addresses import AddressRefused, require_usable
-from controller.runtime.tenancy.hosts import DENIED, require_entries
-
-NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-DEFAULT_NAMESPACE: Final = "flagstaff-system"
-PREFIX: Final = "FLAGSTAFF_"
-
-
-class InvalidSettingError(ValueError):
-    """A setting cannot be used; the text names it and says what it must be."""
-
-
-class LogFormat(StrEnum):
-    """How the log is written."""
-
-    CONSOLE = "console"
-    JSON = "json"
-
-
-class AuthMode(StrEnum):
-    """What a proxy does about subscribers that the cluster does not vouch for."""
-
-    OFF = "off"
-    WARN = "warn"
-    ENFORCE = "enforce"
-
-
-def _names(value: Any) -> Any:
-    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
-
-
-def _object(value: Any) -> Any:
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError("must be a JSON object")  # noqa: TRY004 - pydantic turns only this one into its own
-    return found
-
-
-def _own_namespace(value: Any = None) -> Any:
-    try:
-        return value or NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
-    except OSError:
-        return DEFAULT_NAMESPACE
-
-
-def _events_address(value: str) -> str:
-    try:
-        if value:
-            require_usable(value, allow_local=True)
-    except AddressRefused as error:
-        raise ValueError(str(error).replace("it must", "must", 1)) from error
-    return value
-
-
-def _pod() -> str:
-    return os.environ.get("POD_NAME", "")
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-Hosts = Annotated[Names, AfterValidator(require_entries)]
-EventsAddress = Annotated[str, AfterValidator(_events_address)]
-Port = Annotated[int, Field(ge=0, le=65_535)]
-Count = Annotated[int, Field(ge=0, le=10_000_000)]
-Quota = Annotated[int, Field(ge=0)]
-Namespace = Annotated[str, BeforeValidator(_own_namespace)]
-QuotasName = Annotated[
-    str,
-    Field(
-        description="ConfigMap in our own namespace with limits of single namespaces, which go before "
-        "those of the --quota options (default: none)"
-    ),
-]
+from controller.runtime.tenancy.hosts import DENIED
+from controller.settings.values import (
+    PREFIX,
+    EventsAddress,
+    Form,
+    Host,
+    Hosts,
+    Kubeconfig,
+    LogFormat,
+    ManagementHost,
+    ManagementPort,
+    Names,
+    Namespace,
+    Port,
+    Quota,
+    QuotasName,
+    own_namespace,
+    own_pod,
+)
 
 
 class ControllerSettings(BaseSettings):
@@ -98,17 +40,15 @@ class ControllerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
-    kubeconfig: str = Field(
-        default="", description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)"
-    )
+    kubeconfig: Kubeconfig = ""
     namespaces: Names = Field(
         default=(), description="namespaces to work in, separated by commas (default all)"
     )
     storage_path: Path = Field(
         default=Path("/data"), description="folder for artifacts and mirrors; safe to lose"
     )
-    host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
-    management_host: str = Field(default="", description="address of the management port (default: --host)")
+    host: Host = "0.0.0.0"  # noqa: S104 - other pods call it
+    management_host: ManagementHost = ""
     receiver_host: str = Field(default="", description="address of the receiver's port (default: --host)")
     admission_host: str = Field(
         default="", description="address of the admission webhook's port (default: --host)"
@@ -134,9 +74,7 @@ class ControllerSettings(BaseSettings):
         "as for --denied-source-hosts (default: this machine and link-local addresses)",
     )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
-    management_port: Port = Field(
-        default=8014, description="port for health, readiness and metrics; 0 takes a free port"
-    )
+    management_port: ManagementPort = 8014
     admission_port: Port = Field(
         default=9443, description="port of the webhook that injects evaluators; 0 takes a free port"
     )
@@ -198,12 +136,12 @@ class ControllerSettings(BaseSettings):
     )
     lease_name: str = Field(default="flagstaff-controller", description="Lease that replicas compete for")
     namespace: Namespace = Field(
-        default_factory=_own_namespace,
+        default_factory=own_namespace,
         description="the controller's own namespace, which holds the Lease (default: the pod's)",
     )
     identity: str = Field(
         # Two on one machine must not take each other's Lease for their own.
-        default_factory=lambda: _pod() or f"{socket.gethostname()}-{os.getpid()}",
+        default_factory=lambda: own_pod() or f"{socket.gethostname()}-{os.getpid()}",
         description="this replica's name (default $POD_NAME, or host name and process id)",
     )
     workers: int = Field(
@@ -279,127 +217,10 @@ class ControllerSettings(BaseSettings):
         description="URL of Flux's notification-controller, to which every Event is posted "
         "(default: to none), such as http://notification-controller.flux-system.svc.cluster.local./",
     )
-    pod: str = Field(default_factory=_pod)
+    pod: str = Field(default_factory=own_pod)
     """The Pod that we run in: the leader's gets a label. Empty outside of one."""
     provenance: ProvenanceDetail = Field(
         default=ProvenanceDetail.FULL,
         description="full or commit: commit names no author of a commit anywhere",
     )
-    log_format: LogFormat = Field(
-        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
-    )
-
-
-class ProxySettings(BaseSettings):
-    """One proxy process. Each field is an option of `flagstaff proxy` and a variable FLAGSTAFF_<NAME>."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
-
-    kubeconfig: str = Field(
-        default="", description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)"
-    )
-    namespaces: Names = Field(
-        default=(), description="namespaces whose flags are served, separated by commas (default all)"
-    )
-    host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
-    management_host: str = Field(default="", description="address of the management port (default: --host)")
-    sync_port: Port = Field(
-        default=8015, description="port for flagd.sync.v1 and receipts; 0 takes a free port"
-    )
-    management_port: Port = Field(
-        default=8014, description="port for health, readiness and metrics; 0 takes a free port"
-    )
-    tls_cert: str = Field(
-        default="",
-        description="PEM certificate of the sync port, read again when it changes (default: plain text)",
-    )
-    tls_key: str = Field(default="", description="private key of --tls-cert")
-    tls_client_ca: str = Field(
-        default="", description="CAs that must have issued clients' certificates (default: none needed)"
-    )
-    auth: AuthMode = Field(
-        default=AuthMode.WARN,
-        description="what to do with subscribers that may not read: off, warn or enforce",
-    )
-    auth_audiences: Names = Field(
-        default=("flagstaff-proxy",),
-        description="audiences, separated by commas, one of which a token must name; "
-        "empty: the API server's own",
-    )
-    context: Annotated[dict[str, Any], NoDecode, BeforeValidator(_object)] = Field(
-        default_factory=dict,
-        description="JSON object that in-process providers merge into every evaluation context",
-    )
-    max_streams: Count = Field(default=20_000, description="most open streams")
-    max_streams_per_host: Count = Field(
-        default=10_000,
-        description="most open streams from one address; lower it where every subscriber has its own",
-    )
-    max_connections: Count = Field(default=20_000, description="most open connections of the sync port")
-    max_connections_per_host: Count = Field(
-        default=10_000, description="most open connections of the sync port from one address"
-    )
-    max_buffered_bytes: int = Field(
-        default=16_777_216,
-        ge=1,
-        description="bytes that requests and unread answers may make the sync port keep; beyond it the "
-        "largest connection is refused",
-    )
-    quotas: QuotasName = ""
-    quota_streams: Quota = Field(
-        default=0,
-        description="most open streams of the subscribers of one namespace, as their tokens name it; "
-        "0: no limit, here and below",
-    )
-    quota_receipts: Quota = Field(
-        default=0,
-        description="most receipts of the pods of one namespace, one for each flag set of a pod",
-    )
-    stream_seconds: Count = Field(
-        default=0,
-        description="seconds after which a stream ends; 0: never, or 3600 with --auth enforce, "
-        "as tokens expire",
-    )
-    drain_delay: Count = Field(
-        default=3, description="at shutdown, seconds between not ready and disconnecting subscribers"
-    )
-    drain_seconds: Count = Field(
-        10, description="at shutdown, seconds over which subscribers are disconnected"
-    )
-    namespace: Namespace = Field(
-        default_factory=_own_namespace, description="the proxy's own namespace (default: the pod's)"
-    )
-    identity: str = Field(
-        default_factory=lambda: _pod() or socket.gethostname(),
-        description="this replica's name (default $POD_NAME, or the host name)",
-    )
-    log_format: LogFormat = Field(
-        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
-    )
-
-
-S = TypeVar("S", bound=ControllerSettings | ProxySettings)
-
-
-OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
-"""OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""
-
-
-def settings_of(kind: type[S], **given: Any) -> S:
-    """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which
-    names the option or the variable.
-    """
-    theirs: dict[str, Any] = {} if kind is not ProxySettings else {
-        field: os.environ[name]
-        for field, name in OPERATORS.items()
-        if name in os.environ and field not in given and PREFIX + field.upper() not in os.environ
-    }  # fmt: skip
-    try:
-        return kind(**given, **theirs)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0])
-        name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
-        name = OPERATORS[field] if field in theirs else name
-        must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None
+    log_format: Form = LogFormat.CONSOLE

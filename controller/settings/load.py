@@ -1,0 +1,41 @@
+"""Reads settings from the command line and the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from controller.settings.controller import ControllerSettings
+from controller.settings.proxy import ProxySettings
+from controller.settings.values import PREFIX
+
+S = TypeVar("S", bound=ControllerSettings | ProxySettings)
+
+OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
+"""OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""
+
+
+class InvalidSettingError(ValueError):
+    """A setting cannot be used; the text names it and says what it must be."""
+
+
+def settings_of(kind: type[S], **given: Any) -> S:
+    """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which
+    names the option or the variable.
+    """
+    theirs: dict[str, Any] = {} if kind is not ProxySettings else {
+        field: os.environ[name]
+        for field, name in OPERATORS.items()
+        if name in os.environ and field not in given and PREFIX + field.upper() not in os.environ
+    }  # fmt: skip
+    try:
+        return kind(**given, **theirs)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
+        name = OPERATORS[field] if field in theirs else name
+        must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None

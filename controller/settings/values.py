@@ -1,0 +1,76 @@
+"""Values of settings, as texts give them, and the fields that the controller and the proxy share."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from controller.notifications.addresses import AddressRefused, require_usable
+from controller.runtime.tenancy.hosts import require_entries
+
+NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+DEFAULT_NAMESPACE: Final = "flagstaff-system"
+PREFIX: Final = "FLAGSTAFF_"
+
+
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def _names(value: Any) -> Any:
+    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+
+
+def own_namespace(value: Any = None) -> Any:
+    """`value`, or where it is empty the namespace of the pod that we run in."""
+    try:
+        return value or NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
+def _events_address(value: str) -> str:
+    try:
+        if value:
+            require_usable(value, allow_local=True)
+    except AddressRefused as error:
+        raise ValueError(str(error).replace("it must", "must", 1)) from error
+    return value
+
+
+def own_pod() -> str:
+    """The name of the Pod that we run in; empty outside of one."""
+    return os.environ.get("POD_NAME", "")
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Hosts = Annotated[Names, AfterValidator(require_entries)]
+EventsAddress = Annotated[str, AfterValidator(_events_address)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Count = Annotated[int, Field(ge=0, le=10_000_000)]
+Quota = Annotated[int, Field(ge=0)]
+Namespace = Annotated[str, BeforeValidator(own_namespace)]
+QuotasName = Annotated[
+    str,
+    Field(
+        description="ConfigMap in our own namespace with limits of single namespaces, which go before "
+        "those of the --quota options (default: none)"
+    ),
+]
+Kubeconfig = Annotated[
+    str, Field(description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)")
+]
+Host = Annotated[str, Field(description="address that all ports listen on")]
+ManagementHost = Annotated[str, Field(description="address of the management port (default: --host)")]
+ManagementPort = Annotated[
+    Port, Field(description="port for health, readiness and metrics; 0 takes a free port")
+]
+Form = Annotated[LogFormat, Field(description="form of the log on standard error: console or json")]
