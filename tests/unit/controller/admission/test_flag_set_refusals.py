@@ -1,4 +1,4 @@
-"""Refused pods, as those are told of them who follow the flag set that they ask for."""
+"""Messages about refused pods, sent to alerts on the flag set that the pods ask for."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Around:
         return [(f"{each.kind}/{each.name}", each.message) for each in self.desk.box.pending.values()]
 
 
-def test_a_refused_pod_is_told_of_as_its_flag_set() -> None:
+def test_a_refused_pod_is_reported_under_its_flag_set() -> None:
     around = Around()
     assert around.take() == [("FlagSet/checkout", "pod web-7d9f-… is refused: port 8013 is in use")]
     (message,) = around.desk.box.pending.values()
     assert (message.severity, message.reason, message.state) == ("warning", "InjectionRefused", None)
 
 
-def test_a_flag_set_that_is_not_there_is_told_of_too() -> None:
+def test_a_pod_is_reported_under_a_flag_set_that_does_not_exist() -> None:
     found = Around().take("nobody", "FlagSet nobody not found")
     assert found == [("FlagSet/nobody", "pod web-7d9f-… is refused: FlagSet nobody not found")]
 
 
-def test_a_pod_that_is_created_again_and_again_is_told_of_once() -> None:
+def test_a_pod_that_is_created_again_and_again_is_reported_once() -> None:
     around = Around()
     for number in range(50):
         around.take(why=f"port {number} is in use")
@@ -53,11 +53,11 @@ def test_a_pod_that_is_created_again_and_again_is_told_of_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A b", "x" * 254, None, ["checkout"]])
-def test_what_is_no_name_is_not_told_of(name: object) -> None:
+def test_an_invalid_flag_set_name_is_not_reported(name: object) -> None:
     assert Around().take(name) == []
 
 
-def test_a_dry_run_is_not_told_of() -> None:
+def test_a_dry_run_is_not_reported() -> None:
     assert Around().take(dryRun=True) == []
 
 

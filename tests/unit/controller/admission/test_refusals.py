@@ -26,14 +26,14 @@ def request(*owners: Any, **more: Any) -> dict[str, Any]:
     return {"uid": "u", "namespace": "shop", "object": pod, **more}
 
 
-def told(*owners: Any, message: str = "why", now: datetime = NOW, **more: Any) -> Event:
+def event_of(*owners: Any, message: str = "why", now: datetime = NOW, **more: Any) -> Event:
     event = refusal(request(*owners, **more), message, now)
     assert event is not None
     return event
 
 
-def test_the_owner_is_told_why() -> None:
-    event = told(OTHER, OWNER)
+def test_the_owner_gets_an_event_with_the_reason() -> None:
+    event = event_of(OTHER, OWNER)
     assert event.object == ObjectKey("ReplicaSet", "shop", "checkout-5d")
     body = manifest(event)
     assert (body["type"], body["reason"], body["message"]) == ("Warning", "InjectionRefused", "why")
@@ -41,8 +41,8 @@ def test_the_owner_is_told_why() -> None:
     assert (about["apiVersion"], about["kind"], about["uid"]) == ("apps/v1", "ReplicaSet", "rs")
 
 
-def test_without_a_manager_the_first_owner_is_told() -> None:
-    assert told(OTHER).object.name == "x"
+def test_without_a_controller_the_first_owner_gets_the_event() -> None:
+    assert event_of(OTHER).object.name == "x"
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,17 @@ def test_without_a_manager_the_first_owner_is_told() -> None:
         {**request(OWNER), "object": {"kind": "Pod", "metadata": {"ownerReferences": 7}}},
     ],
 )
-def test_nobody_is_told_on_a_dry_run_or_without_an_owner(given: dict[str, Any]) -> None:
+def test_a_dry_run_or_a_pod_without_an_owner_gets_no_event(given: dict[str, Any]) -> None:
     assert refusal(given, "why", NOW) is None
 
 
-def test_an_owner_that_tries_again_is_told_once_an_hour() -> None:
-    assert told(OWNER).key == told(OWNER, now=NOW + timedelta(minutes=1), uid="another review").key
-    keys = {told(OWNER).key, told(OWNER, message="else").key, told(OWNER, now=NOW + timedelta(hours=1)).key}
+def test_an_owner_that_tries_again_gets_one_event_an_hour() -> None:
+    assert event_of(OWNER).key == event_of(OWNER, now=NOW + timedelta(minutes=1), uid="another review").key
+    keys = {
+        event_of(OWNER).key,
+        event_of(OWNER, message="else").key,
+        event_of(OWNER, now=NOW + timedelta(hours=1)).key,
+    }
     assert len(keys) == 3
 
 

@@ -52,21 +52,21 @@ class Webhook:
     def review(self, name: str | None = "checkout", source: str | None = None) -> dict[str, Any]:
         asks = pod({names.FLAG_SET: name, names.SOURCES: source})
         given = {"uid": "u", "namespace": "shop", "object": asks}
-        status, told = self.post(json.dumps({"request": given}).encode())
+        status, payload = self.post(json.dumps({"request": given}).encode())
         assert status == 200
-        response: dict[str, Any] = told["response"]
+        response: dict[str, Any] = payload["response"]
         return response
 
 
 def injected(response: dict[str, Any]) -> dict[str, str]:
     patch = json.loads(base64.b64decode(response["patch"]))
-    told = next(each["value"] for each in patch if each["path"].endswith("injected"))
-    found: dict[str, str] = json.loads(told)
+    annotation = next(each["value"] for each in patch if each["path"].endswith("injected"))
+    found: dict[str, str] = json.loads(annotation)
     return found
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (
             body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status={"lastAppliedRevision": "main@sha1:1"}),
@@ -80,10 +80,12 @@ def injected(response: dict[str, Any]) -> dict[str, str]:
         (body("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
     ],
 )  # fmt: skip
-def test_a_name_means_the_first_kind_that_has_it(found: Resource, told: tuple[str, str, str | None]) -> None:
+def test_a_name_means_the_first_kind_that_has_it(
+    found: Resource, expected: tuple[str, str, str | None]
+) -> None:
     webhook = Webhook(found)
     answer = injected(webhook.review())
-    assert (answer["flagSet"], answer["from"], answer.get("revision")) == told
+    assert (answer["flagSet"], answer["from"], answer.get("revision")) == expected
     assert webhook.outcomes == {"injected": 1}
 
 
@@ -166,7 +168,7 @@ def test_a_flag_set_of_another_namespace_needs_a_grant_there(given: Resource, se
         assert injected(response)["flagSet"] == selector
 
 
-def test_the_refusal_holds_the_grant_to_write_and_tells_nothing_of_what_is_there() -> None:
+def test_the_refusal_shows_the_grant_to_write_and_not_which_objects_exist() -> None:
     there, empty = Webhook(elsewhere("FlagSet")), Webhook()
     message = there.review("platform/shared")["status"]["message"]
     assert message == empty.review("platform/shared")["status"]["message"]
@@ -213,7 +215,7 @@ def test_what_names_no_namespace_is_refused(name: str) -> None:
     assert "is no object's name" in Webhook().review(name)["status"]["message"]
 
 
-def test_whoever_is_told_of_refusals_is_told_of_just_these() -> None:
+def test_the_observer_of_refusals_receives_refusals_only() -> None:
     webhook = Webhook(body("FeatureFlag", "checkout"))
     webhook.review()
     assert webhook.refused == []

@@ -75,7 +75,7 @@ VARIANTS: Final = {"variants": {"on": "yes", "off": "no"}, "defaultVariant": "of
         ([{"action": {"variant": "off"}, "conditions": [{"context": "a", "op": "==", "value": 1}]}, {"action": {"variant": "on"}, "conditions": [{"context": "a", "op": "in", "value": [1, 2]}]}], {"a": 2}, "yes"),
         ([], {}, "no"),
     ],
-    ids=["no condition", "none told", "all hold", "one does not", "the second rule", "no rule"],
+    ids=["no condition", "no status", "all hold", "one does not", "the second rule", "no rule"],
 )  # fmt: skip
 def test_a_list_of_rules_is_targeting(rules: Any, context: dict[str, Any], value: str) -> None:
     document = historic(state="enabled", rules=rules, **VARIANTS)

@@ -12,7 +12,7 @@ DURATIONS = st.floats(0.0, 80_000.0)
 
 
 @given(DURATIONS)
-def test_a_step_tells_a_duration_within_a_tenth(seconds: float) -> None:
+def test_a_bucket_gives_a_duration_within_a_tenth(seconds: float) -> None:
     assert seconds <= bound(step(seconds)) * (1 + 1e-9)
     assert bound(step(seconds)) <= max(0.001, seconds * 1.0906)
 
@@ -46,5 +46,5 @@ def test_what_takes_longer_than_a_day_is_in_the_last_step() -> None:
     ("seconds", "text"),
     [(0.0004, "1ms"), (0.038, "38ms"), (0.254, "250ms"), (0.998, "1.0s"), (1.24, "1.2s"), (12.4, "12s"), (59.8, "1m0s"), (250.0, "4m10s")],
 )  # fmt: skip
-def test_durations_are_told_with_two_digits(seconds: float, text: str) -> None:
+def test_durations_are_written_with_two_digits(seconds: float, text: str) -> None:
     assert shown(seconds) == text

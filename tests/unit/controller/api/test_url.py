@@ -9,7 +9,7 @@ from controller.api.flagsource import FlagSourceSpec
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("git@github.com:a/b.git", "write ssh://git@github.com/a/b.git"),
         ("git@host:/srv/a.git", "write ssh://git@host/srv/a.git"),
@@ -17,8 +17,8 @@ from controller.api.flagsource import FlagSourceSpec
         ("host/a", "must begin with https://, http:// or ssh://"),
     ],
 )
-def test_an_address_that_is_no_url_is_answered_with_one_that_is(url: str, told: str) -> None:
-    with pytest.raises(InvalidSpecError, match=told):
+def test_an_invalid_url_is_refused_with_a_valid_example(url: str, message: str) -> None:
+    with pytest.raises(InvalidSpecError, match=message):
         read(FlagSourceSpec, {"interval": "1m", "git": {"url": url}})
 
 

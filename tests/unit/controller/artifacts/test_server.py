@@ -33,7 +33,7 @@ TOKEN = "l3t-me-in"  # noqa: S105 - it guards nothing
 
 class Served:
     """A listener with one artifact; `ask` is curl, with status 0 where a stream was reset before curl had
-    told its head.
+    received the response's head.
     """
 
     def __init__(self, root: Path) -> None:
@@ -91,14 +91,14 @@ async def test_an_artifact_is_served_whole_and_for_ever(served: Served, version:
     assert dict(headers)["content-length"] == str(SIZE)
 
 
-async def test_head_tells_the_same_without_the_bytes(served: Served) -> None:
+async def test_head_answers_the_same_headers_without_the_body(served: Served) -> None:
     status, headers, body = await served.ask("-I")
     assert (status, body) == (200, b"")
     assert {"etag": ETAG, "content-length": str(SIZE)}.items() <= dict(headers).items()
 
 
 @pytest.mark.parametrize("known", [ETAG, f'"x", {ETAG}', f"W/{ETAG}", "*"])
-async def test_who_has_it_is_told_so(served: Served, known: str) -> None:
+async def test_a_client_that_has_the_archive_is_answered_not_modified(served: Served, known: str) -> None:
     status, headers, body = await served.ask("-H", f"If-None-Match: {known}")
     assert (status, body, dict(headers)["etag"]) == (304, b"", ETAG)
 
@@ -214,8 +214,8 @@ async def test_where_there_are_tokens_one_is_needed(
     guarded: Served, authorization: str | None, status: int
 ) -> None:
     options = () if authorization is None else ("-H", f"Authorization: {authorization}")
-    told, headers, body = await guarded.ask(*options)
-    assert (told, ARCHIVE in body) == (status, status == 200)
+    answered, headers, body = await guarded.ask(*options)
+    assert (answered, ARCHIVE in body) == (status, status == 200)
     assert (dict(headers).get("www-authenticate") == "Bearer") is (status == 401)
 
 

@@ -105,7 +105,7 @@ def test_a_damaged_archive_is_mended_when_it_is_put_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\n", b"[" * 100_000, b'{"revision":1}\n'])
-def test_a_damaged_index_is_set_aside_and_told(
+def test_a_damaged_index_is_set_aside_and_reported(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(Storage(tmp_path), b"archive")

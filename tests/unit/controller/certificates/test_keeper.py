@@ -158,7 +158,7 @@ async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trust
     assert renewal.certificate != first.certificate
 
 
-async def test_what_cannot_be_kept_is_told_once_and_again_after_it_could(
+async def test_a_failure_to_store_is_reported_once_and_again_after_a_success(
     secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = Keeper("the proxy", secret, NAMES, lambda: True)

@@ -68,7 +68,7 @@ def test_so_is_an_authority() -> None:
     verify(again, again, NOW)
 
 
-def test_for_twenty_years_what_is_served_is_trusted_by_who_trusts_what_was_told_an_hour_before() -> None:
+def test_for_twenty_years_each_state_is_trusted_by_clients_that_know_the_state_of_an_hour_before() -> None:
     # Replicas and API servers look at different times: each pair of states an hour apart must agree.
     states = [renewed(None, NAMES, NOW)]
     now = NOW
@@ -85,14 +85,14 @@ def test_for_twenty_years_what_is_served_is_trusted_by_who_trusts_what_was_told_
     assert len({each[-1].serial_number for each in authorities}) == 3
 
 
-def test_a_new_authority_is_told_of_before_it_signs() -> None:
+def test_a_new_authority_is_published_before_it_signs() -> None:
     made = renewed(None, NAMES, NOW)
     now = NOW + timedelta(days=3650 - 729)
-    told = renewed(made, NAMES, now)
-    assert len(x509.load_pem_x509_certificates(told.authorities)) == 2
-    assert leaf(told) == leaf(made)
+    published = renewed(made, NAMES, now)
+    assert len(x509.load_pem_x509_certificates(published.authorities)) == 2
+    assert leaf(published) == leaf(made)
     # Its certificate has run out meanwhile, as if nobody had looked for years: that one cannot wait.
-    assert leaf(renewed(told, NAMES, now)) != leaf(made)
+    assert leaf(renewed(published, NAMES, now)) != leaf(made)
 
 
 def test_a_due_certificate_waits_until_the_new_authority_is_known() -> None:
@@ -100,11 +100,11 @@ def test_a_due_certificate_waits_until_the_new_authority_is_known() -> None:
     near = NOW + timedelta(days=3650 - 731)
     kept = renewed(first, NAMES, near)
     due = leaf(kept).not_valid_after_utc - LEFT + timedelta(minutes=1)
-    told = renewed(kept, NAMES, due)
-    assert leaf(told) == leaf(kept)
-    assert renewed(told, NAMES, due + timedelta(minutes=5)) is told
-    signed = renewed(told, NAMES, due + TRUSTED_FOR)
-    verify(signed, told, due + TRUSTED_FOR)
+    published = renewed(kept, NAMES, due)
+    assert leaf(published) == leaf(kept)
+    assert renewed(published, NAMES, due + timedelta(minutes=5)) is published
+    signed = renewed(published, NAMES, due + TRUSTED_FOR)
+    verify(signed, published, due + TRUSTED_FOR)
     with pytest.raises(VerificationError):
         verify(signed, kept, due + TRUSTED_FOR)
 

@@ -60,7 +60,7 @@ def test_a_flag_that_is_not_there_exits_1(ask: Callable[..., Any]) -> None:
     assert (code, answer["errorCode"]) == (1, "FLAG_NOT_FOUND")
 
 
-def test_explain_tells_the_bucket(ask: Callable[..., Any]) -> None:
+def test_explain_shows_the_bucket(ask: Callable[..., Any]) -> None:
     _, answer, trace = ask("new-checkout", "--context", "targetingKey=user-1", "--explain")
     assert answer["reason"] == "TARGETING_MATCH"
     assert "fractional" in trace

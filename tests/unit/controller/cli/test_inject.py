@@ -94,9 +94,9 @@ def test_the_namespace_is_that_of_manifests_that_name_none(
 def test_one_refusal_and_nothing_is_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(file.read_text().replace("flagstaff.dev/flagset", "flagstaff.dev/flag-set"))
     assert main(["inject", "-f", str(file)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(
         f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: unknown; did you"
     )
 
@@ -120,13 +120,14 @@ def test_a_feature_flag_source_is_looked_for_among_the_manifests(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(None, "No such file"), ("a: [", "no YAML: while parsing"), ("a: \x00", "no YAML:")]
+    ("content", "expected"),
+    [(None, "No such file"), ("a: [", "no YAML: while parsing"), ("a: \x00", "no YAML:")],
 )
 def test_what_cannot_be_read_is_wrong_usage(
-    tmp_path: Path, content: str | None, told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, content: str | None, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "manifest.yaml"
     if content is not None:
         path.write_text(content)
     assert main(["inject", "-f", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"flagstaff inject: {path}: {told}")
+    assert capsys.readouterr().err.startswith(f"flagstaff inject: {path}: {expected}")

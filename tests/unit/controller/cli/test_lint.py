@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
 @pytest.mark.usefixtures("folder")
-def test_the_exit_code_tells(arguments: list[str], wanted: int) -> None:
+def test_the_exit_code_says_whether_there_are_problems(arguments: list[str], wanted: int) -> None:
     assert main(["lint", *arguments]) == wanted
 
 

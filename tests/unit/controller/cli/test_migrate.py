@@ -33,16 +33,18 @@ unheardOf: 1
 """
 
 
-def test_what_is_refused_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_printed_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "source.yaml").write_text(SOURCE.replace("file", "disk"))
     (tmp_path / "README.md").write_text("no: [yaml")
     assert main(["migrate", "check", "-f", str(tmp_path)]) == 1
-    told = capsys.readouterr().out
-    assert f"{tmp_path}/source.yaml:10: refused: spec.sources[0].provider: provider 'disk' is unknown" in told
+    output = capsys.readouterr().out
     assert (
-        told.index("Keep the definitions")
-        < told.index("Install Flagstaff")
-        < told.index("remove the operator")
+        f"{tmp_path}/source.yaml:10: refused: spec.sources[0].provider: provider 'disk' is unknown" in output
+    )
+    assert (
+        output.index("Keep the definitions")
+        < output.index("Install Flagstaff")
+        < output.index("remove the operator")
     )
 
 
@@ -50,14 +52,14 @@ def test_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     file = tmp_path / "source.yaml"
     file.write_text(SOURCE.replace("file", "flagd-proxy"))
     assert main(["migrate", "check", "-o", "json", "-f", str(file), "-n", "shop"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (about,) = told["objects"]
+    report = json.loads(capsys.readouterr().out)
+    (about,) = report["objects"]
     assert (about["kind"], about["namespace"], about["file"]) == ("FeatureFlagSource", "shop", str(file))
     assert {each["field"]: (each["line"], each["fate"]) for each in about["fields"]} == {
         "spec.sources[0].source": (9, "kept"),
         "spec.sources[0].provider": (10, "kept"),
     }
-    assert told["steps"][0]["commands"][0].endswith("helm.sh/resource-policy=keep")
+    assert report["steps"][0]["commands"][0].endswith("helm.sh/resource-policy=keep")
 
 
 def test_a_file_that_cannot_be_read_is_wrong_usage(

@@ -80,14 +80,16 @@ def test_the_same_files_are_the_same_digest_and_leave_out_what_is_ignored(
     assert refused == f"flagstaff pull: {output} is not an empty folder"
 
 
-def test_uncommitted_changes_are_told_as_such(cli: Cli, shelf: Shelf, repository: Repository) -> None:
+def test_uncommitted_changes_mark_the_revision_as_dirty(
+    cli: Cli, shelf: Shelf, repository: Repository
+) -> None:
     repository.write("flags.json", banner("party"))
     cli.push(shelf, repository)
-    told = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
-    assert told["org.opencontainers.image.revision"].endswith("-dirty")
+    found = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
+    assert found["org.opencontainers.image.revision"].endswith("-dirty")
     cli.push(shelf, repository, "--revision", "v1", "--source", "https://git.example.com", "--author", "Bob")
-    told = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
-    assert (told["org.opencontainers.image.revision"], told["org.opencontainers.image.authors"]) == (
+    found = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
+    assert (found["org.opencontainers.image.revision"], found["org.opencontainers.image.authors"]) == (
         "v1",
         "Bob",
     )
@@ -101,7 +103,9 @@ def test_an_artifact_is_checked_and_evaluated(cli: Cli, shelf: Shelf, repository
     assert linted.endswith("1 valid flag")
 
 
-def test_what_cannot_be_reached_or_pushed_is_told(cli: Cli, shelf: Shelf, tmp_path: Path) -> None:
+def test_an_unreachable_registry_or_a_refused_push_is_reported(
+    cli: Cli, shelf: Shelf, tmp_path: Path
+) -> None:
     said = cli("eval", f"{shelf.url}:prod", "banner", "--insecure", status=3)
     assert "NAME_UNKNOWN" in said
     nowhere = tmp_path / "nowhere"
@@ -174,7 +178,7 @@ def test_a_key_that_cannot_be_used_is_refused_before_anything_is_pushed(
 ) -> None:
     locked = tmp_path / "locked.key"
     run("openssl", "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:x", "-out", str(locked))
-    for key, told in (
+    for key, expected in (
         (tmp_path / "none", "No such file"),
         (repository.path / "flags.json", "no private key"),
         (locked, "encrypted"),
@@ -182,5 +186,5 @@ def test_a_key_that_cannot_be_used_is_refused_before_anything_is_pushed(
         said = cli(
             "push", f"{shelf.url}:prod", "--path", repository.path, "--sign", key, "--insecure", status=2
         )
-        assert told in said
+        assert expected in said
     assert not shelf.front.asked

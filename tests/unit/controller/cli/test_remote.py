@@ -144,7 +144,7 @@ def test_explain_of_an_error_exits_1(address: str) -> None:
     ],
     ids=["refused", "nothing served", "another server", "html", "list"],
 )
-def test_what_is_no_answer_is_told(
+def test_a_response_that_is_no_evaluation_is_reported(
     address: str, capsys: pytest.CaptureFixture[str], status: int, body: bytes, code: int, said: str
 ) -> None:
     Evaluator.answers.append((status, body))

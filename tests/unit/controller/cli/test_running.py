@@ -35,7 +35,7 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (None, 0, ""),
         (InvalidSettingError("--x is bad"), 2, "flagstaff verb: --x is bad\n"),
@@ -45,10 +45,10 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
     ids=["stopped", "a setting", "a port", "a kubeconfig"],
 )
 def test_how_the_work_ends_is_the_exit_code(
-    error: Exception | None, code: int, told: str, capsys: pytest.CaptureFixture[str]
+    error: Exception | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(error) == code
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message
 
 
 def test_a_kubeconfig_that_is_named_is_named_in_what_it_lacks(

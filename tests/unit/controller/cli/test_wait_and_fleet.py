@@ -38,7 +38,7 @@ FLEET = [
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["ffc", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
         (["pod/a", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
@@ -49,10 +49,10 @@ FLEET = [
     ],
 )
 def test_wrong_usage_says_what_to_write(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["wait", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_ctrl_c_ends_a_wait_without_a_traceback(tmp_path: Path) -> None:
             # It listens to nobody before it asks the cluster.
             silent.accept()[0].close()
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=60)
+            _, output = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"Traceback" not in told
+    assert b"Traceback" not in output

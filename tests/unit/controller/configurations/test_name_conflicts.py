@@ -72,7 +72,9 @@ WON = "FeatureFlag shop/x of the same name is not served; remove one of them"
 
 
 @pytest.mark.parametrize(("kind", "reason", "message"), [(FLAG, "Shadowed", LOST), (FFC, "Shadows", WON)])
-async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, message: str) -> None:
+async def test_two_objects_of_one_name_both_show_the_conflict(
+    world: World, kind: str, reason: str, message: str
+) -> None:
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
     assert world.said(keys[kind]) == ("True", reason, message)
@@ -82,7 +84,7 @@ async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, me
     ]
 
 
-async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: World) -> None:
+async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_conflict(world: World) -> None:
     old, new = world.there(FFC, "old", "id"), world.there(FLAG, "new", "id", age=2)
     for key in (old, new):
         await world.look(key)
@@ -110,7 +112,7 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
 
 
-async def test_what_is_lost_is_the_reason_and_all_is_told(world: World) -> None:
+async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_all(world: World) -> None:
     world.there(FFC, "old", "id")
     key = world.there(FFC, "x", "id", age=2)
     world.there(FLAG, "x")
@@ -140,7 +142,7 @@ async def test_one_more_conflict_is_the_only_one_that_is_said(world: World) -> N
     assert (await world.look(key)).events == ()
 
 
-async def test_of_what_is_unsound_the_conflict_is_told_beside_its_failure_and_goes(
+async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_ends(
     world: World,
 ) -> None:
     world.flags = {"a": BROKEN}

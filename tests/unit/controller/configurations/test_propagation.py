@@ -20,7 +20,7 @@ def laggard(name: str, **fields: Any) -> Laggard:
     return Laggard(id="00", name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields)
 
 
-def told(count: Count, *, false_for: float | None = None, reason: str = "Progressing") -> Propagation:
+def propagated(count: Count, *, false_for: float | None = None, reason: str = "Progressing") -> Propagation:
     since = None if false_for is None else NOW - timedelta(seconds=false_for)
     known = {"type": "Propagated", "status": "False", "reason": reason}
     before: dict[str, Any] = {}
@@ -31,7 +31,7 @@ def told(count: Count, *, false_for: float | None = None, reason: str = "Progres
 
 
 def test_when_all_serve_it_it_is_propagated() -> None:
-    found = told(Count(served=412, total=412, latency={40: 400, 56: 12}))
+    found = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
     assert found.status == {
         "served": "412/412", "total": 412, "latency": {"p50": "32ms", "p99": "130ms"},
     }  # fmt: skip
@@ -40,7 +40,7 @@ def test_when_all_serve_it_it_is_propagated() -> None:
 
 
 def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_ends() -> None:
-    found = told(Count(served=2, total=3, laggards=(laggard("shop/c"),)))
+    found = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)))
     assert (found.condition.status, found.condition.reason) == ("False", "Progressing")
     assert found.condition.message == "2 of 3 evaluators serve main@sha1:new; 1 to follow"
     assert found.again == 15.0
@@ -58,16 +58,16 @@ def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_e
 def test_it_lags_once_somebody_is_silent_or_does_not_follow(
     count: Count, false_for: float, reason: str
 ) -> None:
-    assert told(count, false_for=false_for).condition.reason == reason
+    assert propagated(count, false_for=false_for).condition.reason == reason
 
 
 def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
-    assert told(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason == "Lagging"
+    assert propagated(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason == "Lagging"
 
 
 def test_laggards_are_named_with_what_they_serve() -> None:
     laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(id="1", name="shop/c"))
-    found = told(Count(served=1, total=9, silent=1, laggards=laggards))
+    found = propagated(Count(served=1, total=9, silent=1, laggards=laggards))
     assert found.condition.message == (
         "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
         "shop/b (serves main@sha1:old), shop/c (serves nothing), 5 more"
@@ -79,18 +79,18 @@ def test_laggards_are_named_with_what_they_serve() -> None:
 
 def test_no_more_laggards_are_named_than_a_person_reads() -> None:
     many = tuple(laggard(f"shop/p{number:02}", silent=True) for number in range(40))
-    found = told(Count(served=0, total=400, silent=400, laggards=many))
+    found = propagated(Count(served=0, total=400, silent=400, laggards=many))
     assert len(found.status["laggards"]) == 20
     assert found.condition.message.endswith("395 more")
 
 
 def test_where_nobody_sends_receipts_it_is_unknown() -> None:
-    found = told(Count(delivered=7))
+    found = propagated(Count(delivered=7))
     assert (found.condition.status, found.condition.reason) == ("Unknown", "NobodySubscribed")
     assert found.status == {"served": "0/0", "total": 0, "delivered": 7}
 
 
-def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> list[tuple[str, bool]]:
+def said(before: tuple[str, str], after: tuple[str, str], reported: str = "") -> list[tuple[str, bool]]:
     """(reason, whether it ends something) of the Events from one (digest, reason) to the next."""
     texts = {
         "Served": "3 of 3 evaluators serve new",
@@ -99,12 +99,12 @@ def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> lis
     known = {"digest": before[0], "conditions": [{"type": "Propagated", "reason": before[1]}]}
     status = {"digest": after[0], "latency": {"p50": "32ms", "p99": "130ms"}}
     details = [Condition("Propagated", "", after[1], texts.get(after[1], "none"))] if after[1] else []
-    found = propagation_events(known, status, details, told)
+    found = propagation_events(known, status, details, reported)
     return [(each.reason, each.ends) for each in found]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told", "found"),
+    ("before", "after", "reported", "found"),
     [
         pytest.param(("a", "Served"), ("b", "Served"), "a", [("Propagated", False)], id="at once"),
         pytest.param(("b", "Progressing"), ("b", "Served"), "a", [("Propagated", False)], id="in time"),
@@ -119,17 +119,17 @@ def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> lis
         pytest.param(("b", "Served"), ("b", "NobodySubscribed"), "b", [], id="nobody, and none lagged"),
     ],
 )  # fmt: skip
-def test_propagation_is_told_once_of_each_digest_and_lagging_until_it_ends(
-    before: tuple[str, str], after: tuple[str, str], told: str, found: list[tuple[str, bool]]
+def test_propagation_is_reported_once_for_each_digest_and_lagging_until_it_ends(
+    before: tuple[str, str], after: tuple[str, str], reported: str, found: list[tuple[str, bool]]
 ) -> None:
-    assert said(before, after, told) == found
+    assert said(before, after, reported) == found
 
 
-def test_it_is_told_in_how_long_and_who_lags() -> None:
-    served = told(Count(served=412, total=412, latency={40: 400, 56: 12}))
+def test_the_event_gives_the_latency_or_names_the_laggards() -> None:
+    served = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
     (event,) = propagation_events({}, {**served.status, "digest": "a"}, [served.condition], "")
     assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
-    late = told(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
+    late = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
     (event,) = propagation_events({}, {**late.status, "digest": "a"}, [late.condition], "")
     assert (event.reason, event.warning) == ("Lagging", True)
     assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"

@@ -1,4 +1,4 @@
-"""The leader's sum of what proxies tell, beside the verdict."""
+"""The leader's sum of what proxies report, beside the verdict."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) ->
     assert settled.next_look > 3
 
 
-async def test_another_content_is_told_at_once(world: World) -> None:
+async def test_other_content_is_reported_at_once(world: World) -> None:
     world.receipt("p1", "a")
     await world.look()
     world.spec, world.generation = {"flagSpec": {"flags": {"b": flag()}}}, 2
@@ -213,7 +213,7 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     assert ready["reason"] == "InvalidFlags"
 
 
-async def test_of_an_unsound_content_that_no_living_proxy_tells_of_nothing_is_said(
+async def test_nothing_is_said_of_invalid_content_that_no_running_proxy_reports(
     world: World,
 ) -> None:
     world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
@@ -246,7 +246,7 @@ async def test_a_flag_set_shows_what_is_said_of_what_it_wrote(world: World) -> N
     assert shown(world.resource, "sha256:another") == shown(None, world.digest) == ({}, ())
 
 
-async def test_who_serves_each_content_is_told_once(world: World) -> None:
+async def test_the_counts_of_each_content_are_reported_once(world: World) -> None:
     async def reasons() -> list[str]:
         world.now += timedelta(seconds=20)
         result = await world.reconciler.reconcile(world.resource, world.now)

@@ -45,9 +45,9 @@ def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
     }
 
 
-def test_the_revision_that_last_changed_it_is_told() -> None:
-    told = {"metadata": {"flagstaff.dev/revision": "main@sha1:r1"}}
-    verdict = judged(configuration({"flagSpec": GOOD | told}))
+def test_the_verdict_holds_the_revision_of_the_last_change() -> None:
+    metadata = {"metadata": {"flagstaff.dev/revision": "main@sha1:r1"}}
+    verdict = judged(configuration({"flagSpec": GOOD | metadata}))
     assert verdict.status["revision"] == "main@sha1:r1"
 
 
@@ -62,7 +62,7 @@ def test_a_problem_s_place_is_its_path_in_the_object() -> None:
     assert (verdict.status["flags"], "digest" in verdict.status) == (1, True)
 
 
-def test_a_warning_is_told_and_is_no_failure() -> None:
+def test_a_warning_is_shown_and_is_no_failure() -> None:
     verdict = judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
     assert isinstance(verdict.outcome, Done)
     assert verdict.outcome.message.startswith("1 flag is served, with a warning: ")

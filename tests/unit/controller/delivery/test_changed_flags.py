@@ -79,7 +79,7 @@ def test_a_value_is_short_and_stays_within_its_line() -> None:
     assert (one[:4], other[:4]) == ('"a\\n', '"b\\n')
 
 
-def test_long_rules_that_begin_alike_are_told_from_where_they_differ() -> None:
+def test_the_difference_of_long_rules_starts_where_they_differ() -> None:
     before = replace(FLAG, targeting=RULE)
     after = replace(FLAG, targeting={"if": [RULE["if"][0], "christmas", "plain"]})
     (line,) = lines(flag_set(before), flag_set(after))

@@ -1,4 +1,4 @@
-"""Who wins a name and who a flagSetId, and who hears of a change: told by the index as by looking at all
+"""Who wins a name or a flagSetId, and which objects a change affects: the index answers as a look at all
 objects.
 """
 
@@ -29,7 +29,7 @@ def index(*there: Claim) -> Claims:
     return claims
 
 
-def told(claims: Claims, kind: str, place: str) -> list[tuple[str, str, str]]:
+def conflicts(claims: Claims, kind: str, place: str) -> list[tuple[str, str, str]]:
     """(reason, loser, winner) of each conflict that an object hears of."""
     found = claims.conflicts_of(ObjectKey(kind, *place.split("/")))
     return [(each.reason, str(each.loser), str(each.winner)) for each in found]
@@ -72,18 +72,18 @@ ROWS: dict[str, tuple[list[Claim], list[Any], list[Any]]] = {
 @pytest.mark.parametrize(("there", "of_x", "of_other"), ROWS.values(), ids=ROWS.keys())
 def test_both_sides_hear_of_a_conflict(there: list[Claim], of_x: Any, of_other: Any) -> None:
     claims = index(*there)
-    assert told(claims, FFC, "a/x") == of_x
+    assert conflicts(claims, FFC, "a/x") == of_x
     other = there[1].key
-    assert told(claims, other.kind, f"{other.namespace}/{other.name}") == of_other
+    assert conflicts(claims, other.kind, f"{other.namespace}/{other.name}") == of_other
 
 
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
     claims = index(claim(FFC, "a/x", shards=("part",)), claim(FFC, "a/y", "id"))
     change = claims.learn(Claim(PART, "9", flag_set_id="id"))
     assert change.rivals == {ObjectKey(FFC, "a", "x"), ObjectKey(FFC, "a", "y")}
-    assert told(claims, FFC, "a/y") == [TAKEN]
+    assert conflicts(claims, FFC, "a/y") == [TAKEN]
     assert claims.forget(PART).rivals == change.rivals
-    assert told(claims, FFC, "a/y") == []
+    assert conflicts(claims, FFC, "a/y") == []
 
 
 def test_a_shard_of_two_objects_with_one_name_is_let_go_of_twice() -> None:
@@ -104,26 +104,26 @@ EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), STATES), max_size=30)
 
 @settings(max_examples=200, deadline=None)
 @given(EVENTS)
-def test_whoever_is_told_something_else_is_among_the_rivals(events: Any) -> None:
+def test_an_object_whose_conflicts_change_is_among_the_rivals(events: Any) -> None:
     claims = Claims()
     there: dict[ObjectKey, Claim] = {}
     for key, state in events:
-        before = {each: heard(claims, each) for each in there}
+        before = {each: shown_conflicts(claims, each) for each in there}
         if state is None:
             change = claims.forget(key)
             there.pop(key, None)
         else:
             there[key] = Claim(key, state[1], flag_set_id=state[0], maker=state[2])
             change = claims.learn(there[key])
-        after = {each: heard(claims, each) for each in there}
+        after = {each: shown_conflicts(claims, each) for each in there}
         # What came looks at itself in any case.
         assert {each for each in after if after[each] != before.get(each, [])} <= change.rivals | {key}
         assert change.rivals <= there.keys()
         assert sorted(claims.conflicts(), key=str) == sorted(every(there), key=str)
 
 
-def heard(claims: Claims, key: ObjectKey) -> list[Any]:
-    """What an object is told: nobody in another namespace is named to it."""
+def shown_conflicts(claims: Claims, key: ObjectKey) -> list[Any]:
+    """What the status of an object shows: no object of another namespace is named to it."""
 
     def shown(other: ObjectKey | None) -> ObjectKey | None:
         return other if other is not None and other.namespace == key.namespace else None
@@ -208,5 +208,5 @@ def test_an_object_is_followed_as_it_comes_changes_and_goes() -> None:
     claims = index(claim(FLAG, "a/x"))
     one, two = body({"flagSpec": HELD}), body({}, generation=2)
     assert claims.follow(None, one).claims == claims.follow(one, two).claims == {"id"}
-    assert told(claims, FLAG, "a/x") == [SHADOW]
+    assert conflicts(claims, FLAG, "a/x") == [SHADOW]
     assert claims.follow(two, None).rivals == {ObjectKey(FLAG, "a", "x")}

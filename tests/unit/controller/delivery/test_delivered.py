@@ -65,6 +65,8 @@ def test_a_document_that_cannot_be_read_has_no_digest_and_a_cause() -> None:
     ("spec", "error"),
     [({}, InvalidSpecError), ({"shards": [{"name": "s", "digest": "d"}]}, MissingShardsError)],
 )
-def test_an_object_that_says_nothing_yet_is_told_apart(spec: dict[str, Any], error: type[Exception]) -> None:
+def test_an_object_without_flags_yet_raises_an_error_of_its_own(
+    spec: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         delivered(configuration(spec), nothing)

@@ -14,16 +14,16 @@ OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 
 def configuration(served: str = "3/3", revision: str = NEW, **status: Any) -> dict[str, Any]:
     total = int(served.partition("/")[2])
-    told = {"observedGeneration": 2, "digest": "sha256:new", "revision": revision}
+    known = {"observedGeneration": 2, "digest": "sha256:new", "revision": revision}
     return {
         "metadata": {"generation": 2},
-        "status": {**told, "served": served, "total": total, **status},
+        "status": {**known, "served": served, "total": total, **status},
     }
 
 
 def flag_set(*history: tuple[str, str] | tuple[str, str, int], **status: Any) -> dict[str, Any]:
-    told = [dict(zip(("revision", "digest", "held"), each, strict=False)) for each in history]
-    known = {"history": told, "digest": "sha256:new", "observedGeneration": 1}
+    entries = [dict(zip(("revision", "digest", "held"), each, strict=False)) for each in history]
+    known = {"history": entries, "digest": "sha256:new", "observedGeneration": 1}
     return {"metadata": {"generation": 1}, "status": {**known, **status}}
 
 
@@ -49,7 +49,7 @@ def test_it_is_served_when_all_serve_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "writer", "told"),
+    ("found", "writer", "expected"),
     [
         pytest.param(None, None, "the FeatureFlagConfiguration does not exist yet", id="no object"),
         pytest.param(configuration(observedGeneration=1), None, "the controller has not processed the FeatureFlagConfiguration yet", id="an older verdict"),
@@ -60,13 +60,13 @@ def test_it_is_served_when_all_serve_it() -> None:
         pytest.param(configuration(revision=OLD), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and the set is as " "before"),
         pytest.param(configuration(), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and others " "changed"),
         pytest.param(configuration(revision=OLD), flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN), f"{NEW} was applied only in part, and {PLAIN} has replaced it", id="corrected by a later " "commit"),
-        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {NEW}", id="the FlagSet has not told yet what was " "held"),
+        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {NEW}", id="the FlagSet does not report yet what is " "held"),
         pytest.param(configuration("0/0"), None, "no evaluator that sends receipts is subscribed " f"to {NEW}", id="nobody"),
         pytest.param(configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}", id="not all"),
     ],
 )  # fmt: skip
-def test_it_is_not_served_and_why(found: Any, writer: Any, told: str) -> None:
-    assert look(found, writer) == WaitState(False, told)
+def test_it_is_not_served_and_why(found: Any, writer: Any, expected: str) -> None:
+    assert look(found, writer) == WaitState(False, expected)
 
 
 def test_a_commit_that_changed_no_flag_is_served_with_the_flags_that_it_has() -> None:

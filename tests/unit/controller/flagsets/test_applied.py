@@ -43,8 +43,8 @@ def test_the_configuration_under_today_s_name_comes_first(world: World) -> None:
     older = body_of(world.cluster.the(CONFIGURATION, "checkout"))
     older["metadata"]["name"] = "a-name-of-before"
     world.cluster.put(older)
-    told = [(each.key.kind, each.name) for each in found(world)]
-    assert told == [
+    objects = [(each.key.kind, each.name) for each in found(world)]
+    assert objects == [
         (CONFIGURATION, "checkout"),
         ("FeatureFlag", "checkout"),
         (CONFIGURATION, "a-name-of-before"),

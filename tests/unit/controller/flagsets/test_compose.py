@@ -74,7 +74,7 @@ def test_the_digest_says_nothing_of_where_content_came_from() -> None:
 def test_a_commit_that_changes_no_flag_gives_back_the_very_same_set() -> None:
     tree = document({"a": flag()})
     first = composed(tree)
-    second = composed(tree | {"README.md": b"news"}, first.flag_set, revision="r2")
+    second = composed(tree | {"README.md": b"changed"}, first.flag_set, revision="r2")
     assert second.flag_set is first.flag_set
     assert second.accepted
     assert not second.changed

@@ -56,7 +56,7 @@ def source(**status: Any) -> Resource:
     return resource("FlagSource", "flags", {}, status)
 
 
-def test_a_source_s_artifact_is_what_its_status_tells() -> None:
+def test_a_source_s_artifact_is_read_from_its_status() -> None:
     assert look(flag_set(), source(artifact=ARTIFACT)).revision == "main@sha1:r1"
 
 
@@ -126,7 +126,9 @@ def test_a_source_in_another_namespace_is_refused_with_the_grant_to_write(there:
         (grant(namespace="shop"), False),
     ],
 )
-def test_a_grant_lets_just_whom_it_names_refer_to_what_it_names(found: Resource, *, lets: bool) -> None:
+def test_a_grant_lets_only_the_objects_it_names_refer_to_the_objects_it_names(
+    found: Resource, *, lets: bool
+) -> None:
     borrower = flag_set(sourceRef=ELSEWHERE)
     if lets:
         assert look(borrower, SHARED, found).url == "http://x/y"
@@ -135,10 +137,12 @@ def test_a_grant_lets_just_whom_it_names_refer_to_what_it_names(found: Resource,
             look(borrower, SHARED, found)
 
 
-@pytest.mark.parametrize(("found", "told"), [([grant()], 1), ([], 0)], ids=["granted", "not granted"])
-def test_nothing_is_told_of_a_source_that_no_grant_opens(found: list[Resource], told: int) -> None:
+@pytest.mark.parametrize(("found", "count"), [([grant()], 1), ([], 0)], ids=["granted", "not granted"])
+def test_the_health_of_a_source_is_shown_only_where_a_grant_opens_it(
+    found: list[Resource], count: int
+) -> None:
     suspended = resource("Bucket", "b", {"suspend": True}, namespace="other")
-    assert len(source_health(flag_set(sourceRef=ELSEWHERE), objects(suspended, *found))) == told
+    assert len(source_health(flag_set(sourceRef=ELSEWHERE), objects(suspended, *found))) == count
 
 
 def test_its_own_namespace_may_be_named() -> None:
@@ -191,7 +195,7 @@ def test_a_dependency_of_another_source_need_only_be_ready() -> None:
         ({"a": ["x", "b"], "b": ["c"], "c": ["a"]}, "a → b → c → a"),
     ],
 )
-def test_a_way_back_to_itself_is_told(edges: dict[str, list[str]], way: str) -> None:
+def test_a_cycle_is_reported_with_its_path(edges: dict[str, list[str]], way: str) -> None:
     sets = [flag_set(name, dependsOn=[{"name": each} for each in names]) for name, names in edges.items()]
     with pytest.raises(Stalled, match=way):
         waits(*sets)
@@ -223,7 +227,7 @@ def test_a_source_that_it_depends_on_must_be_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("dep.status.flags > 2", ""),
         ("has(dep.status.flags) && self.spec.sourceRef.name == dep.spec.sourceRef.name", ""),
@@ -233,16 +237,16 @@ def test_a_source_that_it_depends_on_must_be_ready() -> None:
         ("dep.status.flags", "FlagSet base is not ready: spec.dependsOn.0.readyExpr fails: 1:1: it gives a"),
     ],
 )
-def test_an_expression_says_whether_it_is_ready_in_place_of_the_condition(text: str, told: str) -> None:
+def test_an_expression_says_whether_it_is_ready_in_place_of_the_condition(text: str, message: str) -> None:
     base = flag_set("base")
     base = resource(KIND, "base", dict(base.spec), {"flags": 3})
     waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
-    if not told:
+    if not message:
         waits(waiting, base)
         return
     with pytest.raises(Waiting) as caught:
         waits(waiting, base)
-    assert (caught.value.reason, caught.value.message[: len(told)]) == ("DependencyNotReady", told)
+    assert (caught.value.reason, caught.value.message[: len(message)]) == ("DependencyNotReady", message)
 
 
 @pytest.mark.parametrize("text", ["dep.", "other.status.flags > 1", "dep.status.flags.frobnicate()"])

@@ -206,13 +206,13 @@ def test_hosts_that_artifacts_may_come_from(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED)
-async def test_other_hosts_are_not_asked_and_nothing_is_told_of_them(url: str) -> None:
+async def test_other_hosts_get_no_request_and_are_not_named(url: str) -> None:
     with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS") as caught:
         await ArtifactReader(lambda _: None, HOSTS).read("shop", artifact(url))
     assert caught.value.reason == "AccessDenied"
 
 
-async def test_unless_told_otherwise_only_services_are_asked(server: str) -> None:
+async def test_by_default_only_services_are_reached(server: str) -> None:
     with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
         await ArtifactReader(lambda _: None).read("shop", artifact(f"{server}/good"))
 

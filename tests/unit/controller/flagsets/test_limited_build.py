@@ -80,8 +80,8 @@ async def test_documents_that_hold_too_much_together_are_refused_in_a_helper(
     bomb = archive(tmp_path / "bomb", **{f"part-{number}": exploding(number) for number in range(2)})
     found = await built(helpers, bomb)
     assert not found.composition.accepted
-    told = {each.code: each.message for each in found.composition.problems}
-    assert told["too-large"] == "the flag set holds more than 2000000 values; make several of it"
+    messages = {each.code: each.message for each in found.composition.problems}
+    assert messages["too-large"] == "the flag set holds more than 2000000 values; make several of it"
     assert helpers._all
 
 

@@ -49,11 +49,11 @@ def test_what_looks_the_same_is_warned_of_once(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "keys", [("stra\u00dfe", "strasse"), ("modern", "modem"), ("v1", "vl"), ("\u0431\u0430\u043d", "ban")]
 )
-def test_what_can_be_told_apart_or_is_all_ascii_is_not_warned_of(keys: tuple[str, str]) -> None:
+def test_keys_that_differ_visibly_or_are_all_ascii_are_not_warned_of(keys: tuple[str, str]) -> None:
     assert warnings(*keys) == []
 
 
-def test_each_of_many_is_told_of_one_and_the_same() -> None:
+def test_each_of_many_look_alikes_names_the_same_key() -> None:
     found = warnings("banner", "b\u0430nner", "bann\u0435r")
     assert [line for line, _ in found] == [3, 4]
     assert all('looks like "banner"' in message for _, message in found)

@@ -38,7 +38,7 @@ def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: A
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "expected"),
     [
         (ERROR, "b.yaml:3:4"),
         (replace(ERROR, line=0, column=0), "b.yaml"),
@@ -46,12 +46,12 @@ def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: A
         (replace(ERROR, file="", line=0, column=0), ""),
     ],
 )
-def test_a_place_is_told_as_far_as_it_is_known(problem: Problem, told: str) -> None:
-    assert problems_of.place(problem) == told
+def test_a_place_is_named_as_far_as_it_is_known(problem: Problem, expected: str) -> None:
+    assert problems_of.place(problem) == expected
 
 
 @pytest.mark.parametrize(
-    ("problems", "told"),
+    ("problems", "expected"),
     [
         ([ERROR], "b.yaml:3:4: it is wrong"),
         ([WARNING, ERROR, WARNING], "b.yaml:3:4: it is wrong (and 2 more)"),
@@ -59,12 +59,12 @@ def test_a_place_is_told_as_far_as_it_is_known(problem: Problem, told: str) -> N
         ([replace(ERROR, file="", line=0, column=0)], "it is wrong"),
     ],
 )
-def test_the_worst_problem_stands_for_all(problems: list[Problem], told: str) -> None:
-    assert problems_of.first_problem(problems) == told
+def test_the_worst_problem_stands_for_all(problems: list[Problem], expected: str) -> None:
+    assert problems_of.first_problem(problems) == expected
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         (Diff((), {}, ()), "no flags changed"),
         (Diff(("a",), {"b": ()}, ("c",)), "1 added, 1 changed, 1 removed: a, b, c"),
@@ -73,8 +73,8 @@ def test_the_worst_problem_stands_for_all(problems: list[Problem], told: str) ->
         (Diff(("a\nb",), {}, ()), "1 added: a b"),
     ],
 )
-def test_changes_are_counted_and_the_first_are_named(changed: Diff, told: str) -> None:
-    assert messages.changes(changed) == told
+def test_changes_are_counted_and_the_first_are_named(changed: Diff, expected: str) -> None:
+    assert messages.changes(changed) == expected
 
 
 def test_what_strangers_write_stays_within_its_line() -> None:
@@ -110,7 +110,7 @@ def test_a_question_is_not_followed_by_a_full_stop() -> None:
         (False, "push a correction, or revert the commit"),
     ],
 )
-def test_the_way_out_of_an_edit_is_told_where_there_is_one(accepted: bool, end: str) -> None:
+def test_the_message_says_how_to_undo_an_edit_where_that_is_possible(accepted: bool, end: str) -> None:
     made = attempt(problems=(ERROR,), accepted=accepted)
     assert messages.unknown(made, "X x").endswith(end)
 
@@ -133,7 +133,7 @@ def test_a_held_flag_is_of_its_own_revision_or_else_of_the_set_s() -> None:
     ]
 
 
-def test_a_revision_that_is_told_already_is_not_told_again() -> None:
+def test_a_revision_that_is_in_the_history_is_not_added_again() -> None:
     first = messages.history({}, attempt("r1"), START)
     assert messages.history({"history": first}, attempt("r1"), START) == first
     again = messages.history({"history": first}, attempt("r1", digest="sha256:2"), START)
@@ -158,7 +158,7 @@ def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:
 def test_no_text_of_a_stranger_makes_a_status_that_is_not_taken() -> None:
     long = "k" * 100_000
     problem = replace(ERROR, file=long, path=long, message=long)
-    (told,) = problems_of.problem_list([problem])
-    assert [len(told[name]) for name in ("file", "path", "message")] == [500] * 3
+    (entry,) = problems_of.problem_list([problem])
+    assert [len(entry[name]) for name in ("file", "path", "message")] == [500] * 3
     held = messages.held_list(attempt(flag_set=FlagSet(flags(long)), held=(long,)).composition)
     assert [len(each["name"]) for each in held] == [500]

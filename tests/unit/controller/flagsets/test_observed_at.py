@@ -1,4 +1,4 @@
-"""When a revision was first observed, told by what delivers it."""
+"""When a revision was first observed, as the object that delivers it says."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def stamped(revision: str, known: dict[str, str] | None, created: str = "", **me
         meta = {"name": "x", "namespace": "shop", "annotations": known}
         found = Resource.of({"kind": "FeatureFlagConfiguration", "metadata": meta})
     (made,) = observed([manifest], artifact(**metadata), created, lambda _: found)
-    told: str | None = made["metadata"]["annotations"].get(AT)
-    return told
+    stamp: str | None = made["metadata"]["annotations"].get(AT)
+    return stamp
 
 
 @pytest.mark.parametrize(
-    ("revision", "known", "metadata", "told"),
+    ("revision", "known", "metadata", "expected"),
     [
         pytest.param("main@sha1:2", None, {AT: SECOND}, SECOND, id="a new one: what its source says"),
         pytest.param("main@sha1:2", None, {}, "2026-01-03T00:00:00Z", id="Flux's source: when it was stored"),
@@ -47,9 +47,9 @@ def stamped(revision: str, known: dict[str, str] | None, created: str = "", **me
     ],
 )  # fmt: skip
 def test_the_moment_is_that_of_the_revision_that_changed_the_content(
-    revision: str, known: dict[str, str] | None, metadata: dict[str, str], told: str | None
+    revision: str, known: dict[str, str] | None, metadata: dict[str, str], expected: str | None
 ) -> None:
-    assert stamped(revision, known, **metadata) == told
+    assert stamped(revision, known, **metadata) == expected
 
 
 def test_a_flag_set_that_was_made_later_counts_from_when_it_was_made() -> None:

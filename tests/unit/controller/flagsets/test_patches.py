@@ -58,7 +58,7 @@ def test_operations_change_what_the_layers_come_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "told"),
+    ("operation", "message"),
     [
         ({"op": "test", "path": "/flags/a/state", "value": "DISABLED"}, "test /flags/a/state"),
         ({"op": "remove", "path": "/flags/a/nothing"}, "remove /flags/a/nothing"),
@@ -80,13 +80,13 @@ def test_operations_change_what_the_layers_come_to() -> None:
         ("remove", "an operation is an object"),
     ],
 )
-def test_an_operation_that_fails_refuses_the_whole_and_names_its_line(operation: Any, told: str) -> None:
+def test_an_operation_that_fails_refuses_the_whole_and_names_its_line(operation: Any, message: str) -> None:
     fine = {"op": "add", "path": "/flags/b/state", "value": "DISABLED"}
     made = composed(f"- {json.dumps(fine)}\n- {json.dumps(operation)}\n")
     (problem,) = made.problems
     assert not made.accepted
     assert (problem.file, problem.line, problem.code) == ("spec.patches[0]", 2, "patch-failed")
-    assert told in problem.message
+    assert message in problem.message
 
 
 @pytest.mark.parametrize("text", ["{", "a: 1", "- [", "text"])
@@ -102,8 +102,8 @@ def test_what_a_patch_makes_is_judged_and_placed_at_the_operation() -> None:
         "- {op: replace, path: /flags/b/defaultVariant, value: none such}\n"
         "- {op: replace, path: /flags/a/targeting, value: {frobnicate: 1}}\n"
     )
-    told = [(each.file, each.line, each.flag) for each in made.problems]
-    assert told == [("spec.patches[0]", 2, "b"), ("spec.patches[0]", 3, "a")]
+    places = [(each.file, each.line, each.flag) for each in made.problems]
+    assert places == [("spec.patches[0]", 2, "b"), ("spec.patches[0]", 3, "a")]
     assert (sorted(made.flag_set.flags), made.missing) == (["c"], ("a", "b"))
 
 
@@ -125,7 +125,7 @@ def test_a_flag_that_a_patch_adds_and_one_that_it_removes() -> None:
         {"op": "move", "from": "/flags/a/variants/on", "path": "/flags/b/variants/more"},
     ],
 )
-def test_a_patch_tells_no_secret_and_what_it_makes_of_one_is_marked(operation: dict[str, Any]) -> None:
+def test_a_patch_shows_no_secret_and_a_value_made_of_one_is_marked(operation: dict[str, Any]) -> None:
     text = json.dumps({"flags": {"a": flag("off", variants={"on": "${T}", "off": "x"}), "b": flag()}})
     made = compose(
         {"a.json": text.encode()}, ["a.json"], provenance=Provenance("main@sha1:1", "", ""), previous=None,

@@ -47,7 +47,7 @@ async def world() -> World:
     return made
 
 
-async def test_a_first_revision_is_applied_and_told() -> None:
+async def test_a_first_revision_is_applied_and_reported() -> None:
     world = World()
     world.commit("r1", document(a=flag(), b=flag()))
     world.flag_set()
@@ -90,14 +90,14 @@ async def test_the_history_names_author_subject_times_and_what_changed(world: Wo
 async def test_what_is_written_carries_label_owner_provenance_and_identity(world: World) -> None:
     made = world.cluster.the(CONFIGURATION, "checkout")
     digest = world.cluster.the(KIND, "checkout").status["digest"]
-    told = {
+    annotations = {
         "flagstaff.dev/revision": "main@sha1:r1",
         "flagstaff.dev/digest": digest,
         "flagstaff.dev/author": "Ada <ada@example.com>",
         "flagstaff.dev/committed-at": "2026-01-02T03:00:00Z",
     }
-    assert made.annotations == told
-    assert made.spec["flagSpec"]["metadata"] == told | {"flagSetId": "shop/checkout"}
+    assert made.annotations == annotations
+    assert made.spec["flagSpec"]["metadata"] == annotations | {"flagSetId": "shop/checkout"}
     assert made.labels == {"flagstaff.dev/flagset": "checkout"}
     owner = world.cluster.the(KIND, "checkout")
     assert [(each["uid"], each["controller"]) for each in made.owners] == [(owner.uid, True)]
@@ -127,7 +127,7 @@ async def test_a_restart_with_held_flags_writes_nothing(world: World) -> None:
 
 async def test_a_commit_that_changes_no_flag_writes_no_flags(world: World) -> None:
     before = world.cluster.the(CONFIGURATION, "checkout")
-    world.commit("r2", document(b=flag(), a=flag()), README__md="news")
+    world.commit("r2", document(b=flag(), a=flag()), README__md="changed")
     seen = await world.look()
     assert (seen.writes, seen.said) == ([], [])
     assert world.cluster.the(CONFIGURATION, "checkout") == before
@@ -178,7 +178,7 @@ async def test_a_definition_that_was_not_read_holds_the_set_with_its_line_in_sta
 # -- authors ---------------------------------------------------------------------------------------------------------
 
 
-async def test_with_provenance_commit_no_author_is_told_anywhere() -> None:
+async def test_with_provenance_commit_no_author_is_written_anywhere() -> None:
     world = World(detail=ProvenanceDetail.COMMIT)
     world.commit("r1", document(a=flag()))
     world.flag_set()
@@ -239,7 +239,7 @@ async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(wo
     )  # fmt: skip
 
 
-async def test_an_image_s_annotations_tell_author_commit_and_time() -> None:
+async def test_an_image_s_annotations_give_author_commit_and_time() -> None:
     world = World()
     world.commit("r1", document(a=flag()), kind="OCIRepository")
     found = world.cluster.the("OCIRepository", "flags")
@@ -258,12 +258,12 @@ async def test_an_image_s_annotations_tell_author_commit_and_time() -> None:
     assert world.document()["metadata"]["flagstaff.dev/author"] == "Ada"
 
 
-async def test_who_signed_a_revision_is_told_wherever_its_flags_are() -> None:
+async def test_the_signer_of_a_revision_is_named_wherever_its_flags_are() -> None:
     world = World()
     world.commit("r1", document(a=flag()))
     artifact = world.cluster.the("FlagSource", "flags").status["artifact"]
-    told = artifact["metadata"] | {"flagstaff.dev/verified-by": "Bob (SSH SHA256:x)"}
-    world.source("FlagSource", {"artifact": artifact | {"metadata": told}})
+    metadata = artifact["metadata"] | {"flagstaff.dev/verified-by": "Bob (SSH SHA256:x)"}
+    world.source("FlagSource", {"artifact": artifact | {"metadata": metadata}})
     world.flag_set()
     seen = await world.look()
     assert seen.status["history"][0]["verifiedBy"] == "Bob (SSH SHA256:x)"
@@ -277,7 +277,7 @@ async def test_who_signed_a_revision_is_told_wherever_its_flags_are() -> None:
     assert "Bob" not in json.dumps(world.document())
 
 
-async def test_an_image_s_annotations_tell_no_signer() -> None:
+async def test_an_image_s_annotations_give_no_signer() -> None:
     world = World()
     world.commit("r1", document(a=flag()), kind="OCIRepository")
     artifact = world.cluster.the("OCIRepository", "flags").status["artifact"]
@@ -290,7 +290,7 @@ async def test_an_image_s_annotations_tell_no_signer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "advice"),
     [
         ("FlagSource", "push a correction, or revert the commit"),
         ("GitRepository", "push a correction, or revert the commit"),
@@ -299,11 +299,11 @@ async def test_an_image_s_annotations_tell_no_signer() -> None:
         ("ExternalArtifact", "publish a corrected artifact"),
     ],
 )
-async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, told: str) -> None:
+async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, advice: str) -> None:
     world = World()
     world.commit("r1", "{", kind=kind)
     world.flag_set(sourceRef={"kind": kind, "name": "flags"})
-    assert (await world.look()).message.endswith(f"; {told}")
+    assert (await world.look()).message.endswith(f"; {advice}")
 
 
 async def test_what_is_written_is_written_as_the_account_that_is_named(world: World) -> None:
@@ -417,11 +417,11 @@ async def test_any_kind_of_source_will_do(kind: str) -> None:
     assert (await world.look()).ready[0] == "True"
 
 
-async def test_a_source_of_flux_tells_no_author_and_none_is_made_up() -> None:
+async def test_a_source_of_flux_gives_no_author_and_none_is_made_up() -> None:
     world = World()
     world.commit("r1", document(a=flag()), kind="GitRepository")
-    told = dict(world.cluster.the("GitRepository", "flags").status["artifact"])
-    world.source("GitRepository", {"artifact": told | {"metadata": {}}})
+    artifact = dict(world.cluster.the("GitRepository", "flags").status["artifact"])
+    world.source("GitRepository", {"artifact": artifact | {"metadata": {}}})
     world.flag_set(sourceRef={"kind": "GitRepository", "name": "flags"})
     seen = await world.look()
     assert seen.said == ["Applied: main@sha1:r1: 1 added: a"]
@@ -448,7 +448,7 @@ async def test_options_of_the_spec_reach_the_set() -> None:
     assert (metadata["flagSetId"], metadata["flagstaff.dev/bucketing"]) == ("mine", "v3")
 
 
-async def test_what_the_definitions_pin_is_what_the_status_tells() -> None:
+async def test_the_status_shows_what_the_definitions_pin() -> None:
     world = World()
     pinned = {"flags": {"a": flag()}, "metadata": {"flagstaff.dev/bucketing": "v3"}}
     world.commit("r1", json.dumps(pinned))
@@ -507,7 +507,7 @@ async def test_the_history_says_how_many_flags_of_a_revision_are_not_served_as_i
     assert (newest["revision"], newest.get("held")) == ("main@sha1:r2", held)
 
 
-async def test_a_held_flag_is_told_with_commit_place_and_what_to_do(world: World) -> None:
+async def test_a_held_flag_is_shown_with_commit_place_and_what_to_do(world: World) -> None:
     world.commit("r2", document(a=BROKEN, b=flag("on")))
     seen = await world.look()
     assert seen.message == (
@@ -556,8 +556,8 @@ async def test_atomic_holds_the_whole_revision(world: World) -> None:
     assert (seen.writes, seen.result, seen.reason) == ([], "Stalled", "BuildFailed")
     assert seen.message.startswith("main@sha1:r2 by Ada is refused: flags.json:")
     assert seen.message.endswith("main@sha1:r1 stays served; push a correction, or revert the commit")
-    told = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
-    assert told == [
+    shown = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
+    assert shown == [
         "main@sha1:r2",
         "main@sha1:r1",
         world.document()["metadata"]["flagstaff.dev/digest"],
@@ -611,7 +611,7 @@ async def test_warnings_of_a_lenient_set_are_counted_where_it_is_called_ready(wo
     assert (await world.look()).message == ("Applied revision: main@sha1:r2; 1 warning, see status.problems")
 
 
-async def test_the_same_failure_again_is_no_news_and_no_write(world: World) -> None:
+async def test_the_same_failure_again_makes_no_event_and_no_write(world: World) -> None:
     world.commit("r2", "{")
     await world.look()
     seen = await world.look(after=600)
@@ -659,7 +659,7 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
 
 
 def disputed(seen: Looked) -> str | None:
-    """The message of the dispute that the status tells."""
+    """The message of the dispute that the status shows."""
     found = find(seen.status["conditions"], "DriftContested")
     return None if found is None else found["message"]
 
@@ -680,10 +680,10 @@ async def test_who_overwrites_without_end_is_answered_with_pauses_and_named_once
     written = [each for each in seen if each.writes]
     assert seen[:3] == written[:3]
     assert 10 <= len(written) <= 20
-    said = [news for each in seen for news in each.said]
+    said = [text for each in seen for text in each.said]
     assert [each.partition(":")[0] for each in said] == ["DriftCorrected"] * 3 + ["DriftContested"]
     assert "was changed by other-operator repeatedly" in said[-1]
-    assert said[-1].endswith(disputed(seen[-1]) or "nothing is told")
+    assert said[-1].endswith(disputed(seen[-1]) or "no dispute")
     assert sum(each.status_written for each in seen) == 1
 
 
@@ -765,7 +765,7 @@ async def warned(world: World) -> World:
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "restart", "interval", "commit"])
-async def test_with_warn_a_hand_s_edit_stays_and_is_told_once_until_it_is_undone(
+async def test_with_warn_a_manual_edit_stays_and_is_reported_once_until_it_is_undone(
     warned: World, meanwhile: str
 ) -> None:
     if meanwhile == "restart":
@@ -881,11 +881,11 @@ async def test_a_conflict_that_the_api_server_finds_names_the_owner_and_keeps_wh
     seen = await world.look()
     assert (seen.result, seen.reason) == ("Stalled", "OwnershipConflict")
     assert "argocd" in seen.message
-    told = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision")]
-    assert told == ["main@sha1:r2", "main@sha1:r1"]
+    shown = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision")]
+    assert shown == ["main@sha1:r2", "main@sha1:r1"]
 
 
-async def test_a_write_that_fails_is_tried_again_and_told_once(world: World) -> None:
+async def test_a_failed_write_is_tried_again_and_reported_once(world: World) -> None:
     world.cluster.failing[APPLY] = Failed("ApiServerFailed", "it is away")
     world.commit("r2", document(a=flag("on")))
     seen = await world.look()
@@ -905,8 +905,8 @@ async def test_a_process_killed_between_write_and_status_says_what_it_finds(worl
     world.restart()
     seen = await world.look()
     assert (seen.writes, seen.ready[0]) == ([], "True")
-    told = "2 flags, found as an earlier run wrote them"
-    assert (seen.status["history"][0]["changes"], seen.said[0].endswith(told)) == (told, True)
+    summary = "2 flags, found as an earlier run wrote them"
+    assert (seen.status["history"][0]["changes"], seen.said[0].endswith(summary)) == (summary, True)
 
 
 # -- last good -------------------------------------------------------------------------------------------------------
@@ -940,7 +940,7 @@ async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be
     assert world.defaults() == {"a": "off", "b": "off"}
 
 
-async def test_after_a_restart_a_failure_is_told_again_by_nobody(world: World) -> None:
+async def test_after_a_restart_a_failure_is_not_reported_again(world: World) -> None:
     world.commit("r2", "{")
     await world.look()
     world.restart()
@@ -1021,8 +1021,8 @@ EDITED = {"flags": {"a": flag("on", metadata={"by": "hand"}), "b": flag()}}
 
 
 async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(world: World) -> None:
-    told = world.document()["metadata"]
-    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": told})
+    metadata = world.document()["metadata"]
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": metadata})
     world.restart()
     seen = await world.look()
     assert (seen.writes, world.defaults()["a"]) == ([APPLY], "off")
@@ -1035,8 +1035,8 @@ async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(wo
 
 @pytest.mark.parametrize("text", [document(a=BROKEN, b=flag("on")), "{"], ids=["held", "refused"])
 async def test_an_edit_while_nobody_watched_is_nobody_s_last_good(world: World, text: str) -> None:
-    told = world.document()["metadata"]
-    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": told})
+    metadata = world.document()["metadata"]
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": metadata})
     world.commit("r2", text)
     world.restart()
     seen = await world.look()
@@ -1192,7 +1192,7 @@ async def test_of_one_source_the_dependency_takes_a_revision_first(world: World)
     assert (await world.look("late")).status["lastAppliedRevision"] == "main@sha1:r2"
 
 
-async def test_flag_sets_that_wait_for_each_other_are_told_so() -> None:
+async def test_flag_sets_that_wait_for_each_other_show_the_cycle() -> None:
     world = World()
     world.commit("r1", document(a=flag()))
     for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
@@ -1318,7 +1318,7 @@ async def test_a_missing_object_is_awaited_and_what_was_served_stays(world: Worl
     assert (await world.look()).reason == "Succeeded"
 
 
-async def test_a_changed_secret_changes_the_flag_and_its_value_is_told_nowhere() -> None:
+async def test_a_changed_secret_changes_the_flag_and_its_value_is_shown_nowhere() -> None:
     world = World()
     world.commit("r1", coloured())
     world.values["Secret", "tokens"] = {"COLOUR": b"s3cr3t-1"}
@@ -1327,8 +1327,8 @@ async def test_a_changed_secret_changes_the_flag_and_its_value_is_told_nowhere()
     world.values["Secret", "tokens"] = {"COLOUR": b"s3cr3t-2"}
     second = await world.look()
     assert world.document()["flags"]["a"]["variants"]["on"] == "s3cr3t-2"
-    (told,) = (each.metadata["flagstaff.dev/changes"] for each in second.settled.events)
-    assert re.fullmatch(r"~ a: secret sha256:[0-9a-f]{12} → sha256:[0-9a-f]{12}", told)
+    (changes,) = (each.metadata["flagstaff.dev/changes"] for each in second.settled.events)
+    assert re.fullmatch(r"~ a: secret sha256:[0-9a-f]{12} → sha256:[0-9a-f]{12}", changes)
     for seen in (first, second):
         assert "s3cr3t" not in repr((seen.status, seen.settled.events))
 

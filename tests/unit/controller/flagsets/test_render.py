@@ -110,7 +110,7 @@ def test_a_revision_alone_changes_one_small_shard() -> None:
     assert [len(each["spec"]["flagSpec"]["flags"]) for each in changed] == [0]
 
 
-def test_a_shard_tells_no_revision_for_it_outlives_one() -> None:
+def test_a_shard_names_no_revision_for_it_outlives_one() -> None:
     shard = configuration_manifests(flag_set(flags(5_000)), TARGET)[1]
     assert "annotations" not in shard["metadata"]
     assert shard["metadata"]["ownerReferences"] == [TARGET.owner]

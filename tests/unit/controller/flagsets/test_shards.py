@@ -132,7 +132,7 @@ async def test_a_set_that_shrinks_is_one_object_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["edited", "removed"])
-async def test_drift_of_a_shard_is_corrected_and_told_once(world: World, how: str) -> None:
+async def test_drift_of_a_shard_is_corrected_and_reported_once(world: World, how: str) -> None:
     first, second, *_ = world.cluster.names("FlagShard")
     for name in (first, second):
         if how == "edited":

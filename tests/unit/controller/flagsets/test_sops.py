@@ -244,7 +244,7 @@ def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
     assert message.startswith("no key of ours opens the file")
 
 
-def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
+def test_the_names_that_status_shows_are_not_encrypted(sops: Sops) -> None:
     made = composed(sops.encrypted(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
     assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
     assert "s3cr3t" not in repr(made.problems)
@@ -260,7 +260,7 @@ def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
         ({"featureFlagSpec": json.dumps({"flags": {"s3cr3t": flag()}})}, "^featureFlagSpec$"),
     ],
 )
-def test_what_status_tells_of_a_manifest_is_not_encrypted(
+def test_the_names_of_a_manifest_that_status_shows_are_not_encrypted(
     sops: Sops, spec: dict[str, Any], encrypted: str
 ) -> None:
     manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
@@ -305,7 +305,7 @@ def test_the_example_works_once_its_file_is_encrypted(
     assert "the file is encrypted by sops" in capsys.readouterr().out
 
 
-async def test_a_flag_set_reads_its_keys_from_a_secret_and_tells_no_value(sops: Sops) -> None:
+async def test_a_flag_set_reads_its_keys_from_a_secret_and_shows_no_value(sops: Sops) -> None:
     world = World()
     text = sops.encrypted(document(a=flag(variants={"on": "s3cr3t", "off": "x"})), "flags.json")
     world.commit("r1", text)

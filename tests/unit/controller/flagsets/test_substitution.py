@@ -164,7 +164,7 @@ def test_whatever_a_text_is_it_is_replaced_or_an_error(text: str) -> None:
     assert not made.findings or (made.value["v"] == text and {each.code for each in made.findings} <= CODES)
 
 
-def test_no_more_variables_without_value_are_told_than_problems_are() -> None:
+def test_variables_without_a_value_are_reported_up_to_the_limit_of_problems() -> None:
     broken = flag(variants={f"v{number}": "${NONE}" for number in range(600)})
     made = of_files({f"{key}.json": document(**{key: broken}) for key in "abc"}, VARIABLES)
     assert not made.accepted

@@ -1,5 +1,5 @@
 """A cluster in memory and a FlagSet in it: objects, artifacts and a clock in; what was written, status,
-conditions and news out.
+conditions and Events out.
 """
 
 from __future__ import annotations

@@ -66,16 +66,16 @@ def test_flagd_and_ours_read_the_file(compat: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "told"),
+    ("sources", "selector"),
     [
         ([file()], "shop/checkout"),
         ([file(), {"source": "base"}], "shop/checkout"),
         ([file(), file("base")], ""),
     ],
 )
-def test_the_proxy_is_told_what_one_file_serves(sources: list[dict[str, Any]], told: str) -> None:
+def test_the_proxy_learns_what_one_file_serves(sources: list[dict[str, Any]], selector: str) -> None:
     receipts = load(parse(words(made(*sources))), {}).settings.receipts_to
-    assert (receipts.selector if receipts is not None else "") == told
+    assert (receipts.selector if receipts is not None else "") == selector
 
 
 @pytest.mark.parametrize("labels", [None, {"app": "checkout"}])

@@ -35,8 +35,8 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
         "FLAGD_HOST": "proxy", "FLAGD_PORT": "8015", "FLAGD_TLS": "false", "FLAGD_CACHE": "lru",
         "FLAGD_MAX_CACHE_SIZE": "1000", "FLAGD_RESOLVER": "in-process", "FLAGD_SOURCE_SELECTOR": "shop/checkout",
     }  # fmt: skip
-    told = json.loads(found["metadata"]["annotations"][names.INJECTED])
-    assert told == {"from": "InProcessConfiguration/s0", "configuration": told["configuration"]}
+    annotation = json.loads(found["metadata"]["annotations"][names.INJECTED])
+    assert annotation == {"from": "InProcessConfiguration/s0", "configuration": annotation["configuration"]}
 
 
 def test_over_tls_the_authority_comes_along() -> None:
@@ -100,7 +100,7 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({}, "InProcessConfiguration: selector is missing"),
         ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop may refer to FeatureFlagConfiguration other/checkout"),
@@ -108,10 +108,10 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
         ({"cache": "big"}, "InProcessConfiguration s: spec.cache: "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(spec: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused) as refusal:
         inject(asking("s"), "shop", OPTIONS, Objects(s=spec))
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(message)
 
 
 def test_a_container_that_is_not_there_is_named() -> None:

@@ -48,7 +48,7 @@ def probe(path: str) -> dict[str, Any]:
 
 def test_the_container_is_the_operators_field_by_field() -> None:
     found = made(spec("checkout", provider="flagd-proxy"))
-    told = [
+    variables = [
         {"name": "FLAGD_MANAGEMENT_PORT", "value": "8014"}, {"name": "FLAGD_PORT", "value": "8013"},
         {"name": "FLAGD_EVALUATOR", "value": "json"}, {"name": "FLAGD_LOG_FORMAT", "value": "json"},
         {"name": "FLAGD_RESOLVER", "value": "rpc"},
@@ -58,11 +58,11 @@ def test_the_container_is_the_operators_field_by_field() -> None:
         "name": "flagd", "image": FLAGD, "imagePullPolicy": "Always", "restartPolicy": "Always",
         "args": ["start", "--management-port", "8014", "--port", "8013", "--sources", sources, "--ofrep-port", "8016"],
         "ports": [{"name": "management", "containerPort": 8014}, {"name": "flagd", "containerPort": 8013}],
-        "env": told, "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
+        "env": variables, "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
         "resources": {"requests": {"cpu": "200m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
         "securityContext": SECURITY,
     }  # fmt: skip
-    assert found["spec"]["containers"][0]["env"] == told
+    assert found["spec"]["containers"][0]["env"] == variables
     assert "volumes" not in found["spec"]
     assert found["metadata"]["annotations"]["openfeature.dev/allowkubernetessync"] == "true"
 
@@ -87,7 +87,7 @@ def test_each_merge_turns_the_variables_round() -> None:
     assert [each["name"] for each in flagd(made(first))["env"][:2]] == ["FLAGD_B", "FLAGD_A"]
 
 
-def test_init_containers_are_told_nothing_and_credentials_stay_the_evaluators() -> None:
+def test_init_containers_get_no_variables_and_only_the_evaluator_gets_credentials() -> None:
     found = made(spec(envVars=[{"name": "AWS_REGION", "value": "x"}]), containers=[{"name": "app"}])
     assert "AWS_REGION" in {each["name"] for each in flagd(found)["env"]}
     assert "AWS_REGION" not in {each["name"] for each in found["spec"]["containers"][0]["env"]}
@@ -147,9 +147,9 @@ def test_what_the_operator_lets_pass_is_warned_of() -> None:
     changes = changed(given, COMPAT)
     assert changes.warnings[0].startswith("container app: uses port 8016, which is the evaluator's")
     own = pod(initContainers=[{"name": "flagd", "image": "mine"}])
-    outcome, told = answer({"request": {"uid": "u", "namespace": "shop", "object": own}}, COMPAT, Objects())
+    outcome, review = answer({"request": {"uid": "u", "namespace": "shop", "object": own}}, COMPAT, Objects())
     assert outcome == UNCHANGED
-    assert told["response"]["warnings"] == ["container flagd: the pod brings its own, which stays as it is"]
+    assert review["response"]["warnings"] == ["container flagd: the pod brings its own, which stays as it is"]
 
 
 def test_an_injected_pod_stays_as_it_is() -> None:

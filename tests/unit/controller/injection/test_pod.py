@@ -79,7 +79,7 @@ def test_the_patch_makes_the_pod_that_is_printed(spec: dict[str, Any], sidecar: 
     assert patched(given, changes.patch) == changes.after
 
 
-def test_all_containers_are_told_in_order_and_keep_what_they_set_themselves() -> None:
+def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themselves() -> None:
     mine = {"name": "FLAGD_RESOLVER", "value": "in-process"}
     found = injected(
         pod(
@@ -95,18 +95,18 @@ def test_all_containers_are_told_in_order_and_keep_what_they_set_themselves() ->
     assert [each["name"] for each in sidecar["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "NODE_NAME"]
 
 
-def test_only_named_containers_are_told() -> None:
+def test_only_named_containers_get_the_variables() -> None:
     found = injected(
         pod({names.CONTAINERS: "worker, migrate"}, containers=[{"name": "app"}, {"name": "worker"}],
             initContainers=[{"name": "migrate"}])
     )  # fmt: skip
-    told = [
+    with_variables = [
         each["name"]
         for part in ("initContainers", "containers")
         for each in found["spec"][part]
         if "env" in each
     ]
-    assert told == [names.CONTAINER, "migrate", "worker"]
+    assert with_variables == [names.CONTAINER, "migrate", "worker"]
 
 
 def test_the_sidecar_starts_first_and_stays() -> None:
@@ -116,7 +116,7 @@ def test_the_sidecar_starts_first_and_stays() -> None:
     assert first["startupProbe"]["httpGet"]["path"] == "/startz"
 
 
-def test_a_plain_sidecar_is_a_container_and_init_containers_are_not_told_of_it() -> None:
+def test_a_plain_sidecar_is_a_container_and_init_containers_get_no_variables() -> None:
     found = injected(pod({names.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
     assert [each["name"] for each in found["spec"]["containers"]] == ["app", names.CONTAINER]
     assert found["spec"]["initContainers"] == [{"name": "migrate"}]
@@ -128,7 +128,7 @@ def test_an_injected_pod_changes_no_more() -> None:
     assert changed(once).patch == []
 
 
-def test_what_others_changed_of_the_sidecar_stays_and_a_container_that_came_later_is_told() -> None:
+def test_changes_of_others_to_the_sidecar_stay_and_a_container_added_later_gets_the_variables() -> None:
     once = injected(pod())
     once["spec"]["initContainers"][0]["image"] = "mirror/evaluator:1"
     once["spec"]["containers"].append({"name": "mesh"})
@@ -138,10 +138,10 @@ def test_what_others_changed_of_the_sidecar_stays_and_a_container_that_came_late
 
 
 def test_the_annotation_says_what_was_injected_and_from_where() -> None:
-    told = json.loads(injected(pod())["metadata"]["annotations"][names.INJECTED])
-    assert told == {
+    annotation = json.loads(injected(pod())["metadata"]["annotations"][names.INJECTED])
+    assert annotation == {
         "flagSet": "shop/checkout", "from": "FlagSet/checkout", "revision": "main@sha1:46ead10f53b7",
-        "image": "example/evaluator:1", "configuration": told["configuration"],
+        "image": "example/evaluator:1", "configuration": annotation["configuration"],
     }  # fmt: skip
 
 
@@ -194,14 +194,14 @@ def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
 
 
 def test_what_is_in_the_way_is_named_with_what_to_do() -> None:
-    told = [
+    messages = [
         refused(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
         refused(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),
         refused(pod(initContainers=[{"name": names.CONTAINER}])),
         refused(pod(volumes=[{"name": names.STATE}])),
         refused(pod({names.CONTAINERS: "ap"})),
     ]
-    assert told == [
+    assert messages == [
         "container app: uses port 8014, which is the evaluator's; give the evaluator another with the annotation "
         "flagstaff.dev/management-port",
         "container app: uses port 8016, which is the evaluator's; give the evaluator another with the annotation "
@@ -233,12 +233,12 @@ def test_a_copy_without_the_sidecar_gets_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"spec": None}, "spec: is no object"),
         ({"spec": {"containers": []}}, "spec.containers: is empty"),
         ({"spec": {"containers": ["app"]}}, "spec.containers: each must be an object with a name"),
     ],
 )
-def test_what_is_no_pod_is_refused(given: dict[str, Any], told: str) -> None:
-    assert refused({**pod(), **given}).startswith(told)
+def test_what_is_no_pod_is_refused(given: dict[str, Any], message: str) -> None:
+    assert refused({**pod(), **given}).startswith(message)

@@ -18,23 +18,27 @@ def review(given: object) -> dict[str, Any]:
 
 
 def test_a_pod_that_asks_gets_a_patch() -> None:
-    outcome, told = answer(review(pod()), OPTIONS, KNOWN)
-    response = told["response"]
-    assert (outcome, told["apiVersion"], told["kind"]) == (INJECTED, "admission.k8s.io/v1", "AdmissionReview")
+    outcome, reviewed = answer(review(pod()), OPTIONS, KNOWN)
+    response = reviewed["response"]
+    assert (outcome, reviewed["apiVersion"], reviewed["kind"]) == (
+        INJECTED,
+        "admission.k8s.io/v1",
+        "AdmissionReview",
+    )
     assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
     assert json.loads(base64.b64decode(response["patch"])) == changed(pod()).patch
 
 
 @pytest.mark.parametrize("given", [pod({names.ENABLED: "false"}), injected(pod())])
 def test_what_asks_for_nothing_or_has_it_is_let_through(given: dict[str, Any]) -> None:
-    outcome, told = answer(review(given), OPTIONS, KNOWN)
-    assert (outcome, told["response"]) == (UNCHANGED, {"uid": "u-1", "allowed": True})
+    outcome, reviewed = answer(review(given), OPTIONS, KNOWN)
+    assert (outcome, reviewed["response"]) == (UNCHANGED, {"uid": "u-1", "allowed": True})
 
 
 def test_a_refusal_says_why() -> None:
-    outcome, told = answer(review(pod({names.PORT: "no"})), OPTIONS, KNOWN)
-    assert (outcome, told["response"]["allowed"]) == (REFUSED, False)
-    assert told["response"]["status"] == {
+    outcome, reviewed = answer(review(pod({names.PORT: "no"})), OPTIONS, KNOWN)
+    assert (outcome, reviewed["response"]["allowed"]) == (REFUSED, False)
+    assert reviewed["response"]["status"] == {
         "code": 422, "reason": "Invalid",
         "message": "annotation flagstaff.dev/port: is 'no'; write a port from 1 to 65535",
     }  # fmt: skip

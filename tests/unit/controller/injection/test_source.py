@@ -55,8 +55,8 @@ def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
     )
     assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b", "shop/c"]
     assert {(each["uri"], each["provider"]) for each in sources(found)} == {("proxy:8015", "grpc")}
-    told = json.loads(found["metadata"]["annotations"][names.INJECTED])
-    assert (told["flagSet"], told["from"]) == ("shop/a,shop/b,shop/c", "FeatureFlagSource/s0")
+    annotation = json.loads(found["metadata"]["annotations"][names.INJECTED])
+    assert (annotation["flagSet"], annotation["from"]) == ("shop/a,shop/b,shop/c", "FeatureFlagSource/s0")
 
 
 def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
@@ -119,8 +119,8 @@ def test_one_of_another_namespace_names_no_secret_of_the_pods() -> None:
 
     theirs = {"source": "https://theirs", "provider": "http"}
     assert injected(asking("other/s"), OPTIONS, Granted(s={"sources": [theirs]}))
-    told = refused(asking("other/s"), Granted(s={"sources": [{**theirs, "secretRef": {"name": "mine"}}]}))
-    assert told.startswith(
+    message = refused(asking("other/s"), Granted(s={"sources": [{**theirs, "secretRef": {"name": "mine"}}]}))
+    assert message.startswith(
         "FeatureFlagSource other/s: secretRef: one of another namespace may name no Secret"
     )
 
@@ -183,8 +183,8 @@ def test_context_reaches_the_evaluator_as_it_is() -> None:
 def test_what_nothing_comes_of_is_warned_of() -> None:
     known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, otelCollectorUri="x"))
     review = {"request": {"uid": "u", "namespace": "shop", "object": asking("s")}}
-    _, told = answer(review, OPTIONS, known)
-    assert told["response"]["warnings"] == [
+    _, reviewed = answer(review, OPTIONS, known)
+    assert reviewed["response"]["warnings"] == [
         "FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
         "FeatureFlagSource: otelCollectorUri is ignored: set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an image "
         "with the extra otel",
@@ -197,7 +197,7 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (spec("other/flags"), "FeatureFlagSource: sources[0]: no pod of shop may refer to FeatureFlagConfiguration other/flags"),
         (spec("Not a name"), "FeatureFlagSource: sources[0]: 'Not a name' is no object's name"),
@@ -214,9 +214,9 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
         (spec(envVars=[{"value": "x"}]), "FeatureFlagSource: envVars: each must have a name"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(given: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     found = refused(asking("s"), Objects(s=given))
-    assert found.startswith(told)
+    assert found.startswith(message)
     assert "bearer" not in found
 
 

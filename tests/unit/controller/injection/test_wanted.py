@@ -11,7 +11,7 @@ from tests.unit.controller.injection.pods import changed, env, injected, pod, re
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("flagstaff.dev/flag-set", "x", "annotation flagstaff.dev/flag-set: unknown; did you mean flagstaff.dev/flagset?"),
         ("flagstaff.dev/zzz", "x", "annotation flagstaff.dev/zzz: unknown; there are flagset, containers,"),
@@ -38,8 +38,10 @@ from tests.unit.controller.injection.pods import changed, env, injected, pod, re
         (names.ENABLED, True, "annotation openfeature.dev/enabled: is no string; put it in quotes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_with_what_to_write(name: str, text: str | None, told: str) -> None:
-    assert refused(pod({name: text})).startswith(told)
+def test_what_cannot_be_meant_is_refused_with_what_to_write(
+    name: str, text: str | None, message: str
+) -> None:
+    assert refused(pod({name: text})).startswith(message)
 
 
 def test_annotations_change_image_resources_level_and_ports() -> None:
@@ -70,7 +72,7 @@ def test_annotations_change_image_resources_level_and_ports() -> None:
         ({names.ON_MISSING: "Forever"}, "/startz", 1_000_060, []),
     ],
 )
-def test_an_application_waits_for_flags_as_it_is_told(
+def test_an_application_waits_for_flags_as_its_annotation_says(
     annotations: dict[str, str], path: str, seconds: int, deadline: list[str]
 ) -> None:
     found = injected(pod(annotations))["spec"]["initContainers"][0]
@@ -98,8 +100,10 @@ def test_a_socket_takes_the_place_of_the_port_and_is_shared_with_the_application
 
 def test_a_folder_that_the_application_mounts_is_no_place_for_a_socket() -> None:
     containers = [{"name": "app", "volumeMounts": [{"name": "x", "mountPath": "/var/run/flagd"}]}]
-    told = refused(pod({names.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
-    assert told.startswith("container app: mounts a volume at /var/run/flagd, where the evaluator's socket")
+    message = refused(pod({names.SOCKET_PATH: "/var/run/flagd/flagd.sock"}, containers=containers))
+    assert message.startswith(
+        "container app: mounts a volume at /var/run/flagd, where the evaluator's socket"
+    )
 
 
 def test_the_last_good_flags_may_lie_in_a_claim() -> None:

@@ -44,7 +44,7 @@ def test_what_asks_for_nothing_is_as_it_was(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (workload("Deployment", "none", namespace="team"), "Deployment team/w: spec.template: is no object"),
         (
@@ -53,7 +53,7 @@ def test_what_asks_for_nothing_is_as_it_was(given: Any) -> None:
         ),
     ],
 )
-def test_a_refusal_names_the_object(given: Any, told: str) -> None:
+def test_a_refusal_names_the_object(given: Any, message: str) -> None:
     with pytest.raises(Refused) as refusal:
         run(given)
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(message)

@@ -1,4 +1,4 @@
-"""As whom requests are made, told by the header that the API server goes by."""
+"""The account of each request, as the header shows that the API server goes by."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ NOBODY = "nobody"
 
 @contextlib.asynccontextmanager
 async def cluster(refusal: str = "", **annotations: str) -> AsyncIterator[tuple[Cluster, list[str]]]:
-    """A client, and as whom it asked for the Secret `git` in `shop`."""
+    """A client, and the accounts with which it asked for the Secret `git` in `shop`."""
     users: list[str] = []
 
-    def told(request: Request) -> Response:
+    def answer(request: Request) -> Response:
         users.append(dict(request.headers).get("impersonate-user", NOBODY))
         meta = {"name": "git", "annotations": annotations}
         body = {"message": refusal} if refusal else {"metadata": meta, "data": {"a": "Yg=="}}
         return Response(403 if refusal else 200, orjson.dumps(body), (("content-type", "application/json"),))
 
-    listener = Listener(Routes(http={("GET", PATH): told}), Limits(), name="api")
+    listener = Listener(Routes(http={("GET", PATH): answer}), Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     made = Cluster(client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}")))
     try:

@@ -55,11 +55,11 @@ async def answering(
         status, body = next(left)
         return Response(status, orjson.dumps(body), (("content-type", "application/json"),))
 
-    def told(_request: Request) -> Response:
+    def answer(_request: Request) -> Response:
         body = found or orjson.dumps(MANIFEST)
         return Response(200, body, (("content-type", "application/json"),))
 
-    others = {("GET", PATH): told, ("GET", ALL): told, ("DELETE", PATH): told}
+    others = {("GET", PATH): answer, ("GET", ALL): answer, ("DELETE", PATH): answer}
     routes = Routes(http={("PATCH", PATH): patched, **others})
     listener = Listener(routes, Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
@@ -99,7 +99,7 @@ async def test_what_is_no_object_is_a_failure_of_the_api_server(page: bytes, rea
             await getattr(cluster, read)(*(LIST if read in {"everywhere", "present"} else OBJECT))
 
 
-async def test_what_is_no_object_tells_how_it_begins() -> None:
+async def test_the_error_for_an_answer_that_is_no_object_quotes_its_beginning() -> None:
     async with answering(found=b"<html>Sign in</html>") as (cluster, _):
         with pytest.raises(Failed, match="<html>Sign in"):
             await cluster.uid(*OBJECT)

@@ -101,11 +101,11 @@ async def test_the_name_comes_from_the_key() -> None:
 
 async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
     changes = "~ a: default off (false) → on (true)\n+ new: on (true)"
-    told = Occurrence(
+    occurrence = Occurrence(
         "Applied", "1 changed", metadata={"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
     )
     resource = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "1")
-    event = event_of(resource, told, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    event = event_of(resource, occurrence, {}, datetime(2026, 1, 2, tzinfo=UTC))
     found = events.manifest(event)["metadata"]["annotations"]
     assert found == {"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
     long = replace(event, metadata={"flagstaff.dev/changes": "x" * 100_000})

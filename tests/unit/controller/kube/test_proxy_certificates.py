@@ -97,7 +97,9 @@ def secret(**data: bytes) -> dict[str, Any]:
     return {"metadata": {"name": "flagstaff-proxy-tls"}, "data": encoded}
 
 
-async def test_each_namespace_that_has_the_config_map_is_told_once(cluster: Cluster, server: Server) -> None:
+async def test_each_namespace_that_has_the_config_map_gets_the_authorities_once(
+    cluster: Cluster, server: Server
+) -> None:
     server.add("shop")
     server.add("billing")
     certificates = store(cluster)
@@ -132,7 +134,7 @@ async def test_one_that_cannot_be_changed_keeps_no_other_from_it(cluster: Cluste
     assert server.known() == {"a": "one", "b": "", "c": "one"}
 
 
-async def test_without_a_name_nobody_is_told(cluster: Cluster, server: Server) -> None:
+async def test_without_a_name_no_namespace_gets_the_authorities(cluster: Cluster, server: Server) -> None:
     server.add("shop")
     await store(cluster, "").trust(b"one")
     assert server.asked == []

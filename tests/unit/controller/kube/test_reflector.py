@@ -21,8 +21,8 @@ from evaluator.http.server.listener import Listener
 VIEW = View(FLAG_SET)
 
 
-class Told:
-    """What a reflector told, by name."""
+class Reported:
+    """What a reflector reported, by name."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()
@@ -44,14 +44,14 @@ class Told:
 async def test_nothing_is_forgotten_for_an_answer_that_is_no_list(page: bytes) -> None:
     pages = iter([b'{"metadata": {}, "items": [{"metadata": {"name": "flags"}}]}', page])
     routes = Routes(http={("GET", VIEW.path): lambda _: Response(200, next(pages))})
-    listener, told = Listener(routes, Limits(), name="api"), Told()
+    listener, found = Listener(routes, Limits(), name="api"), Reported()
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, VIEW, told, clock=lambda: 0.0, random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
     await reflector._list()
     with pytest.raises(Failed):
         await reflector._list()
-    assert (told.there, told.lists) == ({"flags"}, 1)
+    assert (found.there, found.lists) == ({"flags"}, 1)
     await api.close()
     await listener.drain(1.0)
 
@@ -82,18 +82,18 @@ async def test_a_404_removes_flags_only_where_the_api_server_says_that_the_kind_
         body = json.dumps({"kind": kind, name: items}).encode()
         paths["GET", path] = partial(_answer, body)
     paths["GET", VIEW.path] = lambda _: next(lists, Response(404, b"404 page not found"))
-    listener, told = Listener(Routes(http=paths), Limits(), name="api"), Told()
+    listener, found = Listener(Routes(http=paths), Limits(), name="api"), Reported()
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, VIEW, told, clock=lambda: 0.0, random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, found, clock=lambda: 0.0, random=lambda: 0.0)
     await reflector._list()
     running = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
-        while not reflector.fault and told.lists < 2:  # noqa: ASYNC110 - what is waited for is state of the code
+        while not reflector.fault and found.lists < 2:  # noqa: ASYNC110 - what is waited for is state of the code
             await asyncio.sleep(0.001)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert told.there == left
+    assert found.there == left
     await api.close()
     await listener.drain(1.0)
 

@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Nobody:
-    """Takes in what a watch tells."""
+    """Takes in what a watch delivers."""
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         """Not looked at."""
@@ -43,7 +43,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_who_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
+async def test_retry_after_is_obeyed_by_a_request(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
         cluster = await Cluster.connect(str(stub.kubeconfig))
@@ -59,7 +59,7 @@ async def test_who_is_told_when_to_come_again_does_not_come_before(tmp_path: Pat
         await cluster.close()
 
 
-async def test_a_watch_that_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
+async def test_retry_after_is_obeyed_by_a_watch(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
         cluster = await Cluster.connect(str(stub.kubeconfig))

@@ -116,7 +116,7 @@ def test_under_compat_a_token_is_passed_on() -> None:
     assert "with the extra otel" in collector.message
 
 
-def test_each_refusal_is_told_at_its_field() -> None:
+def test_each_refusal_is_reported_at_its_field() -> None:
     given = source(logFormat="text", socketPath="/tmp/f.sock", ofrepPort=99999, port=9013)
     refused = {name: each.message for name, each in found(given).items() if each.fate is Fate.REFUSED}
     assert sorted(refused) == ["spec.logFormat", "spec.ofrepPort", "spec.socketPath"]
