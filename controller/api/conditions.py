@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
@@ -44,17 +44,16 @@ class Condition:
     message: str = ""
 
 
-def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+def find(status: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     """The condition of type `kind` in a status, or None."""
-    return next((each for each in conditions if each.get("type") == kind), None)
+    return next((each for each in status.get("conditions") or () if each.get("type") == kind), None)
 
 
 def failure(status: Mapping[str, Any]) -> str:
     """The reason for which an object is not ready; empty while it is, or where it only waits: that is nothing
     wrong.
     """
-    conditions = status.get("conditions") or ()
-    ready, going = find(conditions, READY), find(conditions, RECONCILING)
+    ready, going = find(status, READY), find(status, RECONCILING)
     if ready is None or ready.get("status") != FALSE:
         return ""
     return "" if going is not None and going.get("reason") == "Progressing" else str(ready.get("reason"))
@@ -67,7 +66,7 @@ def read(entry: Mapping[str, Any]) -> Condition:
 
 def why(status: Mapping[str, Any]) -> str:
     """What Ready says, behind a colon; empty where it says nothing."""
-    found = find(status.get("conditions") or (), READY)
+    found = find(status, READY)
     return f": {found['message']}" if found is not None and found.get("message") else ""
 
 

@@ -43,7 +43,7 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
 
 def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
     """An Event for each conflict that the status until now does not name."""
-    known = find(status.get("conditions") or (), NAME_CONFLICT) or {}
+    known = find(status, NAME_CONFLICT) or {}
     named = str(known.get("message", ""))
     return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 

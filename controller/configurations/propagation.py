@@ -69,7 +69,7 @@ def propagation_events(
     pods serve it, once for each digest (`reported`: the last one that had this Event), and that some lag,
     until none does.
     """
-    known = find(before.get("conditions") or (), PROPAGATED) or {}
+    known = find(before, PROPAGATED) or {}
     lagged = known.get("reason") == LAGGING
     same = before.get("digest", "") == status.get("digest", "")
     now = next((each for each in details if each.type == PROPAGATED), None)
@@ -86,7 +86,7 @@ def propagation_events(
 
 
 def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
-    known = find(before.get("conditions") or (), PROPAGATED)
+    known = find(before, PROPAGATED)
     if known is None or known.get("status") != FALSE:
         return PATIENCE
     if known.get("reason") == LAGGING:

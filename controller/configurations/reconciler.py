@@ -134,5 +134,5 @@ class ConfigurationReconciler:
 
 def _served_by_all(resource: Resource) -> str:
     """The digest of which the status says so."""
-    known = find(resource.status.get("conditions") or (), PROPAGATED) or {}
+    known = find(resource.status, PROPAGATED) or {}
     return str(resource.status.get("digest", "")) if known.get("reason") == SERVED else ""

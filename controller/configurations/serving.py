@@ -45,7 +45,7 @@ class Serving:
 
 def written(status: Mapping[str, Any]) -> Serving:
     """What the status says now."""
-    known = find(status.get("conditions") or (), PROPAGATED)
+    known = find(status, PROPAGATED)
     fields = {name: status[name] for name in FIELDS if name in status}
     return Serving(fields, () if known is None else (read(known),))
 

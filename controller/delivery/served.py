@@ -16,6 +16,6 @@ def shown(target: Resource | None, digest: str) -> tuple[dict[str, Any], tuple[C
     """
     if target is None or target.status.get("digest") != digest:
         return {}, ()
-    known = find(target.status.get("conditions") or (), PROPAGATED)
+    known = find(target.status, PROPAGATED)
     served = target.status.get("served")
     return ({} if served is None else {"served": served}), () if known is None else (read(known),)

@@ -155,7 +155,7 @@ class FlagSetReconciler:
         )
         if written is None or not belongs_to(written, resource.name):
             return ()
-        found = find(written.status.get("conditions", ()), NAME_CONFLICT)
+        found = find(written.status, NAME_CONFLICT)
         if found is None:
             return ()
         message = f"{written.key.kind} {written.name}: {found.get('message')}"

@@ -110,7 +110,7 @@ def _health(source: Resource | None) -> object:
     """Whether a source brings anything new, and why not."""
     if source is None:
         return False, False
-    ready = find(source.status.get("conditions", ()), READY)
+    ready = find(source.status, READY)
     failed = ready is not None and ready.get("status") == FALSE
     return source.suspended, failed and ready and ready.get("reason")
 
@@ -118,7 +118,7 @@ def _health(source: Resource | None) -> object:
 def _readiness(flag_set: Resource | None) -> object:
     if flag_set is None:
         return None
-    ready = find(flag_set.status.get("conditions", ()), READY)
+    ready = find(flag_set.status, READY)
     status = flag_set.status
     return (
         ready and ready.get("status"),
@@ -141,8 +141,7 @@ def _served(resource: Resource | None) -> object:
     """Who serves an object, and which other one is in its way, as its status says."""
     if resource is None:
         return None
-    conditions = resource.status.get("conditions", ())
-    details = [find(conditions, type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
+    details = [find(resource.status, type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
     said = [each and (each.get("status"), each.get("reason"), each.get("message")) for each in details]
     return resource.status.get("served"), "served" in resource.status and resource.status.get("digest"), said
 

@@ -59,7 +59,7 @@ def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: st
     """What the object's conditions say, where no Event reported it; `state` distinguishes one such message
     from the next.
     """
-    ready = find(resource.status.get("conditions") or (), READY) or {}
+    ready = find(resource.status, READY) or {}
     return Message(
         key=_key(resource.uid, state, alert.uid),
         alert=alert.name,

@@ -88,7 +88,7 @@ class FlagProviderReconciler:
 
     def _last(self, resource: Resource) -> tuple[Condition, ...]:
         """What came of the last try, be it one of a leader before us."""
-        before = find(resource.status.get("conditions") or (), DELIVERED)
+        before = find(resource.status, DELIVERED)
         return self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
 
     async def _target(self, resource: Resource) -> Target:

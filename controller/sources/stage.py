@@ -38,7 +38,7 @@ def _offered(source: Resource | None) -> object:
         return None
     artifact, status = source.status.get("artifact"), source.status
     told = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
-    ready = find(status.get("conditions", ()), READY) or {}
+    ready = find(status, READY) or {}
     # A change of what it includes itself may end a cycle.
     health = (ready.get("status"), ready.get("reason"), source.suspended, list(included_names(source)))
     return told, bool(status.get("observedVerification")), health

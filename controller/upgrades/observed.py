@@ -106,7 +106,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
         if name.startswith(_ASKING) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
-    ready = find(status.get("conditions") or (), READY) or {}
+    ready = find(status, READY) or {}
     since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
     return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
 

@@ -40,7 +40,7 @@ class Kept:
             if changed
             else ""
         )
-        known = find(resource.status.get("conditions", ()), DRIFT_KEPT)
+        known = find(resource.status, DRIFT_KEPT)
         if not changed or (known is not None and known.get("message") == self.message):
             return ()
         return (Occurrence(DRIFT_KEPT, self.message, warning=True),)

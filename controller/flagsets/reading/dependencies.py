@@ -139,7 +139,7 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     source = objects.get(key) if key is not None else None
     if key is None or source is None or _denied(resource, key, objects):
         return ()
-    found = find(source.status.get("conditions", ()), READY)
+    found = find(source.status, READY)
     if source.suspended:
         reason, message = "SourceSuspended", "is suspended; nothing new is read from it"
     elif found is not None and found.get("status") == FALSE:
@@ -154,7 +154,7 @@ def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> t
     `source_health` found.
     """
     served = str(status.get("lastAppliedRevision") or "")
-    known = find(status.get("conditions") or (), SOURCE_READY) or {}
+    known = find(status, SOURCE_READY) or {}
     found = next((each for each in details if each.type == SOURCE_READY), None)
     if not served or (found.reason if found else None) == known.get("reason"):
         return ()
@@ -174,7 +174,7 @@ def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:
 
 def ready(resource: Resource) -> bool:
     """Whether an object is Ready, as of its present generation."""
-    found = find(resource.status.get("conditions", ()), READY)
+    found = find(resource.status, READY)
     current = resource.status.get("observedGeneration") == resource.generation
     return current and found is not None and found.get("status") == TRUE
 

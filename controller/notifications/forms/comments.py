@@ -135,7 +135,7 @@ def standing_of(
     is under way.
     """
     number, failing = number_of(thing), failure(thing.status)
-    ready = find(thing.status.get("conditions") or (), READY) or {}
+    ready = find(thing.status, READY) or {}
     if thing.key.kind != flagset.KIND or not number or not (failing or ready.get("status") == TRUE):
         return None
     words = str(ready.get("message") or "")

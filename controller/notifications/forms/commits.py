@@ -65,8 +65,7 @@ def standing_of(
     """
     if thing.key.kind != flagset.KIND:
         return None
-    listed = thing.status.get("conditions") or ()
-    ready, propagated = (find(listed, each) or {} for each in (READY, PROPAGATED))
+    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
     words, reason, state = str(ready.get("message") or ""), "Applied", None
     if failure(thing.status):
         reason, state = failure(thing.status), "failing"

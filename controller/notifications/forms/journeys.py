@@ -60,8 +60,8 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     """The metadata of a message about a flag set whose revision all subscribers serve; empty while they do
     not, and where its times are not known.
     """
-    listed, history = thing.status.get("conditions") or (), thing.status.get("history") or ()
-    ready, propagated = (find(listed, each) or {} for each in (READY, PROPAGATED))
+    history = thing.status.get("history") or ()
+    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
     served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
     if thing.key.kind != flagset.KIND or not served_by_all or not history or _same(history):
         return {}
@@ -92,7 +92,7 @@ def message_of(
 ) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
     found = messages.of_state(thing, alert, spec, f"{content(thing.status)} journey", now)
-    words = str((find(thing.status.get("conditions") or (), PROPAGATED) or {}).get("message") or "")
+    words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
     given = {"reason": PROPAGATED, "message": words, "metadata": found.metadata | journey}
     return found.model_copy(update=given)
 

@@ -19,7 +19,7 @@ def since(thing: Resource | None, now: datetime) -> datetime:
     """Since when an object fails: `now` where its status does not say so yet."""
     if thing is None or not failing(thing.status):
         return now
-    ready = find(thing.status.get("conditions") or (), READY) or {}
+    ready = find(thing.status, READY) or {}
     return _moment(str(ready.get("lastTransitionTime")), now)
 
 

@@ -232,5 +232,5 @@ def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
 
 def works(resource: Resource) -> bool:
     """Whether it is ready."""
-    ready = find(resource.status.get("conditions") or (), READY)
+    ready = find(resource.status, READY)
     return ready is not None and ready.get("status") == TRUE

@@ -196,7 +196,7 @@ def _steady(resource: Resource) -> bool:
     waits for.
     """
     status = resource.status
-    ready = find(status.get("conditions", ()), READY)
+    ready = find(status, READY)
     asked = resource.annotations.get(REQUESTED_AT)
     return (
         ready is not None

@@ -85,7 +85,7 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
 
 def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
     """Ready as it was, and Reconciling."""
-    before = find(resource.status.get("conditions", ()), READY)
+    before = find(resource.status, READY)
     current = resource.status.get("observedGeneration") == resource.generation
     if before is not None and current:
         ready = Condition(READY, before["status"], before["reason"], before.get("message", ""))
@@ -128,13 +128,14 @@ def _status(
     conditions: tuple[Condition, ...],
     now: datetime,
 ) -> dict[str, Any]:
-    before = resource.status.get("conditions", ())
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     status = {
         **cleaned({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,
         "conditions": [
-            cleaned(written(each, find(before, each.type), generation=resource.generation, now=moment))
+            cleaned(
+                written(each, find(resource.status, each.type), generation=resource.generation, now=moment)
+            )
             for each in conditions
         ],
     }
@@ -151,7 +152,7 @@ def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
     """An Event for a failure the first time; none for what waits."""
-    before = find(resource.status.get("conditions", ()), READY)
+    before = find(resource.status, READY)
     known = before is not None and before.get("status") == FALSE
     said = known and before is not None and (before["reason"], before["message"])
     if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):

@@ -86,7 +86,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
 def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
     """`IncludesReady`, while one of them brings nothing new. Its last good artifact is taken."""
     for each in includes:
-        ready = find(each.source.status.get("conditions", ()), READY)
+        ready = find(each.source.status, READY)
         what = f"FlagSource {each.source.name}"
         if each.source.suspended:
             message = f"{what} is suspended; its last artifact is included"

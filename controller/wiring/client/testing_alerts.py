@@ -70,8 +70,7 @@ async def _body(cluster: Cluster, key: ObjectKey) -> dict[str, Any] | None:
 def outcome_of(body: Mapping[str, Any], asked: str) -> Outcome:
     """What a FlagProvider's body says of the test `asked`."""
     status = body.get("status") or {}
-    conditions = status.get("conditions") or ()
-    ready, delivered = (find(conditions, each) or {} for each in (READY, DELIVERED))
+    ready, delivered = (find(status, each) or {} for each in (READY, DELIVERED))
     if not body:
         return Outcome(False, "the FlagProvider was deleted")
     if (body.get("spec") or {}).get("suspend") is True:

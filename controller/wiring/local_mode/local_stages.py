@@ -214,7 +214,7 @@ class LocalStages:
     def _looked(self, key: ObjectKey) -> Looked:
         """What the object's status says; it was written before anybody could ask."""
         found = self.objects.get(key)
-        ready = find(found.status.get("conditions", ()), READY) if found is not None else None
+        ready = find(found.status, READY) if found is not None else None
         if ready is None or ready["status"] != FALSE:
             return Looked()
         return Looked(ready["reason"], ready.get("message", ""))

@@ -51,7 +51,7 @@ class World:
 
     def said(self, key: ObjectKey, kind: str = "NameConflict") -> tuple[str, str, str] | None:
         """(status, reason, message) of a condition."""
-        known = find(self.statuses[key]["conditions"], kind)
+        known = find(self.statuses[key], kind)
         return None if known is None else (known["status"], known["reason"], known["message"])
 
 

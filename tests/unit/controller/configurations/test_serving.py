@@ -80,7 +80,7 @@ class World:
 
     @property
     def propagated(self) -> tuple[str, str]:
-        known = find(self.status["conditions"], "Propagated")
+        known = find(self.status, "Propagated")
         assert known is not None
         return known["status"], known["reason"]
 
@@ -93,7 +93,7 @@ def world() -> World:
 async def test_without_receipts_nothing_is_said(world: World) -> None:
     await world.look()
     assert "served" not in world.status
-    assert find(world.status["conditions"], "Propagated") is None
+    assert find(world.status, "Propagated") is None
 
 
 async def test_receipts_of_all_proxies_are_summed_up(world: World) -> None:
@@ -208,7 +208,7 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     world.receipt("p1", "a", serves="sha256:held")
     await world.look(after=2)
     assert (world.status["served"], world.propagated) == ("0/1", ("False", "Progressing"))
-    ready = find(world.status["conditions"], "Ready")
+    ready = find(world.status, "Ready")
     assert ready is not None
     assert ready["reason"] == "InvalidFlags"
 
@@ -222,7 +222,7 @@ async def test_nothing_is_said_of_invalid_content_that_no_running_proxy_reports(
     world.proxies.learn({}, 100.0)
     await world.look(after=2)
     assert "served" not in world.status
-    assert find(world.status["conditions"], "Propagated") is None
+    assert find(world.status, "Propagated") is None
 
 
 async def test_a_shard_that_comes_is_judged(world: World) -> None:
@@ -233,7 +233,7 @@ async def test_a_shard_that_comes_is_judged(world: World) -> None:
         "spec": {"digest": "sha256:1", "flagSpec": {"flags": {"a": flag()}}},
     }))  # fmt: skip
     await world.look()
-    ready = find(world.status["conditions"], "Ready")
+    ready = find(world.status, "Ready")
     assert ready is not None
     assert ready["status"] == "True"
 

@@ -65,7 +65,15 @@ def test_every_field_is_on_its_page(name: str, model: type[Model]) -> None:
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        ("flagset", ("flagsets/reconciler", "flagsets/dependencies", "flagsets/fetch", "flagsets/delivery")),
+        (
+            "flagset",
+            (
+                "flagsets/reconciler",
+                "flagsets/reading/dependencies",
+                "flagsets/reading/fetch",
+                "flagsets/applying/delivery",
+            ),
+        ),
         ("featureflagconfiguration", ("configurations/validation",)),
     ],
 )

@@ -202,7 +202,7 @@ async def test_switching_to_provenance_commit_removes_the_author_from_what_is_se
 
 async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: World) -> None:
     def concern(seen: Looked) -> tuple[str, str] | None:
-        found = find(seen.status["conditions"], "SourceReady")
+        found = find(seen.status, "SourceReady")
         return None if found is None else (found["reason"], found["message"])
 
     good = dict(world.cluster.the("FlagSource", "flags").status)
@@ -232,7 +232,7 @@ async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(wo
     taken = {"type": "NameConflict", "status": "True", "reason": "FlagSetIdTaken", "message": "not served"}
     world.cluster.put(body_of(written) | {"status": {"conditions": [taken]}})
     seen = await world.look()
-    found = find(seen.status["conditions"], "NameConflict")
+    found = find(seen.status, "NameConflict")
     assert found is not None
     assert (found["reason"], found["message"]) == (
         "FlagSetIdTaken", "FeatureFlagConfiguration checkout: not served",
@@ -660,7 +660,7 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
 
 def disputed(seen: Looked) -> str | None:
     """The message of the dispute that the status shows."""
-    found = find(seen.status["conditions"], "DriftContested")
+    found = find(seen.status, "DriftContested")
     return None if found is None else found["message"]
 
 
@@ -746,7 +746,7 @@ async def test_drift_is_corrected_while_the_source_fails(world: World, gone: str
 
 def kept(seen: Looked) -> str | None:
     """The message of a change by hand that stays."""
-    found = find(seen.status["conditions"], "DriftKept")
+    found = find(seen.status, "DriftKept")
     return None if found is None else found["message"]
 
 
@@ -931,7 +931,7 @@ async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be
     world.archives.clear()
     seen = await world.look()
     assert (seen.writes, seen.reason, seen.said) == ([], "Succeeded", [])
-    assert find(seen.status["conditions"], "Reconciling") is not None
+    assert find(seen.status, "Reconciling") is not None
     assert seen.settled.next_look == 2
     assert (await world.look(after=59)).reason == "Succeeded"
     seen = await world.look(after=1)

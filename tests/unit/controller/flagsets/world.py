@@ -296,7 +296,7 @@ class Looked:
     @property
     def ready(self) -> tuple[str, str, str]:
         """(status, reason, message)."""
-        found = find(self.status["conditions"], READY)
+        found = find(self.status, READY)
         assert found is not None
         return found["status"], found["reason"], found["message"]
 

@@ -154,7 +154,7 @@ async def running(around: Around) -> AsyncIterator[Around]:
 
 
 def ready(status: Mapping[str, Any]) -> tuple[str, str]:
-    found = find(status["conditions"], "Ready")
+    found = find(status, "Ready")
     assert found is not None
     return found["status"], found["reason"]
 
@@ -370,7 +370,7 @@ async def test_a_slow_reconcile_says_so_meanwhile(monkeypatch: pytest.MonkeyPatc
         around.reconciler.gate.set()
         await around.settled(1)
         assert ready(around.server.written[-1]) == ("True", "Succeeded")
-        assert find(around.server.written[-1]["conditions"], "Reconciling") is None
+        assert find(around.server.written[-1], "Reconciling") is None
 
 
 READY = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "done"}

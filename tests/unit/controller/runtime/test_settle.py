@@ -99,7 +99,7 @@ def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> N
     failing = after(GOOD)
     again = settle(failing, Result(Done("stored main@sha1:2")), LATER).status
     failed = settle(failing, BROKEN, LATER).status
-    times = [find(each["conditions"], "Ready") for each in (again, failed)]
+    times = [find(each, "Ready") for each in (again, failed)]
     assert [each and each["lastTransitionTime"] for each in times] == [
         "2026-01-01T00:00:00Z",
         "2026-01-01T01:00:00Z",
@@ -235,7 +235,7 @@ def test_what_passes_within_moments_changes_nothing_but_that_somebody_is_at_it()
 
 def test_a_message_is_cut_where_nobody_reads_on() -> None:
     status = after(ENDLESS).status
-    told = find(status["conditions"], "Ready")
+    told = find(status, "Ready")
     assert told is not None
     assert len(told["message"]) == MESSAGE_CHARACTERS
 

@@ -131,7 +131,7 @@ class Life:
         return settled
 
     def condition(self, kind: str) -> tuple[str, str] | None:
-        found = find(self.status["conditions"], kind)
+        found = find(self.status, kind)
         return None if found is None else (found["status"], found["reason"])
 
     @property

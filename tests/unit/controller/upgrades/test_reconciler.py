@@ -142,7 +142,7 @@ class World:
 
 
 def ready(settled: Settled) -> tuple[str, str, str]:
-    found = find(settled.status["conditions"], "Ready")
+    found = find(settled.status, "Ready")
     assert found is not None
     return found["status"], found["reason"], found["message"]
 
@@ -216,7 +216,7 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
         "False", "Halted", "Deployment/a was restarted without success: Pod/a-2: container flagstaff-evaluator: "
         "ImagePullBackOff; put it right, then change the annotation flagstaff.dev/resume or the spec",
     )  # fmt: skip
-    assert find(halted.status["conditions"], "Stalled") is not None
+    assert find(halted.status, "Stalled") is not None
     assert [(each.reason, each.severity) for each in halted.events] == [("Halted", "Warning")]
     world.roll_out("a")
     still = await world.look(5)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ready(settled: Settled) -> tuple[str, str, str]:
-    found = find(settled.status["conditions"], "Ready")
+    found = find(settled.status, "Ready")
     assert found is not None
     return found["status"], found["reason"], found["message"]
 
@@ -60,7 +60,7 @@ async def test_a_rollout_that_kubernetes_gave_up_stalls_with_its_words() -> None
     assert ready(settled) == (
         "False", "DeploymentFailed", "0 of 1 replicas are ready; has timed out progressing",
     )  # fmt: skip
-    assert find(settled.status["conditions"], "Stalled") is not None
+    assert find(settled.status, "Stalled") is not None
 
 
 async def test_what_was_removed_is_made_anew_and_what_was_changed_is_restored() -> None:

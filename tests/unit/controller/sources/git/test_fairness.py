@@ -70,7 +70,7 @@ class World:
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None: ...
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
-        if (find(status["conditions"], READY) or {}).get("status") == "True":
+        if (find(status, READY) or {}).get("status") == "True":
             self.ready[resource.key].set()
         return replace(resource, status=status)
 

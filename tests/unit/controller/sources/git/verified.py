@@ -73,7 +73,7 @@ class Verified:
 
     def condition(self, kind: str) -> tuple[str, str, str]:
         """(status, reason, message); empty where there is none."""
-        found = find(self.status["conditions"], kind) or {}
+        found = find(self.status, kind) or {}
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     @property
