@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import inprocess
 from controller.api.inprocess import DEFAULTS
 from controller.injection import names, source
 from controller.injection.options import SERVED, Refused
@@ -58,7 +59,7 @@ def variables(
             text = str(value).lower() if isinstance(value, bool) else str(value)
             told.append({"name": _prefixed(settings, name), "value": text})
     theirs = [
-        {**each, "name": _prefixed(settings, str(each.get("name")))}
+        {**each, "name": _prefixed(settings, source.name_of(each, inprocess.KIND))}
         for each in source.operators_variables(specs)
     ]
     own = {each["name"] for each in theirs}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from controller.injection.options import Options
     from controller.injection.wanted import Wanted
 
-RESOURCES: Final = {
+_RESOURCES: Final = {
     "requests": {"cpu": "200m", "memory": "32Mi"},
     "limits": {"cpu": "500m", "memory": "64Mi"},
 }
@@ -25,6 +25,13 @@ KEPT: Final = frozenset({"otel_collector_uri"})
 SELECTOR: Final = "core.openfeature.dev/"
 _PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 _USER: Final = 65532
+_TOKENS: Final = {
+    "http": "stands in the pod's arguments, where whoever may read pods reads it; bring these flags into "
+    "the cluster by a FlagSource",
+    "grpc": "is ignored: the evaluator sends none by gRPC; whoever may read FeatureFlagSources reads this "
+    "one, so remove it",
+}
+"""What becomes of a token in the open, by provider."""
 _SECURITY: Final = {
     "capabilities": {"drop": ["ALL"]},
     "runAsUser": _USER,
@@ -35,6 +42,11 @@ _SECURITY: Final = {
     "readOnlyRootFilesystem": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+
+
+def resources(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Of the container: requests and limits that are `given` each replace the installation's whole."""
+    return {**_RESOURCES, **{part: amounts for part, amounts in given.items() if amounts}}
 
 
 def container(wanted: Wanted, options: Options) -> dict[str, Any]:
@@ -104,6 +116,12 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
 
 
+def asks_for_kubernetes(wanted: Wanted) -> bool:
+    """Whether the operator would let the pod's account read the API server."""
+    settings = wanted.settings
+    return any(source.provider_of(each, settings) == source.KUBERNETES for each in settings.sources)
+
+
 def direct(wanted: Wanted, options: Options) -> frozenset[str]:
     """Selectors of the FeatureFlags that the evaluator reads from the API server."""
     return wanted.cluster_flags if options.compat and options.flag_readers else frozenset()
@@ -123,12 +141,10 @@ def _source(given: Mapping[str, Any], read: frozenset[str], options: Options) ->
 
 def warnings(wanted: Wanted) -> tuple[str, ...]:
     """What the operator lets pass, and a person will regret."""
-    sources = () if wanted.settings is source.NOTHING else wanted.settings.sources
     found = [
-        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken stands in the pod's arguments, "
-        "where whoever may read pods reads it; bring these flags into the cluster by a FlagSource"
-        for number, each in enumerate(sources)
-        if each.http_sync_bearer_token
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken {_TOKENS[provider]}"
+        for number, each in enumerate(wanted.settings.sources)
+        if (provider := source.provider_of(each, wanted.settings)) in _TOKENS and each.http_sync_bearer_token
     ]
     if wanted.settings.on_missing_flags or wanted.settings.start_deadline:
         found.append(

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.configuration import FLAG_KIND
-from controller.injection import files, in_process, names, operators, sidecar, source
+from controller.injection import files, in_process, names, operators, sidecar
+from controller.injection.advice import LISTS, containers, pod_warnings, taken_ports
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
 from controller.injection.record import record_of
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from controller.injection.options import Known, Options
     from controller.injection.wanted import Wanted
 
-_PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_LISTS: Final = ("initContainers", "containers")
 
 
 def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
@@ -40,7 +39,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
         return changes
-    changes.warnings = _warnings(pod, wanted, options)
+    changes.warnings = pod_warnings(pod, wanted, options)
     if not _is_injected(pod, annotations, wanted, options):
         _check_free(pod, wanted, options)
         _add_sidecar(changes, wanted, options)
@@ -61,11 +60,11 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
     variables, folder, chosen, record, warnings, proxied = _configured(annotations, namespace, options, known)
     changes = Changes(pod)
     changes.warnings = warnings
-    present = {each["name"] for _, each in _containers(pod)}
+    present = {each["name"] for _, each in containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
         changes.extend(("spec", "volumes"), [sidecar.authority(options)])
-    for path, each in _containers(changes.after):
+    for path, each in containers(changes.after):
         if (chosen is None or each["name"] in chosen) and (path[1] == "containers" or not options.compat):
             own = {_name_of(variable) for variable in each.get("env") or ()}
             changes.extend((*path, "env"), [one for one in variables if one["name"] not in own])
@@ -145,21 +144,8 @@ def _check_named(chosen: frozenset[str] | None, present: set[str]) -> None:
         )
 
 
-def _warnings(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> tuple[str, ...]:
-    found = wanted.warnings + source.warnings(wanted.settings, operators.KEPT if options.compat else ())
-    if options.compat:
-        found += (*operators.warnings(wanted), *_taken_ports(pod, wanted, options))
-    security = pod["spec"].get("securityContext")
-    if wanted.claim and not (isinstance(security, dict) and security.get("fsGroup")):
-        found += (
-            f"annotation {names.STATE_CLAIM}: set fsGroup in the pod's securityContext, such as 65532, "
-            "or the evaluator may not write there",
-        )
-    return found
-
-
 def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
-    return any(each["name"] == options.container for _, each in _containers(pod))
+    return any(each["name"] == options.container for _, each in containers(pod))
 
 
 def _mounted(container: Mapping[str, Any]) -> set[Any]:
@@ -174,7 +160,7 @@ def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         raise Refused("spec: is no object; write a pod's spec")
-    for name in _LISTS:
+    for name in LISTS:
         for each in spec.get(name) or ():
             if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
                 raise Refused(f"spec.{name}: each must be an object with a name; add it")
@@ -214,11 +200,11 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
-    _check_named(wanted.containers, {each["name"] for _, each in _containers(pod)})
+    _check_named(wanted.containers, {each["name"] for _, each in containers(pod)})
     if wanted.socket_path:
         _check_mounts(pod, wanted, options)
     if not options.compat:
-        for complaint in _taken_ports(pod, wanted, options):
+        for complaint in taken_ports(pod, wanted, options):
             raise Refused(complaint)
 
 
@@ -232,22 +218,6 @@ def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> N
             )
 
 
-def _taken_ports(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Iterator[str]:
-    """The evaluator's ports that the application uses itself, with what to do."""
-    by_number = {
-        number: annotation
-        for annotation, number in wanted.ports.items()
-        if not (wanted.socket_path and annotation == names.PORT)
-    }
-    for _, each in _containers(pod):
-        for port in _ports(each) if each["name"] != options.container else ():
-            if port in by_number:
-                yield (
-                    f"container {each['name']}: uses port {port}, which is the evaluator's; "
-                    f"give the evaluator another with the annotation {by_number[port]}"
-                )
-
-
 def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     made = evaluator(wanted, options)
     if wanted.native:
@@ -258,7 +228,7 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     changes.extend(("spec", "volumes"), volumes(wanted, options))
     text = json.dumps(_record(made, wanted, options), separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
-    if options.compat and any("provider" not in each for each in wanted.follows):
+    if options.compat and operators.asks_for_kubernetes(wanted):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
     _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
 
@@ -337,13 +307,6 @@ def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     return sidecar.volumes(wanted, options)
 
 
-def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Each container with its path, in the order in which they start."""
-    for part in _LISTS:
-        for number, each in enumerate(pod["spec"].get(part) or ()):
-            yield ("spec", part, number), each
-
-
 def _told(
     pod: Mapping[str, Any], wanted: Wanted, options: Options
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
@@ -351,21 +314,7 @@ def _told(
     ask it; OpenFeature Operator tells none.
     """
     early = wanted.native and not options.compat
-    for path, each in _containers(pod):
+    for path, each in containers(pod):
         asks = wanted.containers is None or each["name"] in wanted.containers
         if asks and each["name"] != options.container and (early or path[1] == "containers"):
             yield path, each
-
-
-def _ports(container: Mapping[str, Any]) -> Iterator[int]:
-    """The numbers that a container is known to listen on."""
-    for port in container.get("ports") or ():
-        if isinstance(port, dict) and port.get("protocol", "TCP") == "TCP":
-            number = port.get("containerPort")
-            if isinstance(number, int):
-                yield number
-    for name in _PROBES:
-        probe = container.get(name)
-        for asked in probe.values() if isinstance(probe, dict) else ():
-            if isinstance(asked, dict) and isinstance(asked.get("port"), int):
-                yield asked["port"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection import files, tokens
 from controller.injection.options import SERVED, Refused
@@ -52,7 +53,7 @@ def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
     for spec in specs:
         for name in spec.model_fields_set:
             value, before = getattr(spec, name), found.get(name)
-            if value is None or value == "" or (value == 0 and not isinstance(value, bool)):
+            if not value and value is not False:
                 continue
             found[name] = _joined(name, before, value) if before else value
     return FeatureFlagSourceSpec.model_construct(**found)
@@ -91,7 +92,7 @@ def followed(
     Refused.
     """
     for number, source in enumerate(spec.sources):
-        provider = _provider(source, spec)
+        provider = provider_of(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
         tokens.check(source, provider, where, compat=compat)
         if provider == files.PROVIDER:
@@ -110,7 +111,7 @@ def flag_files(spec: FeatureFlagSourceSpec, namespace: str) -> tuple[files.FlagF
     found = (
         _file(each, namespace, f"FeatureFlagSource: sources[{number}]")
         for number, each in enumerate(spec.sources)
-        if _provider(each, spec) == files.PROVIDER
+        if provider_of(each, spec) == files.PROVIDER
     )
     return tuple(dict.fromkeys(found))
 
@@ -122,12 +123,13 @@ def cluster_flags(spec: FeatureFlagSourceSpec, namespace: str) -> frozenset[str]
     places = (
         flag_set_place(each.source, f"FeatureFlagSource: sources[{number}]")
         for number, each in enumerate(spec.sources)
-        if _provider(each, spec) == KUBERNETES
+        if provider_of(each, spec) == KUBERNETES
     )
     return frozenset(f"{namespace}/{name}" for place, name in places if place in {"", namespace})
 
 
-def _provider(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
+def provider_of(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
+    """The one that it names, or that the FeatureFlagSource gives to those that name none."""
     return source.provider or spec.default_sync_provider or KUBERNETES
 
 
@@ -163,7 +165,7 @@ def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
 def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
     token = source.http_sync_bearer_token
     header = {"bearerTokenFile": tokens.file(number)} if source.secret_ref else {}
-    if token and not header:
+    if token and not header and provider in tokens.PROVIDERS:
         if not compat:
             raise Refused(
                 f"{where}: httpSyncBearerToken would stand in the pod's arguments; keep it in a Secret, as "
@@ -183,12 +185,18 @@ def prefixed(spec: FeatureFlagSourceSpec, name: str) -> str:
     return f"{prefix}_{name}" if prefix else name
 
 
+def name_of(variable: Mapping[str, Any], kind: str) -> str:
+    """The name of one of the envVars of an object of this kind. Raises Refused."""
+    name = variable.get("name")
+    if not isinstance(name, str) or not name:
+        raise Refused(f"{kind}: envVars: each must have a name; add it")
+    return name
+
+
 def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], bool]]:
     """(a variable as containers have it, whether it is the evaluator's alone). Raises Refused."""
     for each in spec.env_vars:
-        name = each.get("name")
-        if not isinstance(name, str) or not name:
-            raise Refused("FeatureFlagSource: envVars: each must have a name; add it")
+        name = name_of(each, featureflagsource.KIND)
         secret = name.startswith(CREDENTIALS)
         yield {**each, "name": name if secret else prefixed(spec, name)}, secret
 
@@ -214,10 +222,17 @@ def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[s
         for name, why in IGNORED.items()
         if getattr(spec, name) and name not in kept
     )
-    replaced = (
-        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: secretRef has the token; "
+    unused = (
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: {why}; "
         "whoever may read FeatureFlagSources reads this one, so remove it"
         for number, each in enumerate(spec.sources)
-        if each.http_sync_bearer_token and each.secret_ref
+        if (why := each.http_sync_bearer_token and _why_unused(each, provider_of(each, spec)))
     )
-    return (*fields, *replaced)
+    return (*fields, *unused)
+
+
+def _why_unused(source: SourceSpec, provider: str) -> str:
+    """Why nothing comes of its token in the open; empty where something does."""
+    if source.secret_ref:
+        return "secretRef has the token"
+    return "" if provider in tokens.PROVIDERS else f"provider {provider[:63]} sends no token"

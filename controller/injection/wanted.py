@@ -84,7 +84,7 @@ class Wanted:
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
     """Whether the pod asks for an evaluator at all. A true that is no string is told of later."""
-    return annotations.get(names.ENABLED) in {"true", True}
+    return annotations.get(names.ENABLED) in ("true", True)
 
 
 def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool = False) -> Wanted:
@@ -94,7 +94,8 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     _check_names(annotations, compat=compat)
     referring = Referring(namespace, known)
     settings, follows, told = _followed(annotations, referring, compat=compat)
-    default = operators.RESOURCES if compat else _RESOURCES
+    amounts = settings.resources or {}
+    default = operators.resources(amounts) if compat else amounts or _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
         names.PORT: settings.port,
@@ -107,7 +108,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         settings,
         containers=_containers(annotations.get(names.CONTAINERS)),
         image=_image(annotations.get(names.IMAGE)),
-        resources=_resources(annotations.get(names.RESOURCES), settings.resources or default),
+        resources=_resources(annotations.get(names.RESOURCES), default),
         log_level=_choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
         log_format=_choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
         native=_choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])

@@ -48,7 +48,7 @@ def featureflagsource(
                 if isinstance(each, dict):
                     provider = str(each.get("provider") or default)
                     for found in _source(each, provider, namespace, known, (*path, number)):
-                        yield _eased(found) if compat else found
+                        yield _eased(found, provider) if compat else found
         elif name == "envVars" and isinstance(value, list):
             yield from _variables(value, path)
         elif compat and _KNOWN.get(name) in KEPT:
@@ -57,11 +57,14 @@ def featureflagsource(
             yield _field(name, value, path)
 
 
-def _eased(found: Finding) -> Finding:
+def _eased(found: Finding, provider: str) -> Finding:
+    """As it is under --compat."""
     if found.path[-1] == "secretRef":
         return replace(found, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
-    if found.path[-1] != "httpSyncBearerToken":
+    if found.path[-1] != "httpSyncBearerToken" or found.fate is not Fate.REFUSED:
         return found
+    if provider != "http":
+        return replace(found, fate=Fate.IGNORED, message="the evaluator sends none by gRPC; remove it")
     return replace(
         found, fate=Fate.CHANGED, message="becomes authHeader, in the pod's arguments, with a warning"
     )
@@ -119,11 +122,18 @@ def _token(name: str, each: Mapping[str, Any], provider: str, here: Path) -> Fin
         return Finding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
     if each.get("secretRef"):
         return Finding(Fate.IGNORED, here, "secretRef has the token; remove this one")
+    if provider not in tokens.PROVIDERS:
+        return Finding(Fate.IGNORED, here, f"provider {provider[:63]} sends no token; remove it")
+    broken = (
+        "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token"
+        if provider == "http"
+        else "is not passed on: the source is asked without a token"
+    )
     return Finding(
         Fate.REFUSED, here,
         "would stand in the pod's arguments; keep it in a Secret, and name that in secretRef "
-        "(with --compat openfeature-operator it is passed on, with a warning)",
-        "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token",
+        "(with --compat openfeature-operator it is passed on by http, with a warning)",
+        broken,
     )  # fmt: skip
 
 

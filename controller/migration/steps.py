@@ -92,7 +92,7 @@ def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
     if standing:
         yield Step(
             "Hand over what was made of each Flagd, when it suits you: its pods are replaced one by one",
-            tuple(_handed_over(each) for each in standing),
+            tuple(command for each in standing for command in _handed_over(each)),
         )
     if there.unserved:
         pods = ", ".join(there.unserved)
@@ -129,12 +129,17 @@ def _webhook(there: Installed) -> Step:
     )
 
 
-def _handed_over(standing: Subject) -> str:
+def _handed_over(standing: Subject) -> Iterator[str]:
+    kinds = ["deployment,service,ingress"]
+    if any(each.path == ("spec", "gatewayApiRoutes") for each in standing.findings):
+        # A command of its own: where Gateway API is not installed, it would label nothing else.
+        kinds.append("httproute")
     label = "app.kubernetes.io/managed-by"
-    return (
-        f"kubectl label --overwrite -n {standing.namespace} deployment,service,ingress "
-        f"-l app={standing.name},{label}=open-feature-operator {label}=flagstaff"
-    )
+    for each in kinds:
+        yield (
+            f"kubectl label --overwrite -n {standing.namespace} {each} "
+            f"-l app={standing.name},{label}=open-feature-operator {label}=flagstaff"
+        )
 
 
 def _service() -> Step:

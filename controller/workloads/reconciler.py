@@ -10,7 +10,8 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
-from controller.injection import names, operators, source
+from controller.injection import names
+from controller.injection.advice import warnings
 from controller.injection.options import Refused
 from controller.injection.pod import check
 from controller.injection.wanted import read as read_wanted
@@ -177,10 +178,7 @@ class FlagdReconciler:
         elif not _rolled_out(deployment, asked):
             outcome = Waiting("Progressing", told)
         else:
-            warnings = wanted.warnings + source.warnings(
-                wanted.settings, operators.KEPT if self.options.compat else ()
-            )
-            outcome = Done("; ".join((told, *warnings)))
+            outcome = Done("; ".join((told, *warnings(wanted, self.options))))
         return Result(outcome, status=status, events=events)
 
 

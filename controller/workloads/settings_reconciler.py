@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
-from controller.injection import in_process, names, operators, source
+from controller.injection import in_process, names
+from controller.injection.advice import warnings
 from controller.injection.options import SERVED, Refused
 from controller.injection.pod import check
 from controller.injection.wanted import read, read_in_process
@@ -57,13 +58,12 @@ class SettingsReconciler:
 
     def _source(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
         """(the flag sets of the cluster that are followed, warnings)."""
-        compat = self.options.compat
-        wanted = read({names.SOURCES: resource.name}, resource.namespace, self.known, compat=compat)
+        annotations = {names.SOURCES: resource.name}
+        wanted = read(annotations, resource.namespace, self.known, compat=self.options.compat)
         check(wanted, self.options, self.known)
         selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
         selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
-        ignored = source.warnings(wanted.settings, operators.KEPT if compat else ())
-        return selectors, (*wanted.warnings, *ignored, *(operators.warnings(wanted) if compat else ()))
+        return selectors, warnings(wanted, self.options)
 
     def _in_process(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
         annotations = {names.IN_PROCESS: resource.name}

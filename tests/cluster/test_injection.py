@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import itertools
@@ -22,15 +23,17 @@ from tests.clients.evaluator import evaluator
 from tests.cluster.admission import SECRET, authorities, install_admission, trusted
 from tests.cluster.api import MERGE, Api, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.objects import Namespace, configuration, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
 from tests.cluster.relay import Relay
 from tests.cluster.test_flagd import make_ready
+from tests.sync_sources import HttpPeer, respond
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
     from tests.cluster.plane import Plane
@@ -516,6 +519,41 @@ def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path)
         within(lambda: [*(tmp_path / "state").glob("*.flags")])
 
 
+def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
+    shop: Namespace, admitting: Admitting, tmp_path: Path
+) -> None:
+    token, server = "hush-4c1f", HttpPeer()
+    server.content = flags(banner="on").encode()
+    server.answer = partial(refuses_all_but, token)
+    source = {"source": server.uri, "provider": "http", "secretRef": {"name": "flags-token"}}
+    shop.apply(
+        secret("flags-token", token=token),
+        manifest("FeatureFlagSource", "flags", {"sources": [source]})
+        | {"apiVersion": "core.openfeature.dev/v1beta1"},
+    )
+    shop.wait_ready("featureflagsource")
+    asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
+    for each in admitting.replicas:
+        within(partial(admitted, shop, asks), each.said)
+    found = create(shop, pod("checkout", asks))
+    words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
+    with (
+        contextlib.closing(server),
+        evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running,
+    ):
+        running.said("flags served")
+    seen = [found, words, environ, running.log, shop.get("featureflagsource"), *shop.all("event")]
+    assert token not in json.dumps(seen)
+
+
+def refuses_all_but(token: str, request: BaseHTTPRequestHandler) -> bool:
+    """Whether the request had no such token, and was refused."""
+    if request.headers.get("Authorization") == f"Bearer {token}":
+        return False
+    respond(request, 401, b"")
+    return True
+
+
 def started_as_a_kubelet_would(
     shop: Namespace, found: dict[str, Any], folder: Path
 ) -> tuple[list[str], dict[str, str]]:
@@ -538,10 +576,18 @@ def started_as_a_kubelet_would(
     )  # fmt: skip
     for name in ("token", "state"):
         (folder / name).mkdir()
+    secrets = {name: each["secret"] for name, each in volumes.items() if "secret" in each}
+    for name, mounted in secrets.items():
+        (folder / name).mkdir()
+        content = shop.get("secret", mounted["secretName"])["data"]
+        for item in mounted["items"]:
+            (folder / name / item["path"]).write_bytes(base64.b64decode(content[item["key"]]))
     (folder / "token" / wanted["path"]).write_text(token.strip())
     words = container["args"]
     assert words[0] == "start"
     for name in ("token", "state"):
         words = [each.replace(paths[f"flagstaff-{name}"], str(folder / name)) for each in words]
+    for name in secrets:
+        words = [each.replace(paths[name], str(folder / name)) for each in words]
     words = [re.sub(r"^(--[a-z-]*port)=\d+$", r"\1=0", each) for each in words[1:]]
     return [each.replace("host=0.0.0.0", "host=127.0.0.1") for each in words], environ

@@ -47,9 +47,10 @@ def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, 
 
 
 @pytest.mark.parametrize(
-    "annotations", [{names.ENABLED: None}, {names.ENABLED: "false"}, {names.ENABLED: "TRUE"}]
+    "annotations",
+    [{names.ENABLED: None}, {names.ENABLED: "false"}, {names.ENABLED: "TRUE"}, {names.ENABLED: ["true"]}],
 )
-def test_a_pod_that_does_not_ask_is_left_alone(annotations: dict[str, str]) -> None:
+def test_a_pod_that_does_not_ask_is_left_alone(annotations: dict[str, Any]) -> None:
     assert inject(pod(annotations), "shop", OPTIONS, KNOWN) is None
     assert inject({"spec": {}}, "shop", OPTIONS, KNOWN) is None
 

@@ -54,6 +54,8 @@ def of_source(**each: Any) -> dict[str, Any]:
         (of_source(provider="file", source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "never starts"),
         (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
         (of_source(provider="http", httpSyncBearerToken="t", secretRef={"name": "s"}), "spec.sources[0].httpSyncBearerToken", Fate.IGNORED, ""),
+        (of_source(provider="grpc", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "without a token"),
+        (of_source(provider="s3", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.IGNORED, ""),
         (of_source(provider="grpc", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.KEPT, ""),
         (of_source(provider="s3", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.REFUSED, ""),
         (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
@@ -109,6 +111,9 @@ def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, 
 def test_under_compat_a_token_is_passed_on() -> None:
     given = of_source(provider="http", httpSyncBearerToken="t")
     assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.CHANGED
+    for other in ("grpc", "s3"):
+        given = of_source(provider=other, httpSyncBearerToken="t")
+        assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.IGNORED
     secret = of_source(provider="http", secretRef={"name": "s"})
     assert found(secret, compat=True)["spec.sources[0].secretRef"].fate is Fate.REFUSED
     collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
@@ -210,6 +215,16 @@ def test_what_was_made_of_a_flagd_is_handed_over_by_its_label() -> None:
         f"kubectl label --overwrite -n shop deployment,service,ingress -l app={about.name},"
         "app.kubernetes.io/managed-by=open-feature-operator app.kubernetes.io/managed-by=flagstaff",
     )
+
+
+def test_a_route_is_handed_over_by_a_command_of_its_own() -> None:
+    """Where Gateway API is not installed it fails, and the others do not."""
+    routes = {"parentRefs": [{"name": "gateway"}]}
+    given = body("Flagd", {"featureFlagSource": "flags", "gatewayApiRoutes": routes})
+    about = subject(given, "default", Options(), Given([given], "default", whole=False))
+    assert about is not None
+    (step,) = [each for each in steps([about], Installed()) if "each Flagd" in each.text]
+    assert [each.split()[5] for each in step.commands] == ["deployment,service,ingress", "httproute"]
 
 
 def test_a_reference_across_namespaces_is_refused_with_the_grant_that_lets_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey
 from controller.runtime.reconciling.setbacks import Failed
-from tests.unit.controller.workloads.world import INGRESS, ROUTES, World, source
+from tests.unit.controller.workloads.world import INGRESS, OPTIONS, ROUTES, World, source
 
 if TYPE_CHECKING:
     from controller.runtime.reconciling.settle import Settled
@@ -194,3 +194,14 @@ async def test_fields_that_nothing_comes_of_are_named() -> None:
     await world.look()
     world.rolled_out()
     assert "rolloutOnChange is ignored" in ready(await world.look())[2]
+
+
+async def test_a_token_in_its_arguments_is_warned_of() -> None:
+    world = World(options=replace(OPTIONS, compat=True))
+    web = {"source": "https://x", "provider": "http", "httpSyncBearerToken": "hush"}
+    world.objects.learn(replace(source(sources=[web]), resource_version="2"))
+    await world.look()
+    world.rolled_out()
+    message = ready(await world.look())[2]
+    assert "sources[0]: httpSyncBearerToken stands in the pod's arguments" in message
+    assert "hush" not in message
