@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -16,13 +17,17 @@ from controller.runtime.quotas import Quota
 from controller.sources.stage import stored_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeAlias
 
     from prometheus_client.core import Metric
 
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache
     from controller.settings import ControllerSettings
+
+    Usage: TypeAlias = Callable[[], Mapping[str, int]]
+    """What namespaces have of something."""
 
 
 def limits_of(settings: ControllerSettings) -> Limits:
@@ -80,22 +85,20 @@ def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
 
 
 class QuotaMetrics(Collector):
-    """What namespaces have of what is limited there, as the statuses of their objects tell."""
+    """What namespaces have of what is limited there."""
 
-    def __init__(self, objects: Cache, limits: Limits) -> None:
-        self._objects = objects
+    def __init__(self, limits: Limits, usages: Mapping[str, Usage]) -> None:
+        """`usages` by the field of `NamespaceLimits`."""
         self._limits = limits
+        self._usages = usages
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
+        """Called by the registry at each scrape, in a thread beside the loop."""
         labels = ("namespace", "quota")
         used = GaugeMetricFamily("flagstaff_quota_used", "What a namespace has.", labels=labels)
         limit = GaugeMetricFamily("flagstaff_quota_limit", "What a namespace may have.", labels=labels)
-        for kind, name, count in _TOLD:
-            found: Counter[str] = Counter()
-            for each in self._objects.of_kind(kind):
-                found[each.namespace] += count(each)
-            for namespace, number in found.items():
+        for name, usage in self._usages.items():
+            for namespace, number in usage().items():
                 most = getattr(self._limits.of(namespace), name)
                 if most:
                     used.add_metric((namespace, to_camel(name)), number)
@@ -104,14 +107,26 @@ class QuotaMetrics(Collector):
         yield limit
 
 
+def object_usages(objects: Cache) -> dict[str, Usage]:
+    """As the statuses of the objects tell."""
+    return {
+        name: partial(_of_objects, objects, kind, count)
+        for kind, name, count in (
+            (flagsource.KIND, "sources", _one),
+            (flagsource.KIND, "artifact_bytes", stored_bytes),
+            (flagset.KIND, "flag_sets", _one),
+            (flagset.KIND, "flags", flag_count),
+        )
+    }
+
+
+def _of_objects(objects: Cache, kind: str, count: Callable[[Resource], int]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in objects.of_kind(kind):
+        found[each.namespace] += count(each)
+    return found
+
+
 def _one(_resource: Resource) -> int:
     """Also of what fails: it is looked at as well."""
     return 1
-
-
-_TOLD: Final[tuple[tuple[str, str, Callable[[Resource], int]], ...]] = (
-    (flagsource.KIND, "sources", _one),
-    (flagsource.KIND, "artifact_bytes", stored_bytes),
-    (flagset.KIND, "flag_sets", _one),
-    (flagset.KIND, "flags", flag_count),
-)
