@@ -54,6 +54,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def waited_seconds(pid: int) -> float:
+    """For how long the first thread of a process was ready to run and had no processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+
+
 def context(number: int | None = None) -> dict[str, str | bool | float]:
     """CONTEXT, with a user of its own for each number."""
     if number is None:
@@ -94,24 +99,28 @@ def h2load(
     headers: Mapping[str, str],
     scratch: Path,
     *,
-    rate: int = 0,
-    seconds: int = SECONDS,
+    paced: tuple[int, int] | None = None,
+    least: int = 0,
 ) -> Figures:
-    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second, for so many seconds, instead
-    of as fast as it goes.
+    """All of REQUESTS over 8 connections of 4 streams, as fast as it goes; `paced`: as many a second, and for how
+    many seconds, instead; `least`: bytes of the smallest right answer.
     """
     log, sent = scratch / "log", scratch / "body"
     sent.write_bytes(body)
-    paced = [f"--rps={rate // 8}", "-n", str(rate * seconds)] if rate else ["-n", str(REQUESTS)]
+    wanted = paced[0] * paced[1] if paced else REQUESTS
+    pace = [f"--rps={paced[0] // 8}"] if paced else []
     done = subprocess.run(
-        ["taskset", "-c", CLIENT_CPU, "h2load", *paced, "-c", "8", "-m", "4", "-d", str(sent), "--log-file", str(log),
+        ["taskset", "-c", CLIENT_CPU, "h2load", *pace, "-n", str(wanted), "-c", "8", "-m", "4", "-d", str(sent), "--log-file", str(log),
          *(word for name, value in headers.items() for word in ("-H", f"{name}: {value}")), url],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     succeeded = re.search(r"(\d+) succeeded", done.stdout)
-    wanted = rate * seconds if rate else REQUESTS
     if succeeded is None or int(succeeded[1]) != wanted:
         raise SystemExit(f"h2load: not every request succeeded:\n{done.stdout}")
+    data = re.search(r"\((\d+)\) data", done.stdout)
+    # An error of gRPC's succeeds, too, over HTTP.
+    if data is None or int(data[1]) < least * wanted:
+        raise SystemExit(f"h2load: answers are missing:\n{done.stdout}")
     times = [int(line.split("\t")[2]) for line in log.read_text(encoding="ascii").splitlines()]
     log.unlink()
     return wanted, percentile(times, 0.5), percentile(times, 0.99)

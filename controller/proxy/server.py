@@ -113,6 +113,11 @@ class Proxy:
         sync = Routes(streams={**streams, GET_METADATA: self.authorizer.known(self._metadata)})
         return merged(sync, self.receipts.routes())
 
+    @property
+    def used(self) -> dict[str, Callable[[], Mapping[str, int]]]:
+        """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
+        return {"streams": self.authorizer.limits.by_namespace, "receipts": self.receipts.by_namespace}
+
     async def end_revoked(self) -> None:
         """End the streams whose reader may no longer read what they were sent."""
         self.deliveries.reviewed()

@@ -36,6 +36,7 @@ from controller.runtime.process.metrics import LagMetrics, PortCollector
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.wiring.tenancy.quota_overrides import overridden
+from controller.wiring.tenancy.quotas import QuotaMetrics
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT
@@ -194,6 +195,7 @@ def _joined(
     sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
     views = [(each.view.type.plural, each) for each in reflectors]
     registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
+    registry.register(QuotaMetrics(limits, proxy.used))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     events = ApiServerEvents(cluster.api, registry)
     return ProxyProcess(settings, events, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)

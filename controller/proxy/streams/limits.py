@@ -33,6 +33,10 @@ class StreamLimits:
         """How many addresses they come from."""
         return len(self._hosts)
 
+    def by_namespace(self) -> dict[str, int]:
+        """Open streams of callers whose namespace is known. Any thread may ask."""
+        return dict(self._namespaces)
+
     def take(self, host: str, namespace: str = "") -> None:
         """One more from `host`, of a caller of `namespace`; empty: it is not known. Raises RpcError
         RESOURCE_EXHAUSTED where that is one too many.

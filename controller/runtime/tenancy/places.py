@@ -28,6 +28,10 @@ class Places:
             most, firsts, lambda namespace: quota(str(namespace)) or math.inf
         )
 
+    def taken(self) -> dict[str, int]:
+        """How many places each namespace has. Any thread may ask."""
+        return {str(namespace): count for namespace, count in self._shares.taken().items()}
+
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
         """A place for the block, once it is the namespace's turn."""

@@ -36,6 +36,10 @@ class Shares(Generic[Item]):
         self._taken: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, dict[Item, None]] = {}
 
+    def taken(self) -> dict[Hashable, int]:
+        """How many places each group has. Any thread may ask."""
+        return dict(self._taken)
+
     def add(self, group: Hashable, item: Item) -> None:
         """Have `item` wait, unless it does."""
         self._waiting.setdefault(group, {})[item] = None

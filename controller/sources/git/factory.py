@@ -34,7 +34,7 @@ from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -139,6 +139,11 @@ class GitFactory:
         if not (source.submodules and mirror in self._mirrors.get(look.key, ())):
             self._uses(look.key, frozenset({mirror} if location.path is None else ()))
         return source
+
+    @property
+    def used(self) -> dict[str, Callable[[], Mapping[str, int]]]:
+        """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
+        return {"mirror_bytes": self._quota.used, "git_processes": self.places.taken}
 
     def forget(self, key: ObjectKey) -> None:
         """The source is gone; so are its mirrors, unless another source uses them, too."""

@@ -56,13 +56,13 @@ from controller.wiring.controller.leading import leadership_of
 from controller.wiring.controller.notifying import open_notifying
 from controller.wiring.controller.pods import pod_work_of
 from controller.wiring.controller.ports import artifact_address, bound_socket, listen
-from controller.wiring.controller.providers import providers_of
+from controller.wiring.controller.providers import providers_of, usages_of
 from controller.wiring.controller.proxy_certificates import keeper_of
 from controller.wiring.controller.reconcilers import Shared, reconcilers_of
 from controller.wiring.controller.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.controller.workloads import workload_watches
 from controller.wiring.tenancy.quota_overrides import overridden
-from controller.wiring.tenancy.quotas import QuotaMetrics, limits_of
+from controller.wiring.tenancy.quotas import QuotaMetrics, limits_of, object_usages
 from controller.wiring.tokens import TokenFile
 from evaluator.http.offload import Offload
 
@@ -107,8 +107,10 @@ async def open_controller(
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
         shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
-        metrics.registry.register(QuotaMetrics(objects, limits))
         providers = providers_of(settings, limits, accounts.secret, cluster.server)
+        metrics.registry.register(
+            QuotaMetrics(limits, {**object_usages(objects), **usages_of(providers.values())})
+        )
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)

@@ -11,10 +11,13 @@ from controller.sources.oci.factory import OciFactory
 from controller.wiring.tenancy.hosts import source_hosts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
     from controller.sources.provider import ProviderFactory
     from controller.sources.secrets import ReadSecret
+    from controller.wiring.tenancy.quotas import Usage
 
 
 def providers_of(
@@ -33,3 +36,10 @@ def providers_of(
     )
     oci = OciFactory(secret, authors=authors, hosts=hosts)
     return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}
+
+
+def usages_of(providers: Iterable[ProviderFactory[Any]]) -> dict[str, Usage]:
+    """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
+    return {
+        name: usage for each in providers if isinstance(each, GitFactory) for name, usage in each.used.items()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
@@ -16,13 +17,17 @@ from controller.runtime.tenancy.quotas import Quota
 from controller.sources.stage import stored_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeAlias
 
     from prometheus_client.core import Metric
 
     from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
     from controller.settings import ControllerSettings
+
+    Usage: TypeAlias = Callable[[], Mapping[str, int]]
+    """What namespaces have of something."""
 
 
 def limits_of(settings: ControllerSettings) -> Limits:
@@ -52,7 +57,7 @@ def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
 def _quota(limited: _Limited, limits: Limits, objects: Cache) -> Quota:
     return Quota(
         limited.what,
-        lambda namespace: _most(limited, limits, namespace),
+        lambda namespace: _most(limited.name, limits, namespace),
         used=limited.used,
         objects=objects,
         option=f"--quota-{limited.name.replace('_', '-')}",
@@ -60,27 +65,38 @@ def _quota(limited: _Limited, limits: Limits, objects: Cache) -> Quota:
 
 
 class QuotaMetrics(Collector):
-    """How much of each limited resource namespaces use, as the statuses of their objects show."""
+    """How much of each limited resource namespaces use."""
 
-    def __init__(self, objects: Cache, limits: Limits) -> None:
-        self._objects = objects
+    def __init__(self, limits: Limits, usages: Mapping[str, Usage]) -> None:
+        """`usages` by the field of `NamespaceLimits`."""
         self._limits = limits
+        self._usages = usages
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
+        """Called by the registry at each scrape, in a thread beside the loop."""
         labels = ("namespace", "quota")
         used = GaugeMetricFamily("flagstaff_quota_used", "What a namespace has.", labels=labels)
         limit = GaugeMetricFamily("flagstaff_quota_limit", "What a namespace may have.", labels=labels)
-        for each in (_SOURCES, _ARTIFACTS, _FLAG_SETS, _FLAGS):
-            found: Counter[str] = Counter()
-            for resource in self._objects.of_kind(each.kind):
-                found[resource.namespace] += each.used(resource)
-            for namespace, number in found.items():
-                if most := _most(each, self._limits, namespace):
-                    used.add_metric((namespace, to_camel(each.name)), number)
-                    limit.add_metric((namespace, to_camel(each.name)), most)
+        for name, usage in self._usages.items():
+            for namespace, number in usage().items():
+                if most := _most(name, self._limits, namespace):
+                    used.add_metric((namespace, to_camel(name)), number)
+                    limit.add_metric((namespace, to_camel(name)), most)
         yield used
         yield limit
+
+
+def object_usages(objects: Cache) -> dict[str, Usage]:
+    """As the statuses of the objects show, by the field of `NamespaceLimits`."""
+    limited = (_SOURCES, _ARTIFACTS, _FLAG_SETS, _FLAGS)
+    return {each.name: partial(_used, each, objects) for each in limited}
+
+
+def _used(limited: _Limited, objects: Cache) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in objects.of_kind(limited.kind):
+        found[each.namespace] += limited.used(each)
+    return found
 
 
 def _one(_resource: Resource) -> int:
@@ -100,8 +116,8 @@ class _Limited(NamedTuple):
     """How much one object has by its status."""
 
 
-def _most(limited: _Limited, limits: Limits, namespace: str) -> int:
-    found: int = getattr(limits.of(namespace), limited.name)
+def _most(name: str, limits: Limits, namespace: str) -> int:
+    found: int = getattr(limits.of(namespace), name)
     return found
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from controller.runtime.tenancy.quotas import over
@@ -30,6 +31,8 @@ class MirrorQuota:
         self._removals = removals
         self._refused: dict[Path, tuple[Revision, int]] = {}
         """The revision for which a mirror was removed, and the bytes that it had."""
+        self._sizes: dict[Path, int] = {}
+        """Bytes of the mirrors, as they were measured last."""
         self._measuring = threading.Lock()
         """Of two that outgrow the quota together, one may stay."""
 
@@ -46,11 +49,19 @@ class MirrorQuota:
         """Once `revision` was fetched. Removes the mirror and raises Stalled where it outgrew the quota."""
         if self._most(mirror.parent.name):
             await asyncio.to_thread(self._keep, mirror, revision)
-        self.forget(mirror)
+        self._refused.pop(mirror, None)
 
     def forget(self, mirror: Path) -> None:
         """No source uses it any more."""
         self._refused.pop(mirror, None)
+        self._sizes.pop(mirror, None)
+
+    def used(self) -> Counter[str]:
+        """Bytes by namespace, of those that have a limit. Any thread may ask."""
+        found: Counter[str] = Counter()
+        for mirror, size in tuple(self._sizes.items()):
+            found[mirror.parent.name] += size
+        return found
 
     def _keep(self, mirror: Path, revision: Revision) -> None:
         with self._measuring:
@@ -61,12 +72,15 @@ class MirrorQuota:
                 self._refused[mirror] = (revision, size)
                 shutil.rmtree(mirror, ignore_errors=True)
                 raise
+            self._sizes[mirror] = size
 
     def _require(self, mirror: Path, size: int) -> None:
         """Raises Stalled where it and those beside it are too large."""
         namespace = mirror.parent.name
-        others = sum(_bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror)
-        most = self._most(namespace)
+        sizes = {each: _bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror}
+        elsewhere = {each: has for each, has in tuple(self._sizes.items()) if each.parent != mirror.parent}
+        self._sizes = elsewhere | sizes
+        others, most = sum(sizes.values()), self._most(namespace)
         if most and size + others > most:
             raise over(
                 "bytes of mirrors of Git repositories", namespace, size + others, most, "--quota-mirror-bytes"

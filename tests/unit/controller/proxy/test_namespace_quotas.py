@@ -12,6 +12,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.wiring.proxy import LIMITS
+from controller.wiring.tenancy.quotas import QuotaMetrics
 from evaluator.http.server.listener import Listener
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ReportResponse
@@ -72,6 +73,14 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
+def scraped(proxy: Served) -> dict[tuple[str, str, str], float]:
+    return {
+        (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
+        for family in QuotaMetrics(proxy.limits, proxy.scene.proxy.used).collect()
+        for sample in family.samples
+    }
+
+
 async def served(auth: str) -> AsyncIterator[Served]:
     found = Served(auth)
     listener = Listener(found.scene.routes, LIMITS, name="sync")
@@ -104,6 +113,13 @@ async def test_streams_beyond_the_quota_are_refused_and_others_do_not_notice(pro
         "streams of namespace shop: all 2 of its quota are taken here (--quota-streams)"
     )
     await proxy.stream(OTHER)
+    proxy.limits.replace({"other": "streams: 9"})
+    assert scraped(proxy) == {
+        ("flagstaff_quota_used", "shop", "streams"): 2,
+        ("flagstaff_quota_limit", "shop", "streams"): 2,
+        ("flagstaff_quota_used", "other", "streams"): 2,
+        ("flagstaff_quota_limit", "other", "streams"): 9,
+    }
     proxy.scene.learn("shop/flags", flags("next"))
     for each in (others, *streams):
         message = await each.read()
@@ -141,6 +157,8 @@ async def test_receipts_beyond_the_quota_are_refused_and_others_do_not_notice(pr
     # Those that are known, and those of others, go on.
     await proxy.report(f"{SHOP}#pod-a")
     await proxy.report(f"{OTHER}#pod-d")
+    assert scraped(proxy)["flagstaff_quota_used", "shop", "receipts"] == 2
+    assert scraped(proxy)["flagstaff_quota_limit", "other", "receipts"] == 2
     [counts] = proxy.scene.proxy.receipts.counts()
     assert counts.served + counts.lagging == 3
     # A pod that goes makes room.
