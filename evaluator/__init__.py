@@ -1,4 +1,4 @@
-"""Flagstaff's serving side: what a flag means, and who is told.
+"""Flagstaff's serving side: evaluates flags, and delivers them to clients.
 
 The data's way: Git → `sources` → `artifacts` → `flagsets` → FeatureFlagConfiguration (`api`) → `proxy` →
 `evaluator.sync` → `evaluator.store` → `evaluator.resolve` → `evaluator.server` → SDK.

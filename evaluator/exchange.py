@@ -85,8 +85,8 @@ def let_go(remains: list[object]) -> None:
 
 
 def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
-    """Do `work` in a thread, then call `done` with its result on the running loop, whose handler is told of
-    an error.
+    """Do `work` in a thread, then call `done` with its result on the running loop, whose handler receives an
+    error.
     """
 
     def ended(future: asyncio.Future[T]) -> None:

@@ -29,7 +29,7 @@ def configure(form: str, level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.addHandler(log)
     root.setLevel(level.upper())
-    # The loop's own debug lines tell of callbacks, not of flags.
+    # The loop's own debug lines are about callbacks, not flags.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 

@@ -211,8 +211,8 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         _ = self.keys_in_order
 
     def borrow(self, other: CompiledFlagSet) -> None:
-        """Take over from `other` the compiled rules of flags that have the very same here; what answers tell
-        beside them is this set's.
+        """Take over from `other` the compiled rules of flags that have the very same here; the other parts of
+        responses are this set's.
         """
         if self.flag_set.evaluators is not other.flag_set.evaluators:
             return
@@ -233,7 +233,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         return _pinned(flag.metadata) or self._unpinned
 
     def metadata_of(self, flag: Flag) -> Mapping[str, Scalar]:
-        """What answers tell of the flag: the set's metadata, patched by its own."""
+        """The flag's metadata in responses: the set's metadata, patched by its own."""
         own = flag.metadata_under(self.metadata)
         if self._expose_bucketing and BUCKETING_KEY in flag.metadata:
             return {**own, BUCKETING_KEY: self.bucketing_of(flag).value}
@@ -281,7 +281,7 @@ def resolve(
     trace: Trace | None = None,
 ) -> Resolution:
     """Evaluate one flag. wanted: None takes a value of any type. context: a dict. now: Unix seconds. trace:
-    is told what each operator of the rule comes to. Never raises.
+    receives the result of each operator of the rule. Never raises.
     """
     flag = flags.compiled.get(key)
     if flag is None:

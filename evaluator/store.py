@@ -1,5 +1,4 @@
-"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is
-asked.
+"""What is served, swapped whole: a reader sees one catalog or the next, never a mix, by every protocol.
 
 Everything that is known of a source arrives as one `Report`, its content and its health in one value.
 """
@@ -73,7 +72,8 @@ Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 
 class Store:
-    """Holds what is served and tells subscribers of changes, synchronously and in the order of subscription.
+    """Holds what is served and notifies subscribers of changes, synchronously and in the order of
+    subscription.
 
     Only `following` and `prepare` may run in a thread.
     """
@@ -165,7 +165,7 @@ class Store:
     def apply(
         self, report: Report, prepared: CompiledCatalog | None = None, *, now: float
     ) -> Snapshot | None:
-        """Serve what a report says from `now` on, and tell subscribers of what differs.
+        """Serve what a report says from `now` on, and notify subscribers of what differs.
 
         `prepared` is made of `following(report)`, with nothing applied in between. Where the same is served
         as before, and only what is said of a source's staleness differs, that is no change. Returns
@@ -181,9 +181,9 @@ class Store:
         if (snapshot := self.snapshot) is None:
             return None
         if changed:
-            self._tell(snapshot)
+            self._notify(snapshot)
         elif self._served is not before or self.settled != settled:
-            self._tell(snapshot, restated=True)
+            self._notify(snapshot, restated=True)
         if changed and self._served is not before:
             self.swaps.add(perf_counter() - started)
         return snapshot
@@ -284,7 +284,7 @@ class Store:
                 self._by_compiled[id(compiled)] = self._snapshots[view] = found
         return found
 
-    def _tell(self, snapshot: Snapshot, *, restated: bool = False) -> None:
+    def _notify(self, snapshot: Snapshot, *, restated: bool = False) -> None:
         for changed, again in tuple(self._subscribers.values()):
             subscriber = again if restated else changed
             if subscriber is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from evaluator.sync.source import Heard, SyncSource
+    from evaluator.sync.source import SourceEvent, SyncSource
 
 S3_KEY, S3_SECRET = "key-for-tests", "secret-for-tests"
 
@@ -49,7 +49,7 @@ class Ear:
         self._source = source
         self._deliveries = source.deliveries()
 
-    async def next(self) -> Heard:
+    async def next(self) -> SourceEvent:
         try:
             return await anext(self._deliveries)
         except SourceFault as fault:

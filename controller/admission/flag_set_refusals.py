@@ -1,5 +1,5 @@
-"""Refused pods as Events of the flag set that they ask for: whoever follows it learns of them, though no pod
-is there.
+"""Reports refused pods as Events of the flag set that they ask for, since there is no pod to report them
+on.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class FlagSetRefusals:
     now: Callable[[], datetime]
     clock: Callable[[], float]
     """Seconds; does not jump."""
-    _told: TTLCache[tuple[str, str], bool] = field(init=False)
+    _reported: TTLCache[tuple[str, str], bool] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._told = TTLCache(_MOST, APART, self.clock)
+        self._reported = TTLCache(_MOST, APART, self.clock)
 
     def take(self, request: Mapping[str, Any], why: str) -> None:
         """`request`: of an AdmissionReview of a pod. Of one that asks for no flag set by name, Kubernetes
-        alone tells, by an Event of the pod's owner.
+        alone reports, by an Event of the pod's owner.
         """
         meta = request["object"].get("metadata")
         meta = meta if isinstance(meta, dict) else {}
@@ -62,9 +62,9 @@ class FlagSetRefusals:
         found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
         thing = next((each for each in found if each is not None), None)
         known = (namespace, "" if thing is None else name)
-        if known in self._told:
+        if known in self._reported:
             return
-        self._told[known] = True
+        self._reported[known] = True
         if thing is None:
             key = ObjectKey(flagset.KIND, namespace, name)
             thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)

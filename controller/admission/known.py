@@ -39,10 +39,10 @@ class KnownObjects:
         found = granted(self.objects.of_kind(grant.KIND, namespace), who, name, kinds)
         if found:
             return found, ""
-        told = denied(who, namespace, name, kinds)
+        message = denied(who, namespace, name, kinds)
         if not self.open:
-            raise Refused(told)
-        return tuple(kinds), f"{told} (--allow-cross-namespace=ofo lets it pass)"
+            raise Refused(message)
+        return tuple(kinds), f"{message} (--allow-cross-namespace=ofo lets it pass)"
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """As Known has it."""

@@ -1,4 +1,4 @@
-"""The Event that tells the owner of a pod why the pod was refused. No I/O."""
+"""The Event on the owner of a pod that says why the pod was refused. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REASON: Final = "InjectionRefused"
 MOST: Final = 100
-"""Events a minute: whoever reaches the port may ask in the API server's name."""
+"""Events a minute: any client that reaches the port may ask in the API server's name."""
 MOST_OF_ONE: Final = 20
 """Of these, those of one namespace."""
 _MINUTE: Final = 60.0
@@ -27,8 +27,8 @@ _HOUR: Final = 3_600.0
 
 
 class Refusals:
-    """Hands each to `events` once, which waits for nobody; those beyond MOST and MOST_OF_ONE are left out
-    until the pod is tried again.
+    """Hands each to `events` once, without waiting; those beyond MOST and MOST_OF_ONE are left out until the
+    pod is tried again.
     """
 
     def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
@@ -38,14 +38,14 @@ class Refusals:
         self._since = now()
         self._counts: Counter[str] = Counter()
         """By namespace, of this minute."""
-        self._told: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
+        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
         """Keys: a pod that is refused is tried again and again."""
 
     def report(self, request: Mapping[str, Any], message: str) -> None:
         """A review of this request was refused with this message."""
         now = self._now()
         event = refusal(request, message, now)
-        if event is None or event.key in self._told:
+        if event is None or event.key in self._reported:
             return
         if not 0 <= (now - self._since).total_seconds() < _MINUTE:
             self._since = now
@@ -53,13 +53,13 @@ class Refusals:
         namespace = event.object.namespace
         if self._counts[namespace] < MOST_OF_ONE and self._counts.total() < MOST:
             self._counts[namespace] += 1
-            self._told[event.key] = True
+            self._reported[event.key] = True
             self._events.accept(event)
 
 
 def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | None:
-    """Of a review's request. None on a dry run, and of a pod without an owner: whoever creates that one is
-    told anyway. `now`: aware. An owner that tries again and again is told the same once an hour.
+    """Of a review's request. None on a dry run, and for a pod without an owner, whose creator gets the
+    refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported once an hour.
     """
     meta = request["object"].get("metadata")
     owner = _owner(meta) if isinstance(meta, dict) else None

@@ -23,7 +23,7 @@ class ServedCertificate:
         self.tls = TlsFiles(self._file, self._file, client_ca)
 
     def replace(self, certificates: Certificates) -> None:
-        """Serve these to whoever connects from now on."""
+        """Serve these on connections from now on."""
         self._write(certificates)
         self.tls.refresh()
 

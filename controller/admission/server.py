@@ -36,9 +36,9 @@ class Injector:
     ready: Callable[[], bool]
     """Whether all objects are known: before that, nothing can be said to be missing."""
     answered: Callable[[str], None]
-    """Told the outcome of each review."""
+    """Receives the outcome of each review."""
     refused: Callable[[Mapping[str, Any], str], None]
-    """Told the request of each review that is refused, and why; must not wait."""
+    """Receives the request of each review that is refused, and why; must not wait."""
 
     def routes(self) -> Routes:
         """`POST /inject`."""
@@ -50,15 +50,15 @@ class Injector:
             return _failed(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
-            outcome, told = answer(review, self.options, self.known)
+            outcome, reply = answer(review, self.options, self.known)
         except (ValueError, InvalidReviewError):
             return _failed(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:
-            message = told["response"]["status"]["message"]
+            message = reply["response"]["status"]["message"]
             log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
             self.refused(review["request"], message)
         self.answered(outcome)
-        return Response(200, orjson.dumps(told), _JSON)
+        return Response(200, orjson.dumps(reply), _JSON)
 
 
 def _failed(status: int, message: str) -> Response:

@@ -60,7 +60,7 @@ class FlagAlertSpec(Model):
     group_wait: Wait | None = None
     repeat_interval: Repeat | None = None
     lasting: Annotated[Duration | None, Field(alias="for")] = None
-    """Seconds that a failure must last before anybody is told."""
+    """Seconds that a failure must last before it is reported."""
     template: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     summary: Annotated[str, Field(max_length=255)] | None = None
     suspend: bool = False

@@ -1,6 +1,4 @@
-"""`status.artifact`, in Flux's shape (github.com/fluxcd/pkg, apis/meta), as our sources and Flux's own tell
-it.
-"""
+"""`status.artifact`, in Flux's shape (github.com/fluxcd/pkg, apis/meta), as in our sources and Flux's own."""
 
 from __future__ import annotations
 
@@ -28,29 +26,29 @@ class ArtifactStatus(Model):
     """Ours under flagstaff.dev/: author, committed-at, subject; an image's under org.opencontainers.image."""
 
     def without_author(self) -> Self:
-        """The same, telling nobody's name."""
+        """The same without the names of people."""
         names = {AUTHOR, VERIFIED_BY, f"{_IMAGE}.authors"}
-        told = {key: text for key, text in self.metadata.items() if key not in names}
-        return self.model_copy(update={"metadata": told})
+        metadata = {key: text for key, text in self.metadata.items() if key not in names}
+        return self.model_copy(update={"metadata": metadata})
 
     def unverified(self) -> Self:
-        """The same, telling no signer: an image's annotations say what its author likes."""
-        told = {key: text for key, text in self.metadata.items() if key != VERIFIED_BY}
-        return self.model_copy(update={"metadata": told})
+        """The same without a signer: an image's author may write any annotations."""
+        metadata = {key: text for key, text in self.metadata.items() if key != VERIFIED_BY}
+        return self.model_copy(update={"metadata": metadata})
 
     @property
     def author(self) -> str:
-        """`Name <mail>`, as far as the source tells."""
+        """`Name <mail>`, as far as the source says."""
         return self.metadata.get(AUTHOR) or self.metadata.get(f"{_IMAGE}.authors", "")
 
     @property
     def committed_at(self) -> str:
-        """RFC 3339, as far as the source tells."""
+        """RFC 3339, as far as the source says."""
         return self.metadata.get(COMMITTED_AT) or self.metadata.get(f"{_IMAGE}.created", "")
 
     @property
     def subject(self) -> str:
-        """The first line of the commit's message, as far as the source tells."""
+        """The first line of the commit's message, as far as the source says."""
         return self.metadata.get(SUBJECT, "")
 
     @property
@@ -63,5 +61,5 @@ class ArtifactStatus(Model):
         """The commit that an image was made of, and its repository: `main@sha1:… of https://…`; empty where
         no annotation says so.
         """
-        told = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
-        return " of ".join(each for each in told if each)
+        origin = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
+        return " of ".join(each for each in origin if each)

@@ -20,16 +20,18 @@ PROPAGATED: Final = "Propagated"
 NAME_CONFLICT: Final = "NameConflict"
 """A detail, there only while it is True: another object claims the name or the flagSetId."""
 DRIFT_CONTESTED: Final = "DriftContested"
-"""A detail, there only while it is True: somebody keeps overwriting what a FlagSet writes."""
+"""A detail, there only while it is True: another writer keeps overwriting what a FlagSet writes."""
 DRIFT_KEPT: Final = "DriftKept"
-"""A detail, there only while it is True: somebody changed what a FlagSet wrote, and its policy lets it be."""
+"""A detail, there only while it is True: another writer changed what a FlagSet wrote, and its policy keeps
+the change.
+"""
 
 TRUE: Final = "True"
 FALSE: Final = "False"
 UNKNOWN: Final = "Unknown"
 
 MESSAGE_CHARACTERS: Final = 1_000
-"""What a condition's message may have: the API server takes more, but nobody reads it."""
+"""What a condition's message may have: the API server takes more, but people do not read more."""
 
 
 @dataclass(frozen=True, slots=True)

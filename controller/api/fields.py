@@ -15,7 +15,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 366 * 24 * 3600.0
 SHORTEST_INTERVAL: Final = 0.5
-"""Seconds: whoever asks to be looked at every millisecond would keep the others from being looked at."""
+"""Seconds: a source that is looked at every millisecond would keep others from being looked at."""
 LONGEST_TIMEOUT: Final = 600.0
 """Seconds: a server that never answers would keep one of few workers for as long."""
 
@@ -70,8 +70,8 @@ def read(model: type[T], spec: Mapping[str, Any], *, where: str = "spec") -> T:
         return model.model_validate(spec)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        told = "; ".join(
+        problems = "; ".join(
             f"{'.'.join(map(str, (where, *each['loc'])))}: {each['msg'].removeprefix('Value error, ')}"
             for each in found[:5]
         )
-        raise InvalidSpecError(told) from None
+        raise InvalidSpecError(problems) from None

@@ -38,11 +38,11 @@ class Validation(StrEnum):
 
 
 class DriftPolicy(StrEnum):
-    """What becomes of a change that somebody made to what was written."""
+    """What becomes of a change that another made to what was written."""
 
     CORRECT = "Correct"
     WARN = "Warn"
-    """It stays, and is told of, until it is gone or another content is written."""
+    """It stays, and is reported, until it is gone or another content is written."""
 
 
 class SourceReference(Model):

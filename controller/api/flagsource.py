@@ -26,7 +26,7 @@ OBSERVED: Final = (
     "observedRecurseSubmodules",
     "observedSparseCheckout",
 )
-"""Fields of the status that tell how the files of its artifact were chosen."""
+"""Fields of the status that say how the files of its artifact were chosen."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -141,7 +141,7 @@ class BucketSpec(Model):
 
 
 class SignerGroup(Model):
-    """People of whom some are enough."""
+    """Signers, a number of whom is enough."""
 
     signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
     count: Annotated[int, Field(ge=1, le=100)] = 1
@@ -159,7 +159,7 @@ _Pattern = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class OidcIdentity(Model):
-    """Who may sign without a key: expressions (RE2) that find something in what a certificate tells."""
+    """Who may sign without a key: expressions (RE2) that match fields of a certificate."""
 
     issuer: _Pattern
     """Who let the signer log in, such as `^https://token\\.actions\\.githubusercontent\\.com$`."""
@@ -168,7 +168,7 @@ class OidcIdentity(Model):
 
 
 class VerifySpec(Model):
-    """What must be signed, and by whom: with a key of a Secret, or by somebody with an identity."""
+    """What must be signed, and how: with a key of a Secret, or under an identity."""
 
     mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
     """Of Git; None: HEAD."""
@@ -263,7 +263,7 @@ class FlagSourceSpec(Model):
 
     @property
     def observed(self) -> dict[str, Any]:
-        """What decides which files of a revision are in its artifact, as the status tells it (`OBSERVED`)."""
+        """What decides which files of a revision are in its artifact, as the status shows it (`OBSERVED`)."""
         found: dict[str, Any] = {
             "observedIgnore": self.ignore,
             "observedInclude": [

@@ -1,6 +1,4 @@
-"""How long something took, in steps that add up: histograms of several processes are one by
-addition. Pure.
-"""
+"""Durations in steps that add up: histograms of several processes are one by addition. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The first form of `featureFlagSpec`, from before flagd had a schema, as a document of today. Pure.
 
-Known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, tell a
+Known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, have a
 `returnType`, define a disabled flag by its state alone, and say its targeting as a list of rules.
 """
 

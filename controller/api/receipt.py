@@ -1,6 +1,6 @@
 """FlagReceipt: what one proxy knows of who serves one flag set.
 
-Members are told apart by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them
+Members are identified by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them
 fit into an object with room to spare; only laggards have names, and a few of the others, who lag where this
 proxy is the one that is behind.
 """
@@ -47,9 +47,9 @@ class ServedGroup(Model):
     """Empty: nothing yet."""
     revision: str = ""
     silent: bool = False
-    """They were not heard of for a while."""
+    """They have sent no report for a while."""
     claimed: bool = False
-    """Nobody vouches for them."""
+    """Their names are not verified."""
     members: str = ""
     """Packed, see `pack`."""
 
@@ -67,7 +67,7 @@ class Laggard(Model):
     """RFC 3339."""
     silent: bool = False
     claimed: bool = False
-    """Nobody vouches for the name."""
+    """The name is not verified."""
 
 
 class FlagReceiptSpec(Model):
@@ -91,10 +91,10 @@ class FlagReceiptStatus(Model):
     know it yet.
     """
     left_claimed: str = ""
-    """As `left`, of members for whom nobody vouches."""
+    """As `left`, of members whose names are not verified."""
     left_before: str = ""
-    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; where one is heard of, it
-    has come back.
+    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; one that reports has come
+    back.
     """
     left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
@@ -107,7 +107,7 @@ class FlagReceiptStatus(Model):
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0
-    """Members for whose name nobody vouches."""
+    """Members whose names are not verified."""
 
 
 def member_id(namespace: str, pod: str, instance: str) -> bytes:
@@ -142,8 +142,8 @@ def unpack(text: str) -> Iterator[tuple[bytes, int]]:
 
 def receipt_name(configuration: str, proxy: str) -> str:
     """The object's name: readable, and one for each pair."""
-    told = hashlib.sha256(f"{configuration}\n{proxy}".encode()).hexdigest()[:12]
-    return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{told}"
+    suffix = hashlib.sha256(f"{configuration}\n{proxy}".encode()).hexdigest()[:12]
+    return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{suffix}"
 
 
 def configuration_of(spec: Mapping[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
 _FREE_OF_RATIO: Final = 4 * 1024 * 1024
-"""Bytes below which a high ratio harms nobody; small repetitive files compress very well."""
+"""Bytes below which a high ratio does no harm; small repetitive files compress very well."""
 
 
 PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})

@@ -50,7 +50,7 @@ class Sending:
         """Read, and not sent yet."""
 
     def begin(self, body: ByteStream) -> None:
-        """Send until all is sent, or nobody reads any more."""
+        """Send until all is sent, or the client is gone."""
         self._body = body
         body.on_writable = self._go_on
         body.on_closed = self._close

@@ -1,7 +1,6 @@
-"""Artifacts for other processes: immutable archives over HTTP, found by the path that a source's status
-tells.
+"""Artifacts for other processes: immutable archives over HTTP, found by the path in a source's status.
 
-An archive never changes under its path, so whoever has it need not ask again; who asks for a part gets that
+An archive never changes under its path, so a client that has it need not ask again; a client may ask for a
 part (RFC 9110, 14).
 """
 
@@ -41,7 +40,7 @@ AT_ONCE: Final = 256
 """Archives that are being sent; each takes some 200 KB of memory."""
 THREADS: Final = 4
 SECONDS: Final = 300.0
-"""Whoever reads more slowly asks for the rest of it."""
+"""A client that reads more slowly asks for the rest of it."""
 _TYPE: Final = ("content-type", "application/gzip")
 _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -65,7 +64,7 @@ class ArtifactServer:
 
     archives: Archives
     tokens: Callable[[], Collection[str]]
-    """Whoever asks must bear one of them, unless there are none."""
+    """A request must bear one of them, unless there are none."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
     _sending: int = 0
 
@@ -112,7 +111,7 @@ def _looked_at(check: Callable[[], None]) -> None:
 def _believed(request: Request, tokens: Collection[str]) -> bool:
     scheme, _, token = (header(request.headers, "authorization") or "").partition(" ")
     given = token.strip().encode()
-    # Every token is compared, so that time tells nothing.
+    # Every token is compared, so that the time discloses nothing.
     matches = [hmac.compare_digest(given, known.encode()) for known in tokens]
     return scheme.lower() == "bearer" and any(matches)
 
@@ -143,8 +142,8 @@ def _choose(request: Request, found: Stored) -> Response | _Chosen:
     if start >= size or end < start:
         return Response(416, b"", (("content-range", f"bytes */{size}"),))
     length = end + 1 - start
-    told = ("content-range", f"bytes {start}-{end}/{size}")
-    return _Chosen(206, (*headers, told, _length(length)), Part(found.file, start, length))
+    range_ = ("content-range", f"bytes {start}-{end}/{size}")
+    return _Chosen(206, (*headers, range_, _length(length)), Part(found.file, start, length))
 
 
 def _length(size: int) -> tuple[str, str]:

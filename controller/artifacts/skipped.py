@@ -1,5 +1,5 @@
 """What a source lists and does not deliver, such as symlinks and files that are too large: carried in the
-archive itself, so that whoever reads it knows that files are missing, after a restart too.
+archive itself, so that its readers know that files are missing, after a restart too.
 """
 
 from __future__ import annotations

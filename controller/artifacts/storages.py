@@ -89,8 +89,8 @@ class Storages:
         leaving.add_done_callback(lambda done: self._left(key, done))
 
     def keep(self, keys: Iterable[ObjectKey]) -> None:
-        """Remove what belongs to none of `keys`: sources that went while nobody looked. Blocks. Raises
-        Failed.
+        """Remove what belongs to none of `keys`: sources that were deleted while no controller ran. Blocks.
+        Raises Failed.
         """
         wanted = {(key.namespace, key.name) for key in keys}
         try:
@@ -139,7 +139,7 @@ class Storages:
         with self._lock:
             if key in self._leaving:
                 return None
-        # A path that nobody was told makes no folder.
+        # A path that was never published makes no folder.
         if not (self._folder(key) / f"{asked[3]}.tar.gz").is_file():
             return None
         with self._lock:

@@ -23,7 +23,7 @@ LOOK: Final = 5.0
 STARTING: Final = "starting"
 SERVING: Final = "serving"
 KEPT: Final = "kept"
-"""Current, and served by somebody else."""
+"""Current, and served by another process."""
 ABSENT: Final = "not installed"
 
 
@@ -31,15 +31,15 @@ class Store(Protocol):
     """Where certificates are kept for all replicas."""
 
     now: datetime
-    """The cluster's time at the last read: whoever has to believe a certificate has that time too, when the
-    clock of a replica is wrong.
+    """The cluster's time at the last read: those who verify a certificate have that time too, when the clock
+    of a replica is wrong.
     """
 
     async def read(self) -> Mapping[str, bytes] | None:
         """The Secret's content; None where there is no such Secret. Raises Setback."""
 
     async def write(self, data: Mapping[str, bytes]) -> bool:
-        """Replace what `read` saw last; False where somebody else was faster. Raises Setback."""
+        """Replace what `read` saw last; False where another replica was faster. Raises Setback."""
 
     async def trust(self, authorities: bytes) -> None:
         """Have clients trust these and no others. Raises Setback."""
@@ -55,7 +55,7 @@ class Keeper:
     names: Sequence[str]
     leading: Callable[[], bool]
     serve: Callable[[Certificates], None] | None = None
-    """Have our port serve these from now on. Called in a thread. None: somebody else serves them."""
+    """Have our port serve these from now on. Called in a thread. None: another process serves them."""
     state: str = STARTING
     """For /readyz: starting, serving or kept, not installed, or why nothing can be read."""
     _served: Certificates | None = field(default=None)
@@ -84,7 +84,7 @@ class Keeper:
         found = certificates_of(data)
         wanted = renewed(found, self.names, self.store.now)
         if wanted != found and not await self.store.write(wanted.data()):
-            # Whoever was faster is read at the next look.
+            # The next look reads what the faster replica wrote.
             return self.state
         if self.leading():
             await self.store.trust(wanted.authorities)

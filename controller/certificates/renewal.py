@@ -1,8 +1,8 @@
 """The certificate that a server of ours is known by, and the authority that signs it: made, renewed and
 replaced without a moment in which its clients trust none that is in use.
 
-The authority's key lies beside the server's: whoever has one of them could answer for us anyway, and nobody
-but those clients trusts this authority. A new authority is trusted for an hour before it signs.
+The authority's key lies beside the server's: a holder of either could answer for us anyway, and only those
+clients trust this authority. A new authority is trusted for an hour before it signs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIFE: Final = timedelta(days=90)
 LEFT: Final = timedelta(days=30)
 """A certificate with less to live is renewed."""
 TRUSTED_FOR: Final = timedelta(hours=1)
-"""How long an authority is told of before it signs: every client trusts it by then."""
+"""How long an authority is published before it signs: every client trusts it by then."""
 _SKEW: Final = timedelta(minutes=5)
 """By how much clocks of replicas and clients may differ."""
 

@@ -1,3 +1,3 @@
-"""Stage 4: FeatureFlagConfiguration and FeatureFlag, whoever wrote them: are they valid, and who serves
-them.
+"""Stage 4: whether FeatureFlagConfiguration and FeatureFlag objects are valid, and who serves them, whatever
+their writer.
 """

@@ -47,7 +47,7 @@ class ProxyFollower:
     """Monotonic seconds."""
 
     def changed(self, change: Change) -> tuple[()]:
-        """A receipt that appears or changes shows that its proxy was there. Wakes nobody."""
+        """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
         if change.after is not None and change.after.key.kind == receipt.KIND:
             self._track(change.after)
         return ()

@@ -1,4 +1,4 @@
-"""Which proxies live, as their Leases tell: what a dead one knew counts no more. Pure."""
+"""Which proxies live, by their Leases: what a dead one knew counts no more. Pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SHADOWS: Final = "Shadows"
 FLAG_SET_ID_CONTESTED: Final = "FlagSetIdContested"
 """Another object beside it has the same flagSetId, and comes after it."""
 _IDENTIFIER: Final = 100
-"""Characters of a flagSetId that a message repeats: all of what is told must fit into a condition."""
+"""Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
 
 
 def described(conflicts: Iterable[Conflict], key: ObjectKey) -> list[tuple[str, str]]:

@@ -1,6 +1,4 @@
-"""From a count of who serves what to the status that tells it: SERVED, laggards by name, how long it took.
-Pure.
-"""
+"""Turns a count of who serves what into status: SERVED, laggards by name, the latency. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
 """Reasons."""
 FIELDS: Final = ("served", "total", "delivered", "latency", "laggards")
-"""Of the status: all that is told here."""
+"""Of the status: all that this module sets."""
 PATIENCE: Final = 15.0
-"""Seconds from which on whoever does not follow lags."""
+"""Seconds after which an evaluator that does not follow lags."""
 MOST_LAGGARDS: Final = 20
 _NAMED: Final = 5
 """Laggards that a message names."""
@@ -33,7 +31,7 @@ class Propagation:
     """How far a content has come."""
 
     status: dict[str, Any]
-    """FIELDS, as far as there is something to tell."""
+    """FIELDS, as far as there is something to report."""
     condition: Condition
     again: float | None = None
     """Seconds until time alone makes something else of it."""
@@ -51,14 +49,14 @@ def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetim
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
         return Propagation(status, Condition(PROPAGATED, UNKNOWN, NOBODY, message))
-    told = f"{count.served} of {count.total} evaluators serve {what}"
+    message = f"{count.served} of {count.total} evaluators serve {what}"
     if not count.lagging:
-        return Propagation(status, Condition(PROPAGATED, TRUE, SERVED, told))
+        return Propagation(status, Condition(PROPAGATED, TRUE, SERVED, message))
     left = _patience_left(before, now)
     if left > 0 and not count.silent:
-        message = f"{told}; {count.lagging} to follow"
+        message = f"{message}; {count.lagging} to follow"
         return Propagation(status, Condition(PROPAGATED, FALSE, PROGRESSING, message), left)
-    message = f"{told}; {_who(count)}"
+    message = f"{message}; {_who(count)}"
     return Propagation(status, Condition(PROPAGATED, FALSE, LAGGING, message))
 
 
@@ -80,8 +78,8 @@ def propagation_events(
         return () if lagged and same else (Occurrence(LAGGING, now.message, warning=True),)
     if now.reason == SERVED and (lagged or reported != status.get("digest", "")):
         latency = status.get("latency") or {}
-        took = f"; p50 {latency['p50']}, p99 {latency['p99']}" if latency else ""
-        return (Occurrence(PROPAGATED, f"{now.message}{took}", ends=lagged),)
+        times = f"; p50 {latency['p50']}, p99 {latency['p99']}" if latency else ""
+        return (Occurrence(PROPAGATED, f"{now.message}{times}", ends=lagged),)
     return ()
 
 
@@ -102,7 +100,7 @@ def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
 
 
 def _laggard(each: Laggard) -> dict[str, Any]:
-    told = {
+    fields = {
         "name": each.name,
         "node": each.node,
         "serves": each.serves,
@@ -110,7 +108,7 @@ def _laggard(each: Laggard) -> dict[str, Any]:
         "silent": each.silent,
         "claimed": each.claimed,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _who(count: Count) -> str:

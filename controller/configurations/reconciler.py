@@ -42,7 +42,7 @@ class _Kept:
     """Seconds between two writes of who serves it."""
     written_at: datetime | None = None
     propagated: str = ""
-    """The digest of which it was told last that all serve it."""
+    """The digest of the last report that all serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class ConfigurationReconciler:
         size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
         pace = serving.pace(size)
         if known is None:
-            # What is served by all already was told by whoever led before.
+            # The leader before has reported what is served by all already.
             kept = _Kept(content, validation, pace, propagated=_served_by_all(resource))
         else:
             kept = _Kept(content, validation, pace, known.written_at, known.propagated)

@@ -33,7 +33,7 @@ class Serving:
     """Who serves an object, as its status is to say."""
 
     status: Mapping[str, Any]
-    """FIELDS, as far as there is something to tell."""
+    """FIELDS, as far as there is something to report."""
     details: tuple[Condition, ...]
     next_look: float | None = None
     """Seconds."""
@@ -71,6 +71,6 @@ def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list
         try:
             found.append(FlagReceiptStatus.model_validate(each.status))
         except ValidationError:
-            # Nobody but a proxy writes these; what cannot be read counts for nothing.
+            # Only proxies write these; what cannot be read counts for nothing.
             continue
     return found

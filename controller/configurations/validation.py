@@ -1,4 +1,4 @@
-"""Whether what a FeatureFlagConfiguration or FeatureFlag delivers is valid, whoever wrote it. Pure."""
+"""Whether what a FeatureFlagConfiguration or FeatureFlag delivers is valid, whatever its writer. Pure."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _judge(resource: Resource, part: Callable[[str], Resource | None], progress:
     )
     flags = found.flag_set.flags.items()
     marked = {key for key, each in flags if CONFIDENTIAL_KEY in each.metadata}
-    told = withheld(problems, marked.__contains__)
-    return replace(found, problems=told)
+    shown = withheld(problems, marked.__contains__)
+    return replace(found, problems=shown)
 
 
 def _status(verdict: Delivered) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
 
 def _digests(before: Flag | None, after: Flag) -> str:
     """`sha256:1a2b3c4d → sha256:…` of the definitions."""
-    told = [digest(FlagSet({each.key: each}))[:_DIGEST] for each in (before, after) if each is not None]
-    return " → ".join(told)
+    digests = [digest(FlagSet({each.key: each}))[:_DIGEST] for each in (before, after) if each is not None]
+    return " → ".join(digests)
 
 
 def _parts(

@@ -57,11 +57,11 @@ def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collec
 
 
 def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
-    """What is told where no grant does, with the grant to write."""
+    """The message where no grant permits it, with the grant to write."""
     written = f"{who.kind if who.group else who.kind.lower()}s"
     return (
         f"{kinds[0]} {name} is in namespace {namespace}, where no FlagGrant lets {written} "
-        f"of {who.namespace} refer to it; whoever owns that namespace may apply: "
+        f"of {who.namespace} refer to it; the owner of that namespace may apply: "
         f"{_grant(who, namespace, name, kinds)}"
     )
 

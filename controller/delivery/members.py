@@ -19,7 +19,7 @@ class Count:
     """Who serves what."""
 
     served: int = 0
-    """Members that serve the digest that was asked for, and are heard of."""
+    """Members that serve the digest that was asked for, and are not silent."""
     total: int = 0
     silent: int = 0
     laggards: tuple[Laggard, ...] = ()
@@ -59,12 +59,12 @@ _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
 def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     """Who serves `digest`, by all receipts. Lists that cannot be read are left out."""
-    heard, silent = _there(receipts)
+    present, silent = _there(receipts)
     return Count(
-        served=sum(each[_DIGEST] == digest for each in heard.values()),
-        total=len(heard) + len(silent),
+        served=sum(each[_DIGEST] == digest for each in present.values()),
+        total=len(present) + len(silent),
         silent=len(silent),
-        laggards=_named(receipts, (heard, silent), digest),
+        laggards=_named(receipts, (present, silent), digest),
         delivered=sum(each.delivered for each in receipts),
         claimed=sum(each.claimed for each in receipts),
         latency=added(_steps(each) for each in receipts if each.digest == digest),
@@ -90,8 +90,8 @@ def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
             _place(places, receipt.left_claimed, False, gone)
         _place(silent, receipt.left_before, True, gone)
         _place(silent, receipt.left_before_claimed, False, gone)
-    heard = {key: each for key, each in spoke.items() if not each[_LEFT]}
-    return heard, {key: each for key, each in silent.items() if not each[_LEFT] and key not in heard}
+    present = {key: each for key, each in spoke.items() if not each[_LEFT]}
+    return present, {key: each for key, each in silent.items() if not each[_LEFT] and key not in present}
 
 
 def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int, str]) -> None:
@@ -112,12 +112,12 @@ def _named(
     """The laggards that the proxies name, each by the proxy that it is at now; where a proxy expects another
     digest, `digest` decides.
     """
-    heard, silent = there
+    present, silent = there
     found: list[Laggard] = []
     for proxy, receipt in enumerate(receipts):
         for each in (*receipt.laggards, *receipt.others):
             key = _id(each)
-            place = heard.get(key) or silent.get(key)
+            place = present.get(key) or silent.get(key)
             if place is None or place[_PROXY] != proxy:
                 continue
             if key in silent or place[_DIGEST] != digest:

@@ -37,7 +37,7 @@ class Wanted:
     """`main@sha1:…`, or a commit, or the beginning of one."""
     percent: float = 100.0
     allow_none: bool = False
-    """Whether it is enough that nobody is subscribed."""
+    """Whether it is enough that there is no subscriber."""
 
 
 def is_revision(text: str) -> bool:

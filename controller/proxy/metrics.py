@@ -49,7 +49,7 @@ class ProxyMetrics(Collector):
         limits, waiting = authorizer.limits, authorizer.waiting
         for name, text, value in (
             ("streams", "Open streams of flag sets.", hub.streams),
-            ("topics", "Flag sets that somebody subscribes to, by form of message.", hub.topics),
+            ("topics", "Flag sets with subscribers, by form of message.", hub.topics),
             ("hosts", "Addresses that streams come from.", limits.hosts),
             ("streams_waiting", "Streams whose token is being reviewed.", waiting.taken),
             ("connections", "Open connections of the sync port.", self._connections()),

@@ -130,7 +130,7 @@ class Proxy:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Ask and tell nothing more; streams are ended by `service`."""
+        """End all reviews and deliveries; `service` ends the streams."""
         self.authorizer.close()
         self.views.close()
         self.access.close()

@@ -43,24 +43,24 @@ class CatalogSink:
         return not self._unlisted
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """An object is as `body` says. A malformed one is logged and hurts nobody else."""
+        """An object is as `body` says. A malformed one is logged and affects no other."""
         try:
             change = self._catalog.learn(kind, body)
         except (KeyError, TypeError, AttributeError):
             _log.exception("a malformed %s was sent", kind)
             return
-        self._tell(change)
+        self._notify(change)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """An object is gone."""
-        self._tell(self._catalog.forget(kind, namespace, name))
+        self._notify(self._catalog.forget(kind, namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All objects of this kind, in this namespace, were told."""
+        """All objects of this kind, in this namespace, were reported."""
         self._unlisted.discard((kind, namespace))
         if not self._unlisted and not self._deliveries.synced:
             self._deliveries.ready()
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         if change != UNCHANGED and self._deliveries.synced:
             self._deliveries.changed(change)

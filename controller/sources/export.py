@@ -40,7 +40,7 @@ class Exporter:
     async def publish(
         self, source: Resource, artifact: Mapping[str, Any], account: str | None, now: datetime
     ) -> None:
-        """Have it tell `artifact`, in the shape of `status.artifact`. Raises Setback."""
+        """Write `artifact` to its status, in the shape of `status.artifact`. Raises Setback."""
         if source.deleting:
             return
         there = self._there(source)
@@ -86,7 +86,7 @@ def _is_of(there: Resource, source: Resource) -> bool:
 
 def _manifest(source: Resource) -> dict[str, Any]:
     named = {"apiVersion": API_VERSION, "kind": KIND, "name": source.name}
-    # As with what a FlagSet makes: whoever writes the FlagSource needs no right to finalizers.
+    # As with what a FlagSet makes: the author of the FlagSource needs no right to finalizers.
     owner = {**named, "uid": source.uid, "controller": True, "blockOwnerDeletion": False}
     return {
         "apiVersion": FLUX,
@@ -102,7 +102,7 @@ def _manifest(source: Resource) -> dict[str, Any]:
 
 
 def _status(there: Resource, artifact: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """It is ready from its first artifact on: a later one that cannot be had is told of the FlagSource."""
+    """It is ready from its first artifact on: the FlagSource reports a later one that cannot be fetched."""
     ready = {
         "type": "Ready",
         "status": "True",

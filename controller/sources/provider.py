@@ -34,7 +34,7 @@ class Look:
     account: str | None = None
     """The service account that Secrets are read as; None: that of the installation."""
     verify: VerifySpec | None = None
-    """What must be signed, and by whom."""
+    """What must be signed, and whose signatures count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Accepted:
     let_through: str = ""
     """The revision, or the commit in it, that a person lets through though it is no descendant."""
     signed_at: str = ""
-    """When `revision` was signed, as its metadata tells it; empty: they do not."""
+    """When `revision` was signed, by its metadata; empty: not known."""
 
 
 NOTHING_ACCEPTED: Final = Accepted()
@@ -140,7 +140,9 @@ class LocalProvider(Provider, Protocol):
 
     @property
     def address(self) -> str:
-        """What tells it from other sources, without any secret: its state is kept under this."""
+        """The name that distinguishes it from other sources, without any secret: its state is kept under
+        this.
+        """
 
     @property
     def shown(self) -> str:
@@ -175,7 +177,7 @@ class ProviderFactory(Protocol[Spec_contra]):
         """
 
     async def sweep(self, now: datetime) -> None:
-        """Remove what was kept for sources that nobody uses any more."""
+        """Remove what was kept for sources that are not used any more."""
 
     async def close(self) -> None:
         """End what runs, and release what is held."""

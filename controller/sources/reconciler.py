@@ -81,7 +81,7 @@ class _Wanted:
     includes: tuple[Included, ...]
 
     def is_in(self, artifact: Artifact, revision: Revision) -> bool:
-        """Whether the artifact that the status tells is of `revision` and still as the spec asks."""
+        """Whether the artifact in the status is of `revision` and still as the spec asks."""
         status, observed = self.resource.status, self.spec.observed
         return (
             artifact.revision == str(revision)
@@ -92,7 +92,7 @@ class _Wanted:
 
     @property
     def is_of_same_includes(self) -> bool:
-        """Whether no included source has another artifact than the status tells."""
+        """Whether all included sources still have the artifacts that the status lists."""
         before = digests(self.resource.status.get("includedArtifacts") or ())
         return before == digests(each.artifact for each in self.includes)
 
@@ -113,13 +113,13 @@ class SourceReconciler:
     stored: Quota = UNLIMITED
     """Of bytes of artifacts."""
     exporter: Exporter | None = None
-    """None: nobody else is there to read artifacts."""
+    """None: artifacts have no other readers."""
     objects: Cache = field(default_factory=Cache)
     """Where the sources are that others include."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Resolve, fetch what is new, verify, store and export it. After a setback the result tells what is
-        in storage.
+        """Resolve, fetch what is new, verify, store and export it. After a setback the result says what is in
+        storage.
         """
         result = await self._look(resource, now)
         try:

@@ -1,4 +1,4 @@
-"""Who signed what was fetched, told with it. Pure."""
+"""Adds the signer of what was fetched to its metadata. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
-    """`fetched`, telling who signed it; `named`: by name, too, and not by the key alone."""
+    """`fetched` with its signer; `named`: with the signer's name, too, and not the key alone."""
     if signer is None:
         return fetched
-    told = str(signer) if named else signer.key
-    summary = ", ".join(each for each in (fetched.summary, f"signed by {told}") if each)
-    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: told}, summary=summary)
+    shown = str(signer) if named else signer.key
+    summary = ", ".join(each for each in (fetched.summary, f"signed by {shown}") if each)
+    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: shown}, summary=summary)

@@ -26,7 +26,7 @@ OVER_QUOTA: Final = exceeded(flagsource.KIND)
 
 
 def stored_bytes(source: Resource) -> int:
-    """The size of a FlagSource's artifact, as its status tells."""
+    """The size of a FlagSource's artifact, by its status."""
     artifact = source.status.get("artifact")
     size = artifact.get("size") if isinstance(artifact, dict) else None
     return size if isinstance(size, int) else 0
@@ -37,11 +37,11 @@ def _offered(source: Resource | None) -> object:
     if source is None:
         return None
     artifact, status = source.status.get("artifact"), source.status
-    told = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
+    stored = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
     ready = find(status, READY) or {}
     # A change of what it includes itself may end a cycle.
     health = (ready.get("status"), ready.get("reason"), source.suspended, list(included_names(source)))
-    return told, bool(status.get("observedVerification")), health
+    return stored, bool(status.get("observedVerification")), health
 
 
 FLAG_SOURCES: Final = Reconciles(

@@ -30,7 +30,7 @@ _text: Final = json.JSONEncoder(
 
 
 def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
-    """Return the set as one JSON document; with `provenance`, where it came from is told too.
+    """Return the set as one JSON document; with `provenance`, it names its origin, too.
 
     Raises ValueError for a number that is no finite float64, or text that is no Unicode; the parser admits
     neither.

@@ -18,7 +18,7 @@ Scalar: TypeAlias = str | int | float | bool
 
 
 class Absent(Enum):
-    """Tells "nothing there" from JSON's null, which flagd tells apart in `targeting`."""
+    """Distinguishes an absent value from JSON's null, as flagd does in `targeting`."""
 
     ABSENT = "absent"
 
@@ -44,8 +44,8 @@ LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
 definition of. They are not gone: a receiver that has one keeps it.
 """
 CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
-"""In a flag's metadata: true where it holds values of a Secret, which nobody may repeat in messages. Content,
-not provenance.
+"""In a flag's metadata: true where it holds values of a Secret, which no message may repeat. Content, not
+provenance.
 """
 STALE_KEY: Final = "flagstaff.dev/stale"
 """In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""

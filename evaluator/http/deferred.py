@@ -18,7 +18,7 @@ R = TypeVar("R")
 class Deferred(Generic[T]):
     """An answer that takes milliseconds: it is made a few steps at a time, others being answered in between.
 
-    If whoever asked is gone before the end, `steps` is closed.
+    If the client is gone before the end, `steps` is closed.
     """
 
     steps: Generator[None, None, T]
@@ -44,8 +44,8 @@ class Deferred(Generic[T]):
         return self.through(finished)
 
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """The same answer, with one of the two called at its end: GeneratorExit means that nobody waits for
-        it any more.
+        """The same answer, with one of the two called at its end: GeneratorExit means that the client is
+        gone.
         """
 
         def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:

@@ -126,8 +126,8 @@ class ByteStream(MessageStream, Protocol):
         """End the body well, with `last` behind whatever waits; harmless if it has ended."""
 
     def break_off(self) -> None:
-        """End the body so that the peer can tell it from one that ended well; harmless if it has ended.
-        `on_closed` is not called.
+        """End the body so that the peer can distinguish it from one that ended well; harmless if it has
+        ended. `on_closed` is not called.
         """
 
 
@@ -144,7 +144,7 @@ class Framing:
     ending: Callable[[Code, str], bytes] | None = None
     """The end of a response, where the format can say why it ended."""
     sized: bool = False
-    """The headers tell the length: an end before it cannot be taken for the whole."""
+    """The headers give the length: an end before it cannot be taken for the whole."""
 
 
 PLAIN: Final = Framing()

@@ -33,7 +33,7 @@ HttpHandler: TypeAlias = Callable[[Request], Answer]
 class Routes:
     """What one port answers. All protocols share it: gRPC, gRPC-Web and Connect are known by content-type.
 
-    An RPC path is a plain one to nobody: it shadows a route of `http` with the same path.
+    An RPC path serves no plain request: it shadows a route of `http` with the same path.
     """
 
     unary: Mapping[str, UnaryHandler] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Receipts: a server is told what is served of a source, whatever kind of source it is."""
+"""Receipts: report to a server what is served of a source, whatever kind of source it is."""

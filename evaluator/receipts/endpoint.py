@@ -1,4 +1,4 @@
-"""A server that is told what is served of a source which is not followed from it, such as a file."""
+"""The server that receives reports on a source that is not followed from it, such as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server is told of a source, and when: after each change and again and again, once it is in force.
+"""Reports to a server what is served of a source: after each change, and periodically once it is in force.
 
 A server that does not offer the service is asked once a connection. Whatever becomes of a receipt, serving
 and following go on.
@@ -47,7 +47,7 @@ class Served:
     since: float = 0.0
     """On the loop's clock."""
     replaced: bool = False
-    """It took the place of another that was delivered since the start."""
+    """It replaced another that was delivered since the start."""
 
 
 class Receipts:
@@ -67,11 +67,11 @@ class Receipts:
         self._reporters: dict[str, Reporter] = {}
 
     def of(self, source: str, selector: str) -> Reporter:
-        """Whoever tells of this source."""
+        """The reporter of this source."""
         return self._reporters.setdefault(source, Reporter(self, selector))
 
     def follow(self, store: Store) -> None:
-        """Tell of what this store serves from now on."""
+        """Report what this store serves from now on."""
 
         def changed(_snapshot: Snapshot) -> None:
             for source, reporter in self._reporters.items():
@@ -83,7 +83,7 @@ class Receipts:
 
 
 class Reporter:
-    """Tells one server of one source."""
+    """Reports one source to one server."""
 
     def __init__(self, receipts: Receipts, selector: str) -> None:
         self.served = Served()
@@ -106,10 +106,10 @@ class Reporter:
         if flag_set is None:
             self.served = Served(since=now)
         else:
-            told = str(flag_set.metadata.get(DIGEST_KEY, digest))
-            same = told == before.digest
+            reported = str(flag_set.metadata.get(DIGEST_KEY, digest))
+            same = reported == before.digest
             self.served = Served(
-                told,
+                reported,
                 str(flag_set.metadata.get(REVISION_KEY, "")),
                 before.since if same else now,
                 before.replaced if same else self._delivered,
@@ -123,21 +123,21 @@ class Reporter:
         """
         self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
         self._said = False
-        period, failed, told = PERIOD, "", ""
+        period, failed, logged = PERIOD, "", ""
         while True:
             self._changed.clear()
             wait = _AGAIN
             try:
                 period = _period(await ask(REPORT, self._report()), period)
-                wait, self._said, failed, told = period, True, "", ""
+                wait, self._said, failed, logged = period, True, "", ""
                 self._taken_at = asyncio.get_running_loop().time()
             except NotOffered:
                 return
             except AskFailed as error:
                 # Once is usual: a proxy that has not seen the token yet has it reviewed first.
-                if str(error) == failed != told:
-                    told = failed
-                    log.warning("receipts are not accepted: %s", told)
+                if str(error) == failed != logged:
+                    logged = failed
+                    log.warning("receipts are not accepted: %s", logged)
                 failed = str(error)
             await asyncio.sleep(_LEAST)
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
@@ -148,7 +148,7 @@ class Reporter:
         return taken is not None and asyncio.get_running_loop().time() - taken <= seconds
 
     async def leave(self, ask: Ask) -> None:
-        """Say goodbye, to a server that took receipts. Never raises, and takes a second at most."""
+        """Say goodbye, to a server that accepted receipts. Never raises, and takes a second at most."""
         if not self._said:
             return
         member = self._receipts.member.message(self._connected_at)
@@ -184,7 +184,7 @@ class Reporter:
 def _period(answer: bytes, before: float) -> float:
     """How long to wait, as the server says; raises AskFailed for what is no answer."""
     try:
-        told = ReportResponse.FromString(answer).next_ms / 1000
+        seconds = ReportResponse.FromString(answer).next_ms / 1000
     except DecodeError as error:
         raise AskFailed("its answer is malformed") from error
-    return min(max(told, 1.0), _LONGEST_PERIOD) if told else before
+    return min(max(seconds, 1.0), _LONGEST_PERIOD) if seconds else before

@@ -50,7 +50,7 @@ def too_many_in_json(text: bytes) -> bool:
     if len(text) <= 2 * MOST_VALUES or _separators(text) <= MOST_VALUES:
         return False
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # A value has at most two texts, its name and itself: more quotes than that need not be told apart.
+    # A value has at most two texts, its name and itself: more quotes than that need not be distinguished.
     pieces = bare.split(b'"', 4 * MOST_VALUES)
     if len(pieces) > 4 * MOST_VALUES:
         return True

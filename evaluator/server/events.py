@@ -1,8 +1,8 @@
-"""EventStream: tells each subscriber which flags changed since it was last told.
+"""EventStream: reports to each subscriber which flags changed since the last report.
 
 A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles
 up, and once it can, it gets one change from what it saw to what is newest. Sets are compared in a thread, and
-many subscribers are told a few at a time: neither holds up the loop.
+many subscribers are notified a few at a time: neither holds up the loop.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class EventStreams:
         return len(self._notifier)
 
     def close(self) -> None:
-        """Tell everyone who can be told, and end all streams."""
+        """Notify every subscriber that can be written to, and end all streams."""
         self._closing = True
         self._unsubscribe()
         self._notifier.close()
@@ -98,8 +98,8 @@ class EventStreams:
             self._deadlines.forget(subscriber)
 
     def change(self, seen: FlagSet, current: FlagSet) -> _Change:
-        """The change that leads from `seen` to `current`, made once for all who saw the same; who it is not
-        ready for is told again.
+        """The change that leads from `seen` to `current`, made once for all who saw the same; a subscriber
+        for which it is not ready is notified again.
         """
         key = id(seen), id(current)
         change = self._changes.get(key)
@@ -116,13 +116,13 @@ class EventStreams:
         change.message, change.ready = message, True
         waiting = [subscriber for subscriber in self._notifier if subscriber.awaited is change]
         if waiting:
-            self._notifier.tell(waiting)
+            self._notifier.notify(waiting)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._notifier.tell(self._notifier)
+        self._notifier.notify(self._notifier)
 
     def _forget_changes(self) -> None:
-        """Keep no set that nobody is to be led from: it may be a large one."""
+        """Keep no set from which no subscriber needs a change: it may be a large one."""
         held = {id(subscriber.seen) for subscriber in self._notifier}
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
@@ -144,7 +144,7 @@ class _Change:
 
 
 class EventStream:
-    """One subscriber: what it was last told, and whether it can be told more."""
+    """One subscriber: what it last received, and whether it can be sent more."""
 
     def __init__(self, streams: EventStreams, stream: MessageStream, selected: Selection) -> None:
         self._streams = streams
@@ -152,7 +152,7 @@ class EventStream:
         self._selection = selected
         self._greeted = False
         self.seen = self._current()
-        """What it was last told of."""
+        """The set of the last report to it."""
         self.awaited: _Change | None = None
         """The change to send next, even if a newer one exists by then."""
         stream.on_writable = self.advance
@@ -188,7 +188,7 @@ class EventStream:
         self._end(Code.DEADLINE_EXCEEDED, "stream deadline exceeded")
 
     def shut_down(self) -> None:
-        """Say goodbye to a provider that was told of flags and reads, and end."""
+        """Say goodbye to a provider that received flags and reads, and end."""
         if self._greeted and self._stream.writable:
             self._send(self._streams.goodbye)
         self._end(Code.OK, "")

@@ -1,4 +1,4 @@
-"""Open streams that are told of changes a few at a time: ten thousand of them do not hold up the loop."""
+"""Notifies open streams of changes a few at a time: ten thousand of them do not hold up the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Subscriber(Protocol):
-    """Who has a stream open; told apart by identity."""
+    """The owner of an open stream; compared by identity."""
 
     def advance(self) -> None:
         """Send what is due, as far as the stream takes it."""
@@ -24,12 +24,12 @@ S = TypeVar("S", bound=Subscriber)
 
 
 class FairNotifier(Generic[S]):
-    """All open streams of one kind, and who of them is to be told next. Its length is how many are open."""
+    """All open streams of one kind, and those to notify next. Its length is how many are open."""
 
-    def __init__(self, queue: FairQueue, told: Callable[[], None] | None = None) -> None:
-        """`told` is called each time that nobody is left to be told."""
+    def __init__(self, queue: FairQueue, drained: Callable[[], None] | None = None) -> None:
+        """`drained` is called each time that no stream is left to notify."""
         self._queue = queue
-        self._told = told
+        self._drained = drained
         self._open: set[S] = set()
         self._due: dict[S, None] = {}
         self._queued = False
@@ -41,23 +41,23 @@ class FairNotifier(Generic[S]):
         return iter(self._open)
 
     def join(self, subscriber: S) -> None:
-        """It is told of changes from now on."""
+        """It is notified of changes from now on."""
         self._open.add(subscriber)
 
     def leave(self, subscriber: S) -> None:
-        """It is told of nothing more; harmless if it has left."""
+        """It is notified no more; harmless if it has left."""
         self._open.discard(subscriber)
         self._due.pop(subscriber, None)
 
-    def tell(self, subscribers: Iterable[S]) -> None:
+    def notify(self, subscribers: Iterable[S]) -> None:
         """Let them advance, the first of them now."""
-        # Who waits already keeps the place: otherwise quick changes would tell the same few again and again.
+        # A waiting stream keeps its place: otherwise quick changes would notify the same few again and again.
         self._due.update(dict.fromkeys(subscribers))
         if not self._queued and self._advance_some(self._queue.deadline()):
             self._queue.put(self._advance_some)
 
     def close(self) -> None:
-        """Tell nobody any more; shut everyone down."""
+        """Notify no stream any more; shut all down."""
         self._due.clear()
         for subscriber in tuple(self._open):
             subscriber.shut_down()
@@ -74,6 +74,6 @@ class FairNotifier(Generic[S]):
         finally:
             self._queued = False
         self._queued = bool(self._due)
-        if not self._due and self._told is not None:
-            self._told()
+        if not self._due and self._drained is not None:
+            self._drained()
         return self._queued

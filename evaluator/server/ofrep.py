@@ -204,9 +204,11 @@ def matches(if_none_match: str | None, etag: str) -> bool:
 
 
 def _agrees(request: Request, snapshot: Snapshot) -> bool:
-    """Whether an event told the client to fetch what is served here; if not, ADR 0008 wants a full answer."""
-    told = parse_qs(request.query).get("flagConfigEtag") if request.query else None
-    return told is None or told[0].strip('"') == snapshot.digest
+    """Whether the client fetches, after an event, what is served here; if not, ADR 0008 wants a full
+    answer.
+    """
+    etag = parse_qs(request.query).get("flagConfigEtag") if request.query else None
+    return etag is None or etag[0].strip('"') == snapshot.digest
 
 
 def _encode(key: str, resolution: Resolution) -> tuple[int, bytes]:

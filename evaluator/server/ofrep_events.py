@@ -1,12 +1,12 @@
-"""OFREP's event stream: tells clients that evaluated in bulk to do so again.
+"""OFREP's event stream: asks clients that evaluated in bulk to do so again.
 
 `GET /ofrep/v1/sse` and `/ofrep/v1/sse/{selector}`, flagd's paths; the messages are those of OFREP's ADR 0008
 and its openapi.yaml 0.3.0 (https://github.com/open-feature/protocol), the framing is
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
 An event's id is the digest of what it leads to: any replica, and any later process, knows from a client's
-last one whether the client missed something. Nothing is queued: who cannot be written to is told of what is
-newest once it can.
+last one whether the client missed something. Nothing is queued: a client that cannot be written to receives
+what is newest once it can.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ class ChangeStreams:
         self.silence.forget(subscriber)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._notifier.tell(self._notifier)
+        self._notifier.notify(self._notifier)
 
 
 class ChangeStream:
-    """One subscriber, and the id of what it was last told."""
+    """One subscriber, and the id of the last event to it."""
 
     def __init__(
         self, streams: ChangeStreams, stream: ByteStream, selected: Selection, last: str | None
@@ -138,7 +138,7 @@ class ChangeStream:
     def greet(self, retry_milliseconds: int) -> None:
         """Open with the time after which a client that lost us tries again.
 
-        Who does not say what it saw last is told to fetch at once: what it fetched before it came may be
+        A client that does not say what it saw last is asked to fetch at once: what it fetched before may be
         older.
         """
         self._greeting = b"retry: %d\n\n" % retry_milliseconds

@@ -90,7 +90,7 @@ class Serving:
         self._drain_seconds = drain_seconds
 
     async def stop(self) -> None:
-        """Tell event streams, finish what is in flight, close the ports."""
+        """Notify event streams, finish what is in flight, close the ports."""
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.drain(self._drain_seconds) for listener in self._listeners))

@@ -3,7 +3,7 @@
 There is no first message until a first flag set is served. A selector that finds nothing then gets an empty
 set, as from flagd, unless what it asks for may be on its way: while a source has delivered nothing yet, a new
 stream waits, for else a client that reconnects to a restarted evaluator would lose its flags for a moment. A
-stream that was sent flags is told when its selector finds them no more.
+stream that was sent flags receives a status when its selector finds them no more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Call
     from evaluator.store import Snapshot, Store
-    from evaluator.wire.servicer import Make, Tell
+    from evaluator.wire.servicer import Deliver, Make
 
 log = logging.getLogger(__name__)
 
@@ -43,38 +43,39 @@ _Made: TypeAlias = "dict[object, Payload] | Missing"
 
 
 class _Watched:
-    """A selection that somebody listens to."""
+    """A selection with listeners."""
 
     __slots__ = ("asked", "delivered", "quiet", "served", "watchers")
 
     def __init__(self) -> None:
-        self.watchers: dict[object, tuple[Make, Tell]] = {}
+        self.watchers: dict[object, tuple[Make, Deliver]] = {}
         self.asked = 0
         """How often its flag set was asked for."""
         self.delivered = 0
-        """The latest asking whose answer was told: a thread that ends late tells nothing older."""
+        """The latest asking whose answer was delivered: a thread that ends late delivers nothing older."""
         self.quiet = False
-        """Whether all that is still to be told is that the same flags are stale now: no reason to send them.
+        """Whether the only change still to deliver is that the same flags are stale now: no reason to send
+        them.
         """
         self.served = False
-        """Whether a flag set was ever told."""
+        """Whether a flag set was ever delivered."""
 
     def ask(self, *, quiet: bool) -> None:
         """Its flag set is wanted once more."""
         self.quiet = quiet and (self.quiet or self.asked == self.delivered)
         self.asked += 1
 
-    def tell(self, asked: int, made: _Made) -> None:
-        """Tell everyone who is still there, unless something newer was told."""
+    def deliver(self, asked: int, made: _Made) -> None:
+        """Deliver to everyone who is still there, unless something newer was delivered."""
         if asked <= self.delivered:
             return
         self.delivered = asked
         self.served = self.served or not isinstance(made, Missing)
-        for token, (_, tell) in tuple(self.watchers.items()):
+        for token, (_, deliver) in tuple(self.watchers.items()):
             if isinstance(made, Missing):
-                tell(made)
+                deliver(made)
             elif token in made:
-                tell(made[token])
+                deliver(made[token])
 
 
 class StoreBackend:
@@ -94,7 +95,7 @@ class StoreBackend:
         self._encoding: asyncio.Task[None] | None = None
         self._waits_for_sources = not store.settled
         self._stale = store.catalog.stale
-        """Sources, as of the last telling."""
+        """The stale sources, as of the last delivery."""
         self._unsubscribe = store.subscribe(self._on_change, partial(self._on_change, restated=True))
 
     def topic(self, selector: str, call: Call) -> Hashable:
@@ -106,11 +107,11 @@ class StoreBackend:
         """What is laid over evaluation contexts."""
         return self._context
 
-    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
-        """See Backend: small sets are told before this returns."""
+    def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
+        """See Backend: small sets are delivered before this returns."""
         selection, token = cast("Selection", topic), object()
         watched = self._watched.setdefault(selection, _Watched())
-        watched.watchers[token] = (make, tell)
+        watched.watchers[token] = (make, deliver)
 
         def cancel() -> None:
             watched.watchers.pop(token, None)
@@ -128,7 +129,7 @@ class StoreBackend:
             self._refresh_all(quiet=False)
 
     def close(self) -> None:
-        """Tell nobody anything more."""
+        """Deliver nothing more."""
         self._unsubscribe()
         self._watched.clear()
         self._waiting.clear()
@@ -151,10 +152,10 @@ class StoreBackend:
         watched.ask(quiet=quiet)
         found = self._find(selection, watched)
         if isinstance(found, Missing):
-            watched.tell(watched.asked, found)
+            watched.deliver(watched.asked, found)
         elif len(found.flags) <= LARGE:
             made = _make(found, dict(self._context), watched.watchers, watched.quiet)
-            watched.tell(watched.asked, made)
+            watched.deliver(watched.asked, made)
         else:
             self._waiting[selection] = None
             if self._encoding is None:
@@ -187,7 +188,7 @@ class StoreBackend:
                     )
                     del found
                     made = await asyncio.to_thread(_make_aside, flag_sets, context, watchers, watched.quiet)
-                    watched.tell(asked, made)
+                    watched.deliver(asked, made)
         finally:
             self._encoding = None
 
@@ -195,7 +196,7 @@ class StoreBackend:
 def _make_aside(
     flag_sets: list[FlagSet],
     context: Mapping[str, Any],
-    watchers: Mapping[object, tuple[Make, Tell]],
+    watchers: Mapping[object, tuple[Make, Deliver]],
     quiet: bool,
 ) -> _Made:
     """`_make` for the one set that is taken out of the list: if it was replaced meanwhile, it is freed here
@@ -212,7 +213,7 @@ def _make_aside(
 def _make(
     flag_set: FlagSet,
     context: Mapping[str, Any],
-    watchers: Mapping[object, tuple[Make, Tell]],
+    watchers: Mapping[object, tuple[Make, Deliver]],
     quiet: bool,
 ) -> _Made:
     """The set in each watcher's messages; see `Payload.quiet`."""

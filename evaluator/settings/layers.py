@@ -1,6 +1,4 @@
-"""Where options are given: command line over environment over configuration file, each told apart in
-messages.
-"""
+"""Where options are given: command line over environment over configuration file, each named in messages."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _OTEL: Final = "otel."
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and what whoever gave them should know."""
+    """Settings, and warnings for their author."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -123,8 +123,8 @@ def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
 
 
 def _pod(environ: Mapping[str, str]) -> PodName:
-    told = {field: values.line(environ.get(name, ""), name) for name, field in POD.items()}
-    return PodName(**told)
+    given = {field: values.line(environ.get(name, ""), name) for name, field in POD.items()}
+    return PodName(**given)
 
 
 def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPaths | None:

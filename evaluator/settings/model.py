@@ -54,7 +54,7 @@ class OtelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodName:
-    """Which pod this is, as its manifest tells it by the downward API; empty where it does not."""
+    """Which pod this is, as its manifest says by the downward API; empty where it does not."""
 
     name: str = ""
     namespace: str = ""
@@ -90,9 +90,9 @@ class Settings:
     sources: tuple[SourceConfig, ...] = ()
     """A later one wins over an earlier one."""
     receipts: str = "on"
-    """`on`: a gRPC source that takes receipts is told what is served of it; `off`: none is."""
+    """`on`: a gRPC source that accepts receipts receives what is served of it; `off`: none does."""
     receipts_to: SourceConfig | None = None
-    """A server of receipts that is told what is served of the one file source."""
+    """A server of receipts that receives what is served of the one file source."""
     pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Where the last good flags of each source are kept; None: nowhere."""
@@ -113,9 +113,9 @@ class Settings:
     """GetMetadata is UNIMPLEMENTED."""
     ofrep_sse_enabled: bool = True
     ofrep_sse_inactivity_delay: int = 120
-    """Seconds after which a client may close an idle event stream; told to clients."""
+    """Seconds after which a client may close an idle event stream; sent to clients."""
     ofrep_sse_public_url: str = ""
-    """Origin told to clients for the event stream; empty: the one that they asked."""
+    """Origin of the event stream, sent to clients; empty: the one that they asked."""
     keep_alive_min_time: float = 0.0
     """Seconds between a sync client's pings, at least; 0: it pings as often as it likes, short of a flood."""
     keep_alive_permit_without_stream: bool = True

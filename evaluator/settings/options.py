@@ -174,7 +174,7 @@ _OURS: Final = (
     Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH,
            help="Unix socket in place of the OFREP port"),
     Option(name="socket-mode", flagd=False, kind=Kind.CHOICE, choices=("0660", "0666"),
-           help="who may connect to Unix sockets: owner and group, or whoever reaches their folder"),
+           help="who may connect to Unix sockets: owner and group, or all who can reach their folder"),
     Option(name="ofrep-server-cert-path", flagd=False, kind=Kind.PATH, field="-",
            help="TLS certificate of OFREP"),
     Option(name="ofrep-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
@@ -190,7 +190,7 @@ _OURS: Final = (
     Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"),
            help="send receipts to gRPC sources that accept them: which flag set is served"),
     Option(name="receipts-to", flagd=False, kind=Kind.SOURCES,
-           help="gRPC server that is told what is served of the file, "
+           help="gRPC server that receives what is served of the file, "
            "as a URI or a JSON object of --sources"),
     Option(name="max-connections", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port"),
@@ -222,4 +222,4 @@ POD: Final = {
     "POD_UID": "uid",
     "NODE_NAME": "node",
 }
-"""Variables by which a manifest tells a container where it runs."""
+"""Variables in which a container's manifest says where it runs."""

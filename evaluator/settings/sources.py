@@ -1,5 +1,5 @@
-"""Where flags come from, as flagd is told it: `--uri` by prefix, `--sources` by field (flagd's syncbuilder
-and SourceConfig).
+"""Where flags come from, in flagd's options: `--uri` by prefix, `--sources` by field (flagd's syncbuilder and
+SourceConfig).
 """
 
 from __future__ import annotations

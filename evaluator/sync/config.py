@@ -1,4 +1,4 @@
-"""What one source is told: the fields of flagd's `--sources`
+"""The configuration of one source: the fields of flagd's `--sources`
 (https://flagd.dev/reference/sync-configuration/) and some of ours.
 """
 

@@ -16,7 +16,7 @@ from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
 from evaluator.store import Content, Fault, Report
 from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
-from evaluator.sync.source import RENEWAL, Delivery, SourceFault, Unchanged
+from evaluator.sync.source import RENEWAL, Delivery, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Problem
     from evaluator.sync.lastgood import Keeper
     from evaluator.sync.retry import Backoff
-    from evaluator.sync.source import SyncSource
+    from evaluator.sync.source import SourceEvent, SyncSource
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ _RESTAMP: Final = 600.0
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
 _PROVEN: Final = 1.0
-"""Seconds after which a source that answers counts as well again: one that delivers and falls in turn is not
-asked faster and faster.
+"""Seconds after which a source that answers counts as healthy again: one that delivers and fails in turn is
+not asked faster and faster.
 """
-_TOLD: Final = 20
+_LOGGED: Final = 20
 """Problems of one delivery that are logged one by one."""
 
 
@@ -66,7 +66,7 @@ class Follower:
         self._untaken: Delivery | None = None
         """What was delivered last, until it is judged and served: its source will not say it again."""
         self._refusal: SourceFault | None = None
-        self._told: str | None = None
+        self._stale_message: str | None = None
         self._stamped: float | None = None
         self._log = logging.LoggerAdapter(log, {"source": source.name})
 
@@ -96,11 +96,11 @@ class Follower:
             fault = SourceFault("Ended", "the source ended without a reason")
             try:
                 async with aclosing(self._source.deliveries()) as deliveries:
-                    async for heard in deliveries:
-                        await self._hear(heard)
+                    async for event in deliveries:
+                        await self._on_event(event)
                         answered = True
-            except SourceFault as told:
-                fault = told
+            except SourceFault as raised:
+                fault = raised
             except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
                 self._log.exception("following it failed")
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
@@ -110,12 +110,12 @@ class Follower:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.pause())
 
-    async def _hear(self, heard: Delivery | Unchanged | SourceFault) -> None:
-        if isinstance(heard, SourceFault):
-            await self._stale(heard)
-        elif isinstance(heard, Delivery):
-            self._untaken = heard
-            await self._take(heard)
+    async def _on_event(self, event: SourceEvent) -> None:
+        if isinstance(event, SourceFault):
+            await self._stale(event)
+        elif isinstance(event, Delivery):
+            self._untaken = event
+            await self._take(event)
         elif self._untaken is not None:
             await self._take(self._untaken)
         else:
@@ -129,7 +129,7 @@ class Follower:
             return
         known = self._store.catalog.digest_of(self._source.name)
         judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
-        self._tell(judged.problems)
+        self._log_problems(judged.problems)
         if not isinstance(judged, Accepted):
             self._taken, self._untaken = seen, None
             self._refusal = SourceFault("Invalid", judged.cause)
@@ -139,7 +139,7 @@ class Follower:
             self._log.warning(
                 "%d flags stay at their last good definition: %s",
                 len(judged.held),
-                ", ".join(judged.held[:_TOLD]),
+                ", ".join(judged.held[:_LOGGED]),
             )
         changed = judged.digest != known or delivery.context != self._context
         content = Content(judged.flag_set, judged.digest, delivery.context)
@@ -158,8 +158,8 @@ class Follower:
 
     async def _current(self, content: Content | None = None) -> None:
         await self._exchange.apply(Report(self._source.name, self._clock(), content))
-        if self._told is not None:
-            self._told = None
+        if self._stale_message is not None:
+            self._stale_message = None
             self._log.info("the source is current again")
 
     def _save(self, *, anew: bool, changed: bool = False) -> None:
@@ -172,22 +172,20 @@ class Follower:
             self._keeper.keep(Saved(self._accepted, moment, self._context), changed=changed)
 
     async def _stale(self, fault: SourceFault) -> None:
-        told = f"{fault.reason}: {fault.message}"
-        report = Report(self._source.name, self._clock(), fault=Fault(told, fault.reason))
+        message = f"{fault.reason}: {fault.message}"
+        report = Report(self._source.name, self._clock(), fault=Fault(message, fault.reason))
         await self._exchange.apply(report)
-        if told != self._told:
-            self._told = told
-            self._log.warning("the source is stale: %s", told)
+        if message != self._stale_message:
+            self._stale_message = message
+            self._log.warning("the source is stale: %s", message)
 
-    def _tell(self, problems: tuple[Problem, ...]) -> None:
-        """Warnings are for whoever writes the definitions, and other programs' definitions are
-        full of them.
-        """
+    def _log_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Warnings are for the authors of definitions, and other programs' definitions are full of them."""
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-        for problem in errors[:_TOLD]:
+        for problem in errors[:_LOGGED]:
             self._log.warning("%s", problem)
-        if len(errors) > _TOLD:
-            self._log.warning("%d more errors", len(errors) - _TOLD)
+        if len(errors) > _LOGGED:
+            self._log.warning("%d more errors", len(errors) - _LOGGED)
         if len(problems) > len(errors):
             self._log.debug("%d warnings", len(problems) - len(errors))
 

@@ -112,7 +112,7 @@ class Keeper:
 
     async def run(self) -> None:
         """Save what is kept, until cancelled."""
-        told: str | None = None
+        logged: str | None = None
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -123,16 +123,16 @@ class Keeper:
             try:
                 await asyncio.to_thread(self._last_good.save, saved)
             except OSError as error:
-                told = self._tell(error.strerror or type(error).__name__, told)
+                logged = self._log_failure(error.strerror or type(error).__name__, logged)
                 self._woken.set()
                 await asyncio.sleep(self._backoff.pause())
                 continue
             except ValueError as error:
-                told = self._tell(str(error), told)
+                logged = self._log_failure(str(error), logged)
             else:
-                if told is not None:
+                if logged is not None:
                     log.info("%s: its last good flag set is saved again", self.source)
-                told = None
+                logged = None
                 self._backoff.reset()
                 self._is_saved(served_at)
             if self._newest is newest:
@@ -144,8 +144,8 @@ class Keeper:
         # What came up while this was being written is still to be.
         self._unsaved_since = None if self._served_at == served_at else self._served_at
 
-    def _tell(self, cause: str, told: str | None) -> str:
-        if cause != told:
+    def _log_failure(self, cause: str, logged: str | None) -> str:
+        if cause != logged:
             log.warning(
                 "%s: its last good flag set cannot be saved in %s: %s",
                 self.source,

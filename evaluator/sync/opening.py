@@ -1,4 +1,4 @@
-"""From what sources are told to sources that can be followed."""
+"""Makes sources that can be followed from their configurations."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """What tells each source's content from any other's, from one start to the next: a sum over all that may
-    decide what it answers.
+    """The name of each source's content, the same from one start to the next: a hash of all that may decide
+    what it answers.
 
-    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else tells
-    two sources apart.
+    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else
+    distinguishes two sources.
     """
     plain = [_sum(_asked(config)) for config in configs]
     found: dict[str, None] = {}

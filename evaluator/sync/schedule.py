@@ -1,4 +1,4 @@
-"""When to look at a source that does not tell of changes. Pure."""
+"""When to look at a source that does not report changes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source of flags is to whoever follows it."""
+"""What a source of flags is to its follower."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class SourceFault(Exception):
         self.message = message
 
 
-Heard: TypeAlias = Delivery | Unchanged | SourceFault
+SourceEvent: TypeAlias = Delivery | Unchanged | SourceFault
 
 
 class Companion(Protocol):
-    """Whoever talks with a source's peer on the connection of its stream."""
+    """Talks with a source's peer on the connection of its stream."""
 
     async def run(self, ask: Ask) -> None:
         """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
@@ -84,14 +84,14 @@ class SyncSource(Protocol):
 
     @property
     def identity(self) -> str:
-        """Tells its content from any other source's, from one start to the next."""
+        """Distinguishes its content from any other source's, from one start to the next."""
         ...
 
-    def deliveries(self) -> AsyncGenerator[Heard, None]:
+    def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What the source says, from now on: first of all what it has.
 
         A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again,
-        after a pause that grows. Called again, an unchanged content may be told as Unchanged. Ends in no
+        after a pause that grows. Called again, an unchanged content may be reported as Unchanged. Ends in no
         other way.
         """
         ...

@@ -41,7 +41,9 @@ FREE_TEXT: Final = 16 * _FREE
 
 
 class Frame:
-    """One evaluation of a rule: what it may still spend, and who is told what its operators come to."""
+    """One evaluation of a rule: the steps that it has left, and the trace that receives its operators'
+    results.
+    """
 
     # Every evaluation makes one. An __init__ would double the time that takes, so its makers (`resolve` and
     # `Rule`) set both attributes.
@@ -68,7 +70,7 @@ class Frame:
             self.charge(len(value) >> 9)
 
     def report(self, path: Path, value: Json, **particulars: Json) -> Json:
-        """Tell the trace what the operator at `path` came to; return `value`.
+        """Report to the trace the result of the operator at `path`; return `value`.
 
         Operators check for a trace themselves before they call this: the call would cost more than most of
         them.

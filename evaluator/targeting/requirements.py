@@ -1,4 +1,4 @@
-"""What a rule needs from whoever evaluates it, read off the rule before it is compiled."""
+"""What a rule needs from its evaluation, read from the rule before it is compiled."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOPS: Final = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
     """Whether evaluating `node` may read `$flagd` from the evaluation context.
 
-    True whenever a name is computed, reads the whole context or cannot be told: a needless True costs a copy
-    of the context, a wrong False would let a client's own `$flagd` through. in_body: `node` is in a rule that
-    a loop runs for each element.
+    True whenever a name is computed, reads the whole context or is not known: a needless True costs a copy of
+    the context, a wrong False would let a client's own `$flagd` through. in_body: `node` is in a rule that a
+    loop runs for each element.
     """
     if isinstance(node, list):
         return any(reads_flagd(item, in_body=in_body) for item in node)

@@ -57,7 +57,7 @@ def constant(value: Json) -> Evaluate:
 
 
 def failing(message: str) -> Evaluate:
-    """A node that cannot be evaluated: the error waits until somebody asks, as in flagd."""
+    """A node that cannot be evaluated: the error is raised at its evaluation, as in flagd."""
 
     def fail(_data: Json, _frame: Frame) -> Json:
         raise RuleError(message)

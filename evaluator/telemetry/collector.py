@@ -26,7 +26,7 @@ E = TypeVar("E")
 
 
 class Collector:
-    """Where to, and as whom."""
+    """The address of a collector, and the credentials for it."""
 
     def __init__(self, settings: OtelSettings) -> None:
         """Raises InvalidSettingError for files that cannot be used."""

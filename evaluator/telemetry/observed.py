@@ -21,7 +21,7 @@ FAREWELL_SECONDS: Final = 3.0
 
 
 class Observed:
-    """Made once for an evaluator; its parts are handed to whoever is watched."""
+    """Made once for an evaluator; its parts are handed to what is observed."""
 
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float]) -> None:
         """`clock`: Unix seconds. Raises InvalidSettingError where a collector cannot be served as asked."""

@@ -1,5 +1,4 @@
-"""A span for each evaluation, in the trace of whoever asked (W3C `traceparent`, or what OTEL_PROPAGATORS
-says).
+"""A span for each evaluation, in the trace of its client (W3C `traceparent`, or what OTEL_PROPAGATORS says).
 
 Names are flagd's, attributes OpenTelemetry's for feature flags
 (https://opentelemetry.io/docs/specs/semconv/feature-flags/). An evaluation context is in no span.

@@ -6,10 +6,10 @@ Each flag stands alone, as in flagd (flagd/pkg/service/flag-sync): references ar
 is under the flag's own, and a flag without a default variant has `""`. The same content has the same bytes:
 keys are sorted, numbers are spelled as in a digest.
 
-Two things differ from flagd's, and no published provider can tell:
+Two things differ from flagd's, and no published provider is affected:
 
-* `source`, which flagd puts into each flag, is left out. Nobody reads it (flagd overwrites it, providers drop
-  it), and it would tell a subscriber where flags are kept.
+* `source`, which flagd puts into each flag, is left out. It has no readers (flagd overwrites it, providers
+  drop it), and it would show a subscriber where flags are kept.
 * The top-level `metadata` holds the set's own `flagstaff.dev/…` keys (revision, digest, the generation of
   `fractional`), if it has any, so that an evaluator of ours knows them of the set. Other receivers lay set
   metadata under each flag's, where these keys are already.
@@ -32,11 +32,11 @@ _NO_DEFAULT: Final = ""
 
 
 def encode(flag_set: FlagSet) -> bytes:
-    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: whoever gets it has
+    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: its receivers have
     no flags any more.
 
-    A rule that cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere.
-    Raises ValueError for a number that is no finite float64; the parser admits none.
+    A rule that cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises
+    ValueError for a number that is no finite float64; the parser admits none.
     """
     # A flag at a time: one call over a large set would keep every other thread from running for as long as it
     # takes.

@@ -3,7 +3,7 @@ clock.
 
 A subscriber is not fed a queue but compared with what is newest. While it cannot be written to nothing piles
 up for it; once it can, it gets the newest value, and those in between were never made for it. So no update is
-lost, nobody is told an older value after a newer one, and nobody waits for anybody.
+lost, no subscriber receives an older value after a newer one, and none waits for another.
 
 A change goes out in turns of a fair queue, in which topics stand behind each other: a broadcast to ten
 thousand streams lets other work in between, and a large topic does not keep a small one waiting for long.
@@ -26,12 +26,12 @@ SHARE: Final = 16
 
 
 def digest(payload: bytes) -> bytes:
-    """What tells one payload from another."""
+    """What distinguishes one payload from another."""
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 class Subscriber(Protocol):
-    """Whom a topic's values are for. Its methods may call the hub."""
+    """Receives a topic's values. Its methods may call the hub."""
 
     @property
     def writable(self) -> bool:
@@ -41,7 +41,7 @@ class Subscriber(Protocol):
         """Take the newest value. Whatever it raises drops this subscriber, and it alone."""
 
     def retract(self, reason: object) -> None:
-        """Be told that the topic has no value, and why; as `send` otherwise."""
+        """The topic has no value, for `reason`; as `send` otherwise."""
 
     def failed(self, error: Exception) -> None:
         """It was dropped for what it raised; must not raise."""
@@ -156,14 +156,14 @@ class Hub:
         one changes nothing.
 
         `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a
-        millisecond. A `quiet` one is for those who are told something anyway, as who subscribes is; nobody is
-        told just because of it.
+        millisecond. A `quiet` one reaches only subscribers that receive something anyway, such as new ones;
+        it alone causes no delivery.
         """
         self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
-        """The topic has no value, for `reason`. Subscribers are told, late ones too, and stay: a value may
-        come (again).
+        """The topic has no value, for `reason`. Subscribers are notified, late ones too, and stay: a value
+        may come (again).
         """
         self._change(key, _Retraction(reason), b"")
 
@@ -246,7 +246,7 @@ class Hub:
         if mark is None or mark is seen or not subscription.live:
             return
         if subscription._busy:
-            # Called back while it is being told something older: what is newest comes at another turn.
+            # Called back while it receives something older: what is newest comes at another turn.
             topic.line_up(subscription)
             self._enqueue(topic)
             return
@@ -256,8 +256,8 @@ class Hub:
         try:
             if subscription.subscriber.writable:
                 self._sees(subscription, mark)
-                self._tell(subscription, mark, topic.payload)
-        except Exception as error:  # noqa: BLE001 - its owner is told; one subscriber's failure is its own
+                self._deliver(subscription, mark, topic.payload)
+        except Exception as error:  # noqa: BLE001 - its owner is notified; one subscriber's failure is its own
             self.unsubscribe(subscription)
             subscription.subscriber.failed(error)
 
@@ -266,7 +266,7 @@ class Hub:
             self.skipped += mark.number - subscription._seen.number - 1
         subscription._seen = mark
 
-    def _tell(self, subscription: Subscription, mark: _Mark, payload: bytes) -> None:
+    def _deliver(self, subscription: Subscription, mark: _Mark, payload: bytes) -> None:
         subscription._busy = True
         self.sent += 1
         try:

@@ -75,7 +75,7 @@ class Make(Protocol):
         """By what is made."""
 
 
-Tell: TypeAlias = "Callable[[Payload | Missing], None]"
+Deliver: TypeAlias = "Callable[[Payload | Missing], None]"
 
 
 class Backend(Protocol):
@@ -89,26 +89,27 @@ class Backend(Protocol):
     def context(self) -> Mapping[str, Any]:
         """The synchronised context: JSON values by context key."""
 
-    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
-        """Make and tell the topic's flag set, now or soon, and at each change, until the returned function is
-        called.
+    def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
+        """Make and deliver the topic's flag set, now or soon, and at each change, until the returned function
+        is called.
 
-        On the loop, latest value wins: what a newer one overtakes need not be told, and never is after it.
+        On the loop, latest value wins: what a newer one overtakes need not be delivered, and never is after
+        it.
         """
 
 
 class StreamObserver(Protocol):
-    """Who is told of each stream that comes and goes."""
+    """Receives each stream that begins and ends."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """A stream is about to start; what is returned tells it in `left`. Raises RpcError to refuse it."""
+        """A stream is about to start; `left` receives what is returned. Raises RpcError to refuse it."""
 
     def left(self, visit: object) -> None:
         """It has ended. Must not raise."""
 
 
 class _NoObserver:
-    """Of streams that nobody observes."""
+    """For streams without an observer."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
         """Accept it."""
@@ -209,18 +210,18 @@ class SyncService:
         key = _Key(method, topic)
         subscriber = _Stream(self, key, stream, self.observer.entered(call, topic, lasting=method.lasting))
         if key not in self._watches:
-            self._watches[key] = self._backend.watch(topic, _Maker(method), partial(self._tell, key))
+            self._watches[key] = self._backend.watch(topic, _Maker(method), partial(self._deliver, key))
         if method.lasting:
             self.streams += 1
             if self._deadlines is not None:
                 self._deadlines.restart(subscriber)
         subscriber.subscribe()
 
-    def _tell(self, key: _Key, told: Payload | Missing) -> None:
-        if isinstance(told, Missing):
-            self.hub.retract(key, told)
+    def _deliver(self, key: _Key, made: Payload | Missing) -> None:
+        if isinstance(made, Missing):
+            self.hub.retract(key, made)
         else:
-            self.hub.publish(key, told.message, told.digest, quiet=told.quiet)
+            self.hub.publish(key, made.message, made.digest, quiet=made.quiet)
 
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Called by a stream that has ended."""
@@ -294,7 +295,7 @@ class _Stream:
             self.end(Code.OK, "", NORMAL)
 
     def retract(self, reason: object) -> None:
-        """There is no flag set; who asked for one alone is told, and who has one that is no more."""
+        """There is no flag set: ends a stream that asked for one value, and one whose flags are gone."""
         if isinstance(reason, Missing) and (
             (reason.ends_streams and self._sent) or not self.key.method.lasting
         ):
@@ -325,7 +326,7 @@ class _Stream:
 
     def _leave(self, reason: str) -> None:
         self._over = reason
-        # Without a subscription it is ended by what it was told on subscribing, which comes back here.
+        # Without a subscription it is ended by what it received on subscribing, which comes back here.
         if self._subscription is not None:
             self._service.hub.unsubscribe(self._subscription)
             self._service.forget(self, reason)

@@ -126,7 +126,7 @@ async def _history(settings: Settings, store: Store) -> History | None:
 def _endpoint(
     settings: Settings, sources: Sequence[SyncSource], receipts: Receipts | None
 ) -> Endpoint | None:
-    """Who is told what is served of the file."""
+    """The server of receipts for the file source."""
     config = settings.receipts_to
     if config is None or receipts is None:
         return None
@@ -161,10 +161,10 @@ def allow_connections() -> None:
 
 
 def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
-    told = settings.receipts_to is not None or any(each.provider == "grpc" for each in settings.sources)
-    if settings.receipts == "off" or not told:
+    wanted = settings.receipts_to is not None or any(each.provider == "grpc" for each in settings.sources)
+    if settings.receipts == "off" or not wanted:
         return None
-    # A twentieth of the start, and most evaluators have nobody to send receipts to.
+    # A twentieth of the start, and most evaluators send no receipts.
     from importlib.metadata import version  # noqa: PLC0415
 
     from evaluator.receipts.reporter import Receipts  # noqa: PLC0415

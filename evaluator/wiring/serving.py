@@ -71,7 +71,7 @@ class _Parts:
     start: management.Start
 
     def closers(self) -> list[Callable[[], None]]:
-        """What has to be told of the end, in order."""
+        """What has to be closed at the end, in order."""
         parts = (
             self.status,
             self.protobuf,

@@ -96,9 +96,7 @@ class Access:
         return None if found is None else found.value
 
     def undecided(self, call: Call) -> bool:
-        """Whether the call has a token of which no review has said for a while whose it is, or that it is
-        nobody's.
-        """
+        """Whether the call has a token without a recent review that names its user or rejects it."""
         token = bearer(call)
         return token is not None and not self._users.decided(self._hash(token))
 
@@ -120,8 +118,8 @@ class Access:
         return None if verdict is None else verdict.value
 
     async def user(self, token: str, host: str) -> User | None:
-        """The token's user; None: the cluster does not know it. Raises Failed where nobody can say, and
-        for a token that is new from a `host` that has sent too many wrong ones.
+        """The token's user; None: the cluster does not know it. Raises Failed where no review is possible,
+        and for a token that is new from a `host` that has sent too many wrong ones.
         """
 
         async def review() -> Answer[User | None]:
@@ -142,7 +140,7 @@ class Access:
         return user
 
     async def may_read(self, user: User, place: Place) -> bool:
-        """Whether `user` may read the flags there. Raises Failed where nobody can say."""
+        """Whether `user` may read the flags there. Raises Failed where no review is possible."""
 
         async def review() -> Answer[bool]:
             allowed = await self._reviews.may_read(user, *place)
@@ -159,8 +157,8 @@ class Access:
         return None if found is None else found.value
 
     def seen(self, reader: str, place: Place) -> bool | None:
-        """As `readable`, but that a refusal counts for as long as a permission: whoever looks for one object
-        among many need not ask about the refused ones again and again.
+        """As `readable`, but that a refusal counts for as long as a permission: a search for one object among
+        many need not ask about the refused ones again and again.
         """
         found = self.readable(reader, place)
         return False if found is None and self._verdicts.refused((reader, place)) else found

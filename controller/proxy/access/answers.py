@@ -18,7 +18,7 @@ T = TypeVar("T")
 RETRY_SECONDS: Final = 5.0
 """How long the last good answer is used after the API server could not be asked."""
 MOST_UNAWAITED: Final = 10_000
-"""Questions under way that nobody waits for; past this only a caller that waits asks."""
+"""Questions under way without a caller that waits; past this only a caller that waits asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Answers(Generic[T]):
     def _ended(self, asked: asyncio.Future[T]) -> None:
         self._unawaited.discard(asked)
         if not asked.cancelled():
-            # Otherwise asyncio logs that nobody looked at the exception.
+            # Otherwise asyncio logs that the exception was never retrieved.
             asked.exception()
 
     async def _ask(self, key: object, question: Callable[[], Awaitable[Answer[T]]]) -> Answer[T]:

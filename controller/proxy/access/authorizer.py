@@ -1,9 +1,9 @@
 """Who may open a stream.
 
-`off` reviews nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse.
-`enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user may not
-`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say. A handler must return at once, so a
-stream stays open without a message until its token is reviewed.
+`off` reviews nothing. `warn` serves everybody at once, and counts and names the callers that `enforce` would
+refuse. `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user
+may not `get` the FeatureFlagConfiguration, UNAVAILABLE while no review is possible. A handler must return at
+once, so a stream stays open without a message until its token is reviewed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Authorizer:
         notices: Notices,
         limits: StreamLimits,
     ) -> None:
-        """`mode` is OFF, WARN or ENFORCE; `notices` are told whom ENFORCE would refuse."""
+        """`mode` is OFF, WARN or ENFORCE; `notices` receive the callers that ENFORCE would refuse."""
         self.mode = mode
         self.limits = limits
         """Of open streams."""

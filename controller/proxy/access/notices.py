@@ -29,7 +29,7 @@ _WHY: Final = {
 
 
 class Notices:
-    """Remembers whom Events have named."""
+    """Remembers the callers that Events have named."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

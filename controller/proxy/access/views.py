@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call
 
 AGAIN_SECONDS: Final = 2.0
-"""After a review that nobody could answer."""
+"""After a review that the API server did not answer."""
 
 
 class Views:

@@ -1,7 +1,7 @@
 """The members of one flag set at one proxy: what each serves, and which of them lag. Pure.
 
-Silence is measured in ticks, not by a clock: a proxy that was suspended for a minute could hear nobody, so it
-must not take its members for silent afterwards.
+Silence is measured in ticks, not by a clock: a proxy that was suspended for a minute could receive no
+reports, so it must not take its members for silent afterwards.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Pods(Protocol):
 class _Member:
     who: Identity
     report: Report
-    heard: float
+    last_report: float
     """In seconds of ticks."""
-    heard_at: float
+    reported_at: float
     """Unix seconds."""
     joined_at: float
     said_at: int
@@ -62,7 +62,7 @@ class _Member:
 class _Goodbye:
     who: Identity
     connected_at: int
-    heard: float
+    last_report: float
     """In seconds of ticks."""
 
 
@@ -133,7 +133,7 @@ class Membership:
         # A member that is new here may have followed long ago, and reported it to another proxy.
         if known is None or known.report.digest == report.digest:
             return None
-        return self._took(following)
+        return self._latency(following)
 
     def leave(self, who: Identity, connected_at: int, now: float) -> None:
         """A member says goodbye."""
@@ -158,7 +158,7 @@ class Membership:
         before = self._awake
         self._awake += min(seconds, LONGEST_TICK)
         for key, member in self._members.items():
-            if self._awake - member.heard < SILENT:
+            if self._awake - member.last_report < SILENT:
                 break
             if not member.silent:
                 member.silent = True
@@ -166,7 +166,10 @@ class Membership:
                 self.version += 1
         for key in [key for key in self._silent if self._over(key)]:
             self._forget(key)
-        if any(before - each.heard < SILENT <= self._awake - each.heard for each in self._left.values()):
+        if any(
+            before - each.last_report < SILENT <= self._awake - each.last_report
+            for each in self._left.values()
+        ):
             self.version += 1
         for key in [key for key, each in self._left.items() if self._outdated(each)]:
             del self._left[key]
@@ -220,8 +223,8 @@ class Membership:
 
     def latency(self) -> dict[int, int]:
         """Seconds from observed to served, as a histogram over the members that serve what is delivered."""
-        took = map(self._took, self._members.values())
-        return dict(Counter(step(seconds) for seconds in took if seconds is not None))
+        latencies = map(self._latency, self._members.values())
+        return dict(Counter(step(seconds) for seconds in latencies if seconds is not None))
 
     def counts(self) -> tuple[int, int]:
         """(members that serve what is delivered and are not silent, the other members). May be called in a
@@ -254,7 +257,7 @@ class Membership:
         gone = (each.who for each in self._left.values())
         return chain(known, gone)
 
-    def _took(self, member: _Member) -> float | None:
+    def _latency(self, member: _Member) -> float | None:
         """Seconds from observed to served; None for one that serves something else, or had nothing before."""
         report = member.report
         if self.observed_at is None or not report.replaced or report.digest != self.digest:
@@ -264,7 +267,7 @@ class Membership:
     def _standing(self, member: _Member) -> Standing:
         report, wrong = member.report, member.report.digest != self.digest
         if member.silent:
-            since = member.heard_at
+            since = member.reported_at
         else:
             since = max(self._since, member.joined_at) if wrong else report.served_at
         return Standing(
@@ -295,10 +298,10 @@ class Membership:
 
     def _over(self, key: bytes) -> bool:
         member = self._members[key]
-        return self._awake - member.heard >= FORGOTTEN and not self._kept(member.who)
+        return self._awake - member.last_report >= FORGOTTEN and not self._kept(member.who)
 
     def _outdated(self, goodbye: _Goodbye) -> bool:
-        return self._awake - goodbye.heard >= REMEMBERED and not self._kept(goodbye.who)
+        return self._awake - goodbye.last_report >= REMEMBERED and not self._kept(goodbye.who)
 
     def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
         """Whether a report was sent before the goodbye. No report is under way for SILENT seconds: a later
@@ -309,7 +312,7 @@ class Membership:
         return at <= goodbye.connected_at and self._fresh(goodbye)
 
     def _fresh(self, goodbye: _Goodbye) -> bool:
-        return self._awake - goodbye.heard < SILENT
+        return self._awake - goodbye.last_report < SILENT
 
     def _kept(self, who: Identity) -> bool:
         """Whether an event of its Pod will remove it. While Pods are unknown no member is removed."""

@@ -77,6 +77,6 @@ class PodSink:
             self._gone(gone)
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All of a namespace were told."""
+        """All of a namespace were reported."""
         del kind
         self._pods.listed(namespace)

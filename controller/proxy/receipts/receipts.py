@@ -43,7 +43,7 @@ class Expected:
     """The object that is delivered; only its metadata is used."""
     digest: str
     observed_at: float | None = None
-    """Unix seconds at which the change to it was first observed, where the object tells."""
+    """Unix seconds at which the change to it was first observed, where the object says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Counts:
 
     place: Place
     served: int
-    """Members that serve what is delivered and are heard of."""
+    """Members that serve what is delivered and are not silent."""
     lagging: int
     """The other members."""
     delivered: int
@@ -184,11 +184,11 @@ class Receipts:
         return subscribers
 
     def places(self) -> list[Place]:
-        """All flag sets that somebody subscribes to."""
+        """All flag sets with subscribers."""
         return list(self._subscribers)
 
     def all(self) -> list[tuple[Place, Subscribers]]:
-        """Of every flag set that somebody subscribes to, by namespace and name."""
+        """Those of every flag set with subscribers, by namespace and name."""
         return sorted(self._subscribers.items(), key=lambda each: each[0])
 
     def by_namespace(self) -> dict[str, int]:
@@ -196,7 +196,7 @@ class Receipts:
         return dict(self._verified)
 
     def counts(self) -> list[Counts]:
-        """Of every flag set that somebody subscribes to."""
+        """Those of every flag set with subscribers."""
         return [Counts(place, *each.membership.counts(), each.streams) for place, each in self.all()]
 
     def _report(self, call: Call, message: bytes) -> bytes:

@@ -151,7 +151,7 @@ class Recorder:
         self.writes += 1
 
     async def _look_after(self) -> None:
-        """Write again what somebody else deleted, for ever: while nothing changes nothing else would."""
+        """Write again what another client deleted, for ever: while nothing changes nothing else would."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(RENEW)
@@ -197,7 +197,7 @@ class Recorder:
     def _write_all_again(self) -> None:
         for written in self._written.values():
             written.status = {}
-        # Those that nobody subscribes to any more are deleted.
+        # Those without subscribers are deleted.
         for place in {*self._written, *self.receipts.places()}:
             self.schedule.changed(place)
 

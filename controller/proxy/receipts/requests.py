@@ -38,8 +38,8 @@ def encoded(message: Any) -> bytes:
 
 
 def identity(call: Call, member: Member, caller: Caller | None) -> Identity:
-    """Who reports: the pod that the caller's token is bound to; without one, whoever it claims to be. Raises
-    RpcError INVALID_ARGUMENT.
+    """Who reports: the pod that the caller's token is bound to; without one, the pod that it claims to be.
+    Raises RpcError INVALID_ARGUMENT.
     """
     text = MemberText.of(member)
     verified = caller is not None and caller.verified and bool(caller.pod)

@@ -36,5 +36,5 @@ class Schedule:
         return now
 
     def forget(self, place: Place) -> None:
-        """Nobody subscribes to the flag set any more."""
+        """The flag set has no subscribers any more."""
         self._begun.pop(place, None)

@@ -83,7 +83,7 @@ class ReceiptService:
 
 
 class OpenStreams:
-    """Implements `StreamObserver` of the sync service: the Authorizer and the Receipts are told of each
+    """Implements `StreamObserver` of the sync service: notifies the Authorizer and the Receipts of each
     stream.
     """
 

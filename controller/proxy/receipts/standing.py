@@ -21,7 +21,7 @@ class Identity:
     verified: bool = False
     """Whether a reviewed token names the namespace and the pod; otherwise the member claims them."""
     host: str = field(default="", compare=False)
-    """The address that it was heard from."""
+    """The address that its reports come from."""
 
     @property
     def id(self) -> bytes:

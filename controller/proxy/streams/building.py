@@ -61,7 +61,7 @@ class Undeliverable:
 
     @property
     def missing(self) -> Missing:
-        """What subscribers are told while there is nothing earlier to serve."""
+        """The status for subscribers while there is nothing earlier to serve."""
         code = Code.UNAVAILABLE if self.reason == "ShardsMissing" else Code.FAILED_PRECONDITION
         return Missing(code, f"{self.reason}: {self.message}"[:500])
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
     from evaluator.flags.effective import Progress
-    from evaluator.wire.servicer import Make, Payload, Tell
+    from evaluator.wire.servicer import Deliver, Make, Payload
 
 _log = logging.getLogger(__name__)
 
@@ -59,18 +59,18 @@ class Content:
 
     @property
     def missing(self) -> Missing:
-        """What subscribers are told where nothing was built."""
+        """The status for subscribers where nothing was built."""
         return NOT_SYNCED if self.undeliverable is None else self.undeliverable.missing
 
 
 class Contents:
-    """What was built of the catalog's objects, for those that somebody asked for."""
+    """What was built of the catalog's objects that were asked for."""
 
     def __init__(
         self,
         catalog: Catalog,
         context: Mapping[str, Any],
-        sinks: Callable[[Place], Iterable[tuple[Make, Tell]]],
+        sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
         progress: Callable[[Resource], Progress] = no_progress,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
@@ -113,7 +113,7 @@ class Contents:
 
     def newest(self, place: Place) -> Content:
         """What is delivered there. It is up to date if the object is small; a large one is built in the
-        thread, and its subscribers are told afterwards.
+        thread, and its subscribers receive it afterwards.
         """
         served = self._catalog.served(place)
         if served is None:
@@ -124,7 +124,7 @@ class Contents:
             return content
         if spec_bytes(served) <= LARGE and not self._catalog.shards(place):
             self._take(content, version, served, self._build(served, content.built, {}))
-            self._tell_all(place)
+            self._deliver_all(place)
         else:
             self._waiting[place] = None
             if self._building is None:
@@ -173,7 +173,7 @@ class Contents:
                 if self._contents.get(place) is content:
                     self._take(content, version, served, built)
                     content.payloads.update(payloads)
-                    self._tell_all(place)
+                    self._deliver_all(place)
                     self.newest(place)
         finally:
             self._building = None
@@ -211,10 +211,10 @@ class Contents:
                 len(built.held), len(built.left_out), extra=_about(served),
             )  # fmt: skip
 
-    def _tell_all(self, place: Place) -> None:
+    def _deliver_all(self, place: Place) -> None:
         content = self._contents[place]
-        for make, tell in self._sinks(place):
-            tell(self.payload(content, make))
+        for make, deliver in self._sinks(place):
+            deliver(self.payload(content, make))
 
 
 def _about(served: Resource) -> dict[str, str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.proxy.streams.selector import Topic
     from controller.proxy.streams.topics import Listeners, Topics
     from evaluator.http.messages import Call
-    from evaluator.wire.servicer import Make, Tell
+    from evaluator.wire.servicer import Deliver, Make
 
 REVIEWED_AHEAD: Final = 16
 """Objects with one flagSetId about which the cluster is asked at a time."""
@@ -77,14 +77,14 @@ class Deliveries:
         """The JSON values that are laid over evaluation contexts."""
         return self._context
 
-    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
-        """See Backend. What is encoded already is told before this returns."""
+    def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
+        """See Backend. What is encoded already is delivered before this returns."""
         wanted = cast("Topic", topic)
-        listeners, cancel = self._topics.add(wanted, make, tell)
+        listeners, cancel = self._topics.add(wanted, make, deliver)
         self._refresh(wanted, listeners)
         return cancel
 
-    # -- told by the watches
+    # -- called by the watches
 
     def ready(self) -> None:
         """The catalog is complete: from here on, an object that is not in it does not exist."""
@@ -131,7 +131,7 @@ class Deliveries:
             return place
 
     def close(self) -> None:
-        """Tell nobody anything more."""
+        """Deliver nothing more."""
         self._topics.clear()
         self.contents.close()
 
@@ -154,23 +154,23 @@ class Deliveries:
         return None
 
     def _refresh(self, topic: Topic, listeners: Listeners) -> None:
-        """Tell the topic's listeners what it has now, or have that encoded."""
+        """Deliver what the topic has now to its listeners, or have that encoded."""
         if not self.synced:
-            _tell(listeners, NOT_SYNCED)
+            _deliver_missing(listeners, NOT_SYNCED)
             return
         try:
             listeners.place = self._find(topic)
         except UnreviewedError:
             return
         if listeners.place is None:
-            _tell(listeners, gone(topic))
+            _deliver_missing(listeners, gone(topic))
             return
         content = self.contents.newest(listeners.place)
         if content.known:
-            for make, tell in listeners.all():
-                tell(self.contents.payload(content, make))
+            for make, deliver in listeners.all():
+                deliver(self.contents.payload(content, make))
 
 
-def _tell(listeners: Listeners, missing: Missing) -> None:
-    for _, tell in listeners.all():
-        tell(missing)
+def _deliver_missing(listeners: Listeners, missing: Missing) -> None:
+    for _, deliver in listeners.all():
+        deliver(missing)

@@ -1,4 +1,4 @@
-"""The topics that somebody subscribes to, and those that may have the flags of an object. No I/O."""
+"""The topics with subscribers, and those that may have the flags of an object. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.selector import Topic
-    from evaluator.wire.servicer import Make, Tell
+    from evaluator.wire.servicer import Deliver, Make
 
 
 @dataclass(slots=True)
@@ -22,11 +22,11 @@ class Listeners:
 
     place: Place | None = None
     """Where the object is whose flags they were sent last."""
-    sinks: dict[object, tuple[Make, Tell]] = field(default_factory=dict)
+    sinks: dict[object, tuple[Make, Deliver]] = field(default_factory=dict)
     """How the flags are encoded for each of them, and the function that takes them."""
 
-    def all(self) -> tuple[tuple[Make, Tell], ...]:
-        """The sinks as they are now: one may be cancelled while others are told."""
+    def all(self) -> tuple[tuple[Make, Deliver], ...]:
+        """The sinks as they are now: one may be cancelled while others receive."""
         return tuple(self.sinks.values())
 
 
@@ -39,11 +39,11 @@ class Topics:
         self._identified: dict[str, set[Identified]] = {}
         """Topics by flagSetId, one for each reader."""
 
-    def add(self, topic: Topic, make: Make, tell: Tell) -> tuple[Listeners, Callable[[], None]]:
-        """(all who listen to the topic, the function that removes this one)."""
+    def add(self, topic: Topic, make: Make, deliver: Deliver) -> tuple[Listeners, Callable[[], None]]:
+        """(all listeners of the topic, the function that removes this one)."""
         token = object()
         listeners = self._listeners.setdefault(topic, Listeners())
-        listeners.sinks[token] = (make, tell)
+        listeners.sinks[token] = (make, deliver)
         if isinstance(topic, Identified):
             self._identified.setdefault(topic.flag_set_id, set()).add(topic)
 
@@ -55,11 +55,11 @@ class Topics:
         return listeners, cancel
 
     def get(self, topic: Topic) -> Listeners | None:
-        """All who listen to the topic; None where nobody does."""
+        """All listeners of the topic; None where it has none."""
         return self._listeners.get(topic)
 
     def all(self) -> Iterator[tuple[Topic, Listeners]]:
-        """Every topic that somebody listens to."""
+        """Every topic with listeners."""
         yield from tuple(self._listeners.items())
 
     def identified(self) -> Iterator[tuple[Topic, Listeners]]:
@@ -78,7 +78,7 @@ class Topics:
         topics.append(Named(*place))
         return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
 
-    def sinks(self, place: Place) -> Iterator[tuple[Make, Tell]]:
+    def sinks(self, place: Place) -> Iterator[tuple[Make, Deliver]]:
         """The sinks of everybody who was sent the flags of the object there."""
         for _, listeners in self.of(place):
             if listeners.place == place:

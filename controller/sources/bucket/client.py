@@ -128,7 +128,7 @@ def _open(bucket: Bucket) -> Any:
     given: dict[str, Any] = {
         "config": {**bucket.config, **{name: bucket.endpoint for name in fields if bucket.endpoint}},
         "client_options": {**bucket.client, "allow_http": bucket.endpoint.startswith("http://")},
-        # When to try again is decided by whoever looks.
+        # The caller decides when to try again.
         "retry_config": {"max_retries": 0},
     }
     if bucket.access is not None:
@@ -147,5 +147,5 @@ def _complaining(bucket: Bucket) -> Iterator[None]:
         message = f"{bucket.shown}: {impossible_key(str(error))}: a file cannot have this name"
         raise Stalled("UnsafePath", message) from None
     except (BaseError, ValueError) as error:
-        reason, told = explained(str(error), bucket.secrets)
-        raise Failed(reason, f"{bucket.shown}: {told}") from None
+        reason, explanation = explained(str(error), bucket.secrets)
+        raise Failed(reason, f"{bucket.shown}: {explanation}") from None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _METADATA: Final = "169.254.169.254"
-"""Who gives a machine in a cloud its identity, asked where nobody gave any."""
+"""The server that gives a machine in a cloud its identity, asked where no credentials are set."""
 _READ: Final = 20_000
 """Characters; a store may answer with any amount."""
 _SHOWN: Final = 200
@@ -65,12 +65,15 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     if _METADATA in text:
         return "AuthenticationFailed", "there are no credentials"
     cause = _CAUSE.search(text)
-    told = _line((cause[1] or cause[2]) if cause else "", secrets)
-    if "InvalidCertificate" in text or "certificate" in told.lower():
-        return "CertificateRefused", f"the store's certificate is not believed: {told or 'it is not valid'}"
+    detail = _line((cause[1] or cause[2]) if cause else "", secrets)
+    if "InvalidCertificate" in text or "certificate" in detail.lower():
+        return (
+            "CertificateRefused",
+            f"the store's certificate is not believed: {detail or 'it is not valid'}",
+        )
     if "Timeout" in text or "TimedOut" in text:
         return "Timeout", "the store does not answer"
-    return "BucketOperationFailed", f"the store cannot be reached: {told or 'the connection failed'}"
+    return "BucketOperationFailed", f"the store cannot be reached: {detail or 'the connection failed'}"
 
 
 def impossible_key(complaint: str) -> str:

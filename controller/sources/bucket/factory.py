@@ -218,7 +218,7 @@ def endpoint_of(spec: BucketSpec) -> str:
 
 
 def _may_show_own_identity(provider: str, endpoint: str) -> bool:
-    """Whoever else got a token of ours could use it."""
+    """Any other server that got a token of ours could use it."""
     hosts = _OWN_HOSTS.get(provider)
     return hosts is None or not endpoint or hosts.fullmatch(urlsplit(endpoint).hostname or "") is not None
 
@@ -239,14 +239,14 @@ def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
     if spec.sts is not None:
         config["aws_endpoint_url_sts"] = spec.sts.endpoint.rstrip("/")
     if secret is None:
-        # To a store of somebody else's the controller's own keys are not shown.
+        # The controller's own keys are sent to AWS alone.
         return _Access(config | {"skip_signature": spec.provider == "generic"})
     pair = (secret.required("accesskey", "for S3"), secret.required("secretkey", "for S3"))
     return _Access(config | {"skip_signature": False}, pair, pair)
 
 
 def _google(secret: SecretTexts | None) -> _Access:
-    # A key may name a host, which nobody would have judged.
+    # A key may name a host, which would not have been checked.
     config = {"base_url": _KNOWN["gcp"]}
     if secret is None:
         return _Access(config)

@@ -31,7 +31,7 @@ class JudgingProxy:
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        # Whoever else reaches our loopback is not let in.
+        # Other programs that reach our loopback are refused.
         self._word = secrets.token_urlsafe(32)
         login = b64encode(f"flagstaff:{self._word}".encode()).decode()
         self._login = f"basic {login}".encode()

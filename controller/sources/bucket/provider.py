@@ -45,7 +45,7 @@ class BucketProvider:
     authors: bool = True
     """Whether what is fetched names its signer."""
     trust: ManifestTrust | None = None
-    """Who must have signed what is fetched; None: nobody."""
+    """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
     """The newest listing, if there was one."""
 
@@ -108,11 +108,11 @@ class BucketProvider:
         return self
 
     def changes(self) -> AsyncIterator[None]:
-        """At once, then every interval: no store tells of a change."""
+        """At once, then every interval: no store reports a change."""
         return polled(self.interval)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """Nobody: a bucket has no authors."""
+        """None: a bucket has no authors."""
         del revision, file, line
         return None
 
@@ -128,8 +128,8 @@ class BucketProvider:
         manifest, signer = await asyncio.to_thread(trust.judge, question)
         await self.reader.fetch(self.bucket, [names[name] for name in names if name not in PROOF], into)
         await asyncio.to_thread(trust.compare, question, manifest)
-        told = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
-        return with_signer(told, signer, named=self.authors)
+        signed = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
+        return with_signer(signed, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
         with advised(self.advice):

@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnReader:
-    """Reads in this process: for a store that whoever started it has named."""
+    """Reads in this process: for a store that the user of a command named."""
 
     timeout: float = 60.0
     """Seconds for each step."""

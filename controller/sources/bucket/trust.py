@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"
-_TOLD: Final = 3
+_LISTED: Final = 3
 """Names in one message."""
 _AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of it there, the manifest last"
 
@@ -105,7 +105,8 @@ class ManifestTrust:
 
 def _different(question: Question, names: Iterable[str], what: str) -> Unverified:
     found = sorted(names)
-    told = ", ".join(found[:_TOLD]) + (f" and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    listed = ", ".join(found[:_LISTED]) + more
     return Unverified(
-        REFUSED, f"{question.shown}: {what}: {told}; unless files are still being put there, {_AGAIN}"
+        REFUSED, f"{question.shown}: {what}: {listed}; unless files are still being put there, {_AGAIN}"
     )

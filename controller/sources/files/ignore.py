@@ -67,8 +67,8 @@ def remove_ignored(folder: Path, patterns: str | None) -> None:
         for name in names:
             path = os.path.join(parent, name)
             # RE2 reads text alone, and a name in a commit is any bytes.
-            told = os.fsencode(os.path.relpath(path, folder)).decode(errors="replace")
-            if ignored.match_file(told):
+            name_in_tree = os.fsencode(os.path.relpath(path, folder)).decode(errors="replace")
+            if ignored.match_file(name_in_tree):
                 os.unlink(path)
         if parent != str(folder) and not os.listdir(parent):
             os.rmdir(parent)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 INCLUDES_READY: Final = "IncludesReady"
 """A detail, there only while it is False."""
 _GONE: Final = 15.0
-"""Seconds: a source that lost its storage stores the same artifact again, which its status does not tell."""
-_TOLD: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
+"""Seconds: a source that lost its storage stores the same artifact again, which its status does not show."""
+_COPIED: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
 
 
 class Stores(Protocol):
@@ -48,7 +48,7 @@ class Included:
     def artifact(self) -> Mapping[str, Any]:
         """The source's `status.artifact`, without its metadata."""
         artifact = self.source.status["artifact"]
-        return {name: artifact[name] for name in _TOLD if name in artifact}
+        return {name: artifact[name] for name in _COPIED if name in artifact}
 
 
 def included_names(source: Resource) -> Iterator[str]:
@@ -76,7 +76,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
         if not isinstance(source.status.get("artifact"), dict):
             raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{why(source.status)}")
         if spec.verify is not None and not source.status.get("observedVerification"):
-            # Whoever reads this source's artifact is told that it is signed.
+            # To readers of this source's artifact all of it is signed.
             message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
             raise Stalled("IncludeUnverified", message)
         found.append(Included(each, source))

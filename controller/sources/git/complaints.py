@@ -50,7 +50,7 @@ _BROKEN: Final = (
     r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
     r"|did not send all necessary objects|unresolved deltas|shallow file"
     r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
-    # Left by a git that was killed: whoever runs git on a mirror holds its lock, so nobody else is at work.
+    # Left by a git that was killed: git runs on a mirror only under our lock, so no other git is at work.
     r"|\.lock': File exists"
 )
 
@@ -118,11 +118,11 @@ def shown(complaint: str, credentials: Credentials | None) -> str:
     text = _TIME.sub("", text)
     for secret in credentials.secrets if credentials is not None else ():
         text = text.replace(secret, "***")
-    told = [found for line in _lines(text) if (found := _told(line))]
-    return one_line("; ".join(told[-_MOST_LINES:]) or "git gave no reason", _SHOWN)
+    shown = [found for line in _lines(text) if (found := _shown_part(line))]
+    return one_line("; ".join(shown[-_MOST_LINES:]) or "git gave no reason", _SHOWN)
 
 
-def _told(line: str) -> str:
+def _shown_part(line: str) -> str:
     """What may be shown of a line."""
     if line.startswith("remote:"):
         return ""

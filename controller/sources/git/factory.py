@@ -79,9 +79,9 @@ class GitFactory:
         hosts: Hosts | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
-        """`allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
-        rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
-        `limits`: what each namespace may have.
+        """`allow_local`: a `file://` URL may name a folder of this machine; its author reads with our rights.
+        `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be. `limits`:
+        what each namespace may have.
         """
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
@@ -157,7 +157,7 @@ class GitFactory:
 
     async def sweep(self, now: datetime) -> None:
         """Remove mirrors that none of our sources used for a week: their credentials changed, or they went,
-        while nobody ran.
+        while no controller ran.
         """
         used = self._all_mirrors
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())

@@ -41,7 +41,7 @@ class Credentials:
     bearer: str = field(default="", repr=False)
     """A token for http and https, in place of a username."""
     authority: str = field(default="", repr=False)
-    """PEM: whom to believe about the server's certificate; empty for the system's."""
+    """PEM: the authorities of the server's certificate; empty for the system's."""
     certificate: str = field(default="", repr=False)
     """PEM, with any intermediates: the client's own."""
     certificate_key: str = field(default="", repr=False)
@@ -64,7 +64,7 @@ class Credentials:
 
     @property
     def identity(self) -> str:
-        """Tells two askers apart without telling what they know."""
+        """Distinguishes two sets of credentials without disclosing them."""
         parts = (str(getattr(self, each.name)) for each in fields(self))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -86,7 +86,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A repository's place, with nobody's name or password in `url`, and no secret at all in `shown`."""
+    """A repository's place, without username and password in `url`, and without any secret in `shown`."""
 
     transport: Transport
     url: str = field(repr=False)

@@ -84,8 +84,8 @@ class GitProvider:
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
     """As `Mirror.quota`."""
     uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
-    """Told the mirror of each submodule before it is fetched; then all mirrors of a commit, which alone are
-    used any longer.
+    """Receives the mirror of each submodule before it is fetched; then all mirrors of a commit, which alone
+    are used any longer.
     """
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """What to do, by the reason of a failure."""
@@ -151,8 +151,8 @@ class GitProvider:
                 signer = await self.trust.signer(path, self.reference, revision, accepted)
             wanted = (*self.sparse, SUBMODULES_FILE) if self.sparse and self.submodules else self.sparse
             fetched = await self.reader(path, revision, into, limits, wanted or paths)
-            told = fetched if self.authors else without_author(fetched)
-            return with_signer(told, signer, named=self.authors)
+            shown = fetched if self.authors else without_author(fetched)
+            return with_signer(shown, signer, named=self.authors)
 
         return read
 

@@ -1,7 +1,7 @@
 """Secrets in Flux's formats as credentials
 (https://fluxcd.io/flux/components/source/gitrepositories/#secret-reference). Pure.
 
-No message repeats a value: what is wrong is told by the Secret's name and its keys.
+No message repeats a value: a message names the Secret and its keys only.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ async def _back(path: Path, interval: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(interval):
             await asyncio.sleep(min(_AWAY, interval))
-            while await asyncio.to_thread(find_places, path) is None:  # noqa: ASYNC110 - nobody tells us
+            while await asyncio.to_thread(find_places, path) is None:  # noqa: ASYNC110 - nothing reports it
                 await asyncio.sleep(min(_AWAY, interval))
 
 

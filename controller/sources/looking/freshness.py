@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SHARED: Final = timedelta(seconds=1)
-"""How old a shared answer may be for a scheduled look, which nobody requested."""
+"""How old a shared answer may be for a scheduled look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Freshness:
     since: datetime
     """An answer that describes an earlier state is not good enough."""
     scheduled: bool = False
-    """Nobody requested the look: it may also wait for an answer that another source requested earlier."""
+    """The look was not requested: it may also wait for an answer that another source requested earlier."""
 
 
 @dataclass(slots=True)
 class LookSchedule:
-    """When each source is due; a look before that was requested by somebody."""
+    """When each source is due; an earlier look was requested."""
 
     _due: dict[ObjectKey, datetime] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class LookSchedule:
         return Freshness(now, since)
 
     def next(self, key: ObjectKey, due: datetime) -> None:
-        """The source is looked at again at `due`, unless somebody requests a look before."""
+        """The source is looked at again at `due`, unless a look is requested before."""
         self._due[key] = due
 
     def forget(self, key: ObjectKey) -> None:

@@ -1,4 +1,4 @@
-"""When to look again at what tells nobody that it changed."""
+"""When to look again at a source that reports no changes."""
 
 from __future__ import annotations
 

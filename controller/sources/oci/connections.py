@@ -75,7 +75,7 @@ class Connections:
             if access.proxy or proxy is None:
                 await self._hosts.require_literal(host, port)
         if self._session is None:
-            # Blobs are compressed by whoever made them, and their digest is that of the bytes as they come.
+            # Blobs are compressed by their authors, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
                 # Registries that never answer must not keep the others waiting.
                 connector=aiohttp.TCPConnector(

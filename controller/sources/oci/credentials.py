@@ -40,11 +40,11 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What to prove oneself with, and whom to believe."""
+    """Credentials for a registry, and the authorities that it is trusted by."""
 
     login: Login | None = None
     authority: str = field(default="", repr=False)
-    """PEM: whom to believe about the server's certificate, beside the system's authorities."""
+    """PEM: authorities of the server's certificate, beside the system's."""
     certificate: str = field(default="", repr=False)
     """PEM, with any intermediates: the client's own."""
     certificate_key: str = field(default="", repr=False)

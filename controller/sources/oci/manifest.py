@@ -44,7 +44,7 @@ class Layer:
     size: int
     """Bytes."""
     title: str = ""
-    """The name of the file that it is, where somebody gave it one."""
+    """The name of the file, where it was given one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,16 @@ class Manifest:
     @property
     def metadata(self) -> dict[str, str]:
         """For `status.artifact.metadata`."""
-        told = {key: self.annotations.get(key, "") for key in _KEPT}
-        told[AUTHOR] = self.annotations.get(AUTHORS, "")
-        told[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
-        return {key: one_line(text, _LONGEST) for key, text in told.items() if text}
+        metadata = {key: self.annotations.get(key, "") for key in _KEPT}
+        metadata[AUTHOR] = self.annotations.get(AUTHORS, "")
+        metadata[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
+        return {key: one_line(text, _LONGEST) for key, text in metadata.items() if text}
 
     @property
     def summary(self) -> str:
         """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: it does not say."""
-        told = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
-        words = " of ".join(one_line(each, _LONGEST) for each in told if each)
+        origin = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
+        words = " of ".join(one_line(each, _LONGEST) for each in origin if each)
         return f"artifact of {words}" if words else ""
 
 

@@ -57,7 +57,7 @@ class OciProvider:
     authors: bool = True
     """Whether what is fetched names its author."""
     trust: CosignTrust | None = None
-    """Who must have signed what is fetched; None: nobody."""
+    """Who must have signed what is fetched; None: no signature is required."""
 
     @property
     def shows_every_push(self) -> bool:
@@ -95,7 +95,7 @@ class OciProvider:
             if self.trust is not None:
                 async with self._running():
                     signer = await self.trust.signer(self.registry, revision.digest)
-            # Whoever signed the index signed the digest in it.
+            # A signature of the index covers the digest in it.
             if (chosen := chosen_manifest(content)) is not None:
                 content = await self._manifest(revision, chosen)
             manifest = read_manifest(content, self.selector.media_type)
@@ -107,7 +107,7 @@ class OciProvider:
 
     @property
     def address(self) -> str:
-        """What tells it from other sources."""
+        """The name that distinguishes it from other sources."""
         return self.shown
 
     @property
@@ -139,7 +139,7 @@ class OciProvider:
         return polled(self.interval)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """An artifact does not tell."""
+        """None: an artifact does not say."""
         del revision, file, line
         return None
 

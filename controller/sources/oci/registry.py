@@ -114,7 +114,7 @@ class Registry:
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
         """Digests of manifests that refer to one, as the registry lists them, or where it keeps no such list,
-        as their pushers do at a tag: those of a type, then those whose type it does not tell.
+        as their pushers do at a tag: those of a type, then those whose type it does not name.
         """
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
@@ -129,10 +129,10 @@ class Registry:
         listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         return [
             each["digest"]
-            # Some registries, go-containerregistry's among them, tell the config's type, which is empty.
-            for told in (artifact_type, _EMPTY)
+            # Some registries, go-containerregistry's among them, give the config's type, which is empty.
+            for type_ in (artifact_type, _EMPTY)
             for each in listed
-            if each.get("artifactType") == told and DIGEST.fullmatch(str(each.get("digest")))
+            if each.get("artifactType") == type_ and DIGEST.fullmatch(str(each.get("digest")))
         ]
 
     async def _index(self, tag: str) -> bytes:

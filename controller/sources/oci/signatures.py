@@ -27,7 +27,7 @@ _MOST: Final = 20
 """Signatures that are looked at of either kind."""
 _BYTES: Final = 256 * 1024
 """Of one signature."""
-_TOLD: Final = 3
+_SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
 
 
@@ -41,7 +41,7 @@ class Judge(Protocol):
         """Who signed a payload that names the manifest `digest`. Raises NotBelievedError."""
 
     def advice(self, artifact: str) -> str:
-        """What to do about an artifact that nobody signed who is believed."""
+        """What to do about an artifact without a trusted signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class CosignTrust:
                 unknown = unknown or isinstance(error, NotJudgedError)
                 if why not in whys:
                     whys.append(why)
-        told = "; ".join(whys[:_TOLD]) or "it is not signed: no signature by cosign is attached to it"
+        reasons = "; ".join(whys[:_SHOWN]) or "it is not signed: no signature by cosign is attached to it"
         named = f"{registry.address}@{digest}"
         if unknown:
             # A helper that the kernel ended for want of memory looks the same: the signature may be good.
-            raise Failed("OCIArtifactPullFailed", f"{named}: {told}")
-        raise Unverified(REFUSED, f"{named}: {told}; {self.judge.advice(named.removeprefix('oci://'))}")
+            raise Failed("OCIArtifactPullFailed", f"{named}: {reasons}")
+        raise Unverified(REFUSED, f"{named}: {reasons}; {self.judge.advice(named.removeprefix('oci://'))}")
 
 
 async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:

@@ -44,7 +44,7 @@ class CosignKey:
 
     @property
     def signer(self) -> Signer:
-        """As it is told."""
+        """The signer as messages name it."""
         shape = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         digest = base64.b64encode(hashlib.sha256(shape).digest()).decode().rstrip("=")
         return Signer(f"cosign SHA256:{digest}", self.name)

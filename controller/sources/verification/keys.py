@@ -1,4 +1,4 @@
-"""A Secret's public keys: whom to believe. Pure.
+"""The trusted public keys of a Secret. Pure.
 
 `*.asc` are PGP keys, `*.sshpub` SSH public keys as in an authorized_keys file, both as Flux's Secrets have
 them; `allowed_signers` is a file as `git config gpg.ssh.allowedSignersFile` names one (ssh-keygen(1)).

@@ -21,8 +21,8 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
         signature = pysequoia.Sig.from_bytes(armored)
     except Exception:  # noqa: BLE001 - the library raises RuntimeError and ValueError for anything
         raise NotBelievedError("its PGP signature is damaged") from None
-    told = signature.issuer_fingerprint or signature.issuer_key_id or "that is not named"
-    named = f"PGP {str(told).upper()}"
+    issuer = signature.issuer_fingerprint or signature.issuer_key_id or "that is not named"
+    named = f"PGP {str(issuer).upper()}"
     try:
         certificates = _merged(pysequoia.Cert.split_bytes(block.encode()) for block in blocks)
     except Exception:  # noqa: BLE001 - as above
@@ -37,7 +37,7 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
         if (owner := by_fingerprint.get(valid.certificate)) is not None:
             name = next((_plain(str(user)) for user in owner.user_ids), "")
             return Signer(f"PGP {valid.certificate.upper()}", name)
-    raise NotBelievedError(_why(named, str(told), certificates))
+    raise NotBelievedError(_why(named, str(issuer), certificates))
 
 
 def _merged(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
@@ -49,8 +49,8 @@ def _merged(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
     return list(found.values())
 
 
-def _why(named: str, told: str, certificates: list[pysequoia.Cert]) -> str:
-    known = [each for each in certificates if each.fingerprint.endswith(told.lower())]
+def _why(named: str, issuer: str, certificates: list[pysequoia.Cert]) -> str:
+    known = [each for each in certificates if each.fingerprint.endswith(issuer.lower())]
     if any(each.is_revoked for each in known):
         return f"it is signed with the key {named}, which is revoked"
     if known:

@@ -1,4 +1,4 @@
-"""A private key that somebody signs with on a command line. Pure."""
+"""Reads the private key that a command signs with. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_private_key(pem: bytes) -> PrivateKey:
         key = load_pem_private_key(pem, None)
     except TypeError:
         raise ValueError(
-            "the key is encrypted; give one that is not, by a file that nobody else can read"
+            "the key is encrypted; give one that is not, in a file that only you can read"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         message = "no private key in PEM (cosign's own are encrypted: make one with openssl genpkey)"

@@ -37,7 +37,7 @@ _OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 """The same as bare text; certificates of older authorities have it alone."""
 _USER_NAME: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.7")
 _LONGEST: Final = 255
-_TOLD: Final = 200
+_SHOWN_LENGTH: Final = 200
 """Characters of what the library says."""
 _CONFIGURATION: Final = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
 _SIGNING: Final = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
@@ -58,9 +58,9 @@ class IdentityPolicy:
             if any(each.covers(issuer, subject) for each in self._identities):
                 self.signer = Signer(f"keyless {_shown(issuer)}", _shown(subject))
                 return
-        signer = ", ".join(map(_shown, subjects[:3])) or "nobody"
+        signer = ", ".join(map(_shown, subjects[:3])) or "no identity"
         raise NotBelievedError(
-            f"its certificate is for {signer} (keyless {_shown(issuer)}), whom nobody said to believe"
+            f"its certificate is for {signer} (keyless {_shown(issuer)}), which is not a trusted identity"
         )
 
 
@@ -94,7 +94,7 @@ def _verifier(root: str) -> Verifier:
         return Verifier(trusted_root=trusted)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - of whoever wrote the Secret
+    except Exception as error:  # noqa: BLE001 - the Secret may hold anything
         raise InvalidRootError(_said(error)) from None
 
 
@@ -131,4 +131,4 @@ def _said(error: Exception) -> str:
     if isinstance(cause, ValidationError):
         found = cause.errors(include_url=False, include_context=False, include_input=False)[0]
         text = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
-    return one_line(text, _TOLD) or type(error).__name__
+    return one_line(text, _SHOWN_LENGTH) or type(error).__name__

@@ -1,5 +1,5 @@
-"""SSH public keys, alone or with whom they belong to and when they count (ssh-keygen(1), ALLOWED SIGNERS).
-Pure.
+"""SSH public keys, alone or with their owner and the time in which they count (ssh-keygen(1), ALLOWED
+SIGNERS). Pure.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _CURVES: Final[dict[bytes, tuple[ec.EllipticCurve, hashes.HashAlgorithm]]] = {
 _RSA_BITS: Final = 2_048
 """At least."""
 _PRESENT: Final = 1
-"""The flag of a security key that somebody touched it."""
+"""The flag of a security key that its user touched it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _check_security_key(kind: bytes, public: Reading, content: Reading, made: by
         raise InvalidSignature
     curve = public.text() if kind.startswith(b"sk-ecdsa") else b""
     point, application = public.text(), public.text()
-    told = hashlib.sha256(application).digest() + state + hashlib.sha256(signed).digest()
+    message = hashlib.sha256(application).digest() + state + hashlib.sha256(signed).digest()
     if curve:
-        _check_ecdsa(Reading(string(curve) + string(point)), made, told)
+        _check_ecdsa(Reading(string(curve) + string(point)), made, message)
     else:
-        ed25519.Ed25519PublicKey.from_public_bytes(point).verify(made, told)
+        ed25519.Ed25519PublicKey.from_public_bytes(point).verify(made, message)

@@ -35,7 +35,7 @@ class Outcomes:
     literals: list[tuple[Path, Json]] = field(default_factory=list)
     """Results but null, with their places in the rule; those of a shared rule stand at the `$ref`."""
     computed: bool = False
-    """Whether there may be results that the text does not tell."""
+    """Whether there may be results that the text does not show."""
 
 
 class OutcomeReader:

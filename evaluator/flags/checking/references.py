@@ -1,4 +1,4 @@
-"""`$evaluators`: who refers to whom, and rules with their `$ref`s expanded, at a bounded cost. Pure.
+"""`$evaluators`: which refers to which, and rules with their `$ref`s expanded, at a bounded cost. Pure.
 
 flagd replaces the text `{"$ref":"name"}` in one pass; this expands the structure, nested references included.
 """

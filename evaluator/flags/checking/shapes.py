@@ -164,7 +164,7 @@ def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
 
 
 def _mixed(flag: Assembled, kinds: dict[str, str]) -> None:
-    """Blame a variant of the latest piece, for whoever came last should have fitted in."""
+    """Report a variant of the latest layer, which should have fitted the earlier ones."""
     layers = {name: flag.index("variants", name) for name in kinds}
     model = min(kinds, key=lambda name: layers[name])
     other = [name for name, kind in kinds.items() if kind != kinds[model]]

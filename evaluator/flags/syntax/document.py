@@ -61,7 +61,7 @@ class Document:
     file: str
     value: Json | Literal[Absent.ABSENT]
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the text, by path: the parser judges whom it concerns."""
+    """What is wrong with the text, by path: the parser judges which flags it concerns."""
     text: str = field(default="", repr=False)
     places: Places | None = field(default=None, repr=False)
 

@@ -1,4 +1,4 @@
-"""JSON to a value, with the places of its parts looked up only when somebody asks.
+"""JSON to a value, with the places of its parts looked up only on request.
 
 Python's own scanner makes the value. It says nothing of places or repeated keys, so a second, slower look
 finds those, and only in a document that has something to report.
@@ -131,7 +131,7 @@ def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], Jso
 
 
 class _Reader:
-    """Notes that there is something to find; where it is, only a walk can tell."""
+    """Notes that there is something to find; its place takes a walk."""
 
     def __init__(self) -> None:
         self.repeated = False
@@ -192,7 +192,7 @@ def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Fin
 
 
 def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Finding:
-    """The same key twice in one mapping: which of the two is meant, nobody can tell."""
+    """The same key twice in one mapping, of which either may be meant."""
     message = (
         f"the key {quoted(key)} is used twice, first on line {first[0]}, column {first[1]}; "
         "keep one of the two"
@@ -219,7 +219,7 @@ def _check_size(text: str, bounds: Bounds) -> None:
         if len(peeled) == len(nested):
             break
         nested = peeled
-    # What is left is too deep, or broken; the parser tells what is broken.
+    # What is left is too deep, or broken; the parser reports what is broken.
     if nested:
         _refuse_depth(text, bounds)
 

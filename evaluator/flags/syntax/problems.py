@@ -60,7 +60,7 @@ class Finding:
     code: str
     message: str
     document: Document | None = None
-    """None until somebody who knows the document takes it over."""
+    """None until a caller that knows the document sets it."""
     flag: str | None = None
     """The flag concerned; an error without one concerns the whole set."""
     at_key: bool = False

@@ -33,7 +33,7 @@ class BodyTransport:
     __slots__ = ("_chunked", "_head", "_peer")
 
     def __init__(self, peer: Carrier, head: bytes, *, chunked: bool) -> None:
-        """Without chunks the head tells the length, or the connection's end is the body's."""
+        """Without chunks the head gives the length, or the connection's end is the body's."""
         self._peer = peer
         self._head = head
         """Goes out with the first piece, or by itself if that does not come at once."""

@@ -79,7 +79,7 @@ class Http1Peer(Peer):
     def eof_received(self) -> bool:
         """The peer sends no more; stay while it is owed responses (asyncio calls this).
 
-        One that was reading a response that lasts has most likely gone: nothing else would tell before we
+        One that was reading a lasting response has most likely gone: nothing else would show that before we
         next write.
         """
         reader = self._reader

@@ -272,7 +272,7 @@ class Reader:
                 chunked = True
         if hosts > 1 or (self._version == "1.1" and not hosts):
             self._refuse(400)
-        # Whoever speaks HTTP/1.0 may not know where a chunked body ends (RFC 9112 section 6.1).
+        # A client of HTTP/1.0 may not know where a chunked body ends (RFC 9112 section 6.1).
         self._keeps = self._keeps and not (chunked and self._version == "1.0")
         if length and 0 < self._limits.body_bytes < int(length):
             self._refuse_body()

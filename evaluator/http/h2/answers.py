@@ -90,7 +90,7 @@ class Answers:
     def __init__(self, peer: Http2Peer) -> None:
         self._peer = peer
         self.streams: dict[int, ServerStream] = {}
-        """Responses that last; whoever was offered the transport last stands last."""
+        """Responses that last; the one that was offered the transport last stands last."""
         self.making: dict[int, Job[Any]] = {}
         """Responses that are being made."""
 
@@ -110,7 +110,9 @@ class Answers:
             stream.lost()
 
     def serve(self, event: RequestReceived, waited: float) -> int:
-        """Answer one request that has waited for some seconds; about how many bytes that took."""
+        """Answer one request that has waited for some seconds; returns about how many bytes the answer
+        has.
+        """
         block, routes = event.block, self._peer.port.routes
         if not _is_grpc(block):
             return self._plain(event, waited)

@@ -186,7 +186,7 @@ class Connection:
             self._out.pieces.append(frames.goaway_frame(last_stream_id, error))
 
     def abandon(self, error: int, reason: str) -> None:
-        """End the connection at once, for a reason that the peer is told; nothing of it is kept."""
+        """End the connection at once, and send the reason to the peer; nothing of it is kept."""
         if not self._closed:
             self._out.pieces.append(frames.goaway_frame(self._streams.processed, error, reason))
             self._close(error)

@@ -1,4 +1,4 @@
-"""What a peer has done, as an HTTP/2 connection tells its listener."""
+"""What a peer has done, as an HTTP/2 connection reports it to its listener."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def window_frame(stream_id: int, increment: int) -> bytes:
 
 
 def goaway_frame(last_stream_id: int, error: int, reason: str = "") -> bytes:
-    """A GOAWAY frame (section 6.8), with a reason for whoever reads a capture."""
+    """A GOAWAY frame (section 6.8), with a reason for readers of a capture."""
     return frame(GOAWAY, 0, 0, _GOAWAY.pack(last_stream_id, error) + reason.encode())
 
 

@@ -24,7 +24,7 @@ SHORT: Final = 256
 MOST_STRIKES: Final = 2
 """Early pings in a row that are forgiven; whatever is sent to the peer begins the count anew."""
 SLACK: Final = 0.9
-"""Of the least time: a client that pings exactly as often as it may is not always heard exactly as often."""
+"""Of the least time: the pings of a client that sends exactly as often as it may do not always arrive so."""
 WITHOUT_STREAM_SECONDS: Final = 7_200.0
 """The least time between pings without a stream, where those are not allowed."""
 

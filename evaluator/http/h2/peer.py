@@ -37,7 +37,7 @@ class Http2Peer(Peer):
     """One HTTP/2 connection."""
 
     __slots__ = (
-        "_answers", "_batching", "_block_since", "_bodies", "_heard", "_left_at", "_parted", "_waiting",
+        "_answers", "_batching", "_block_since", "_bodies", "_last_read", "_left_at", "_parted", "_waiting",
         "connection",
     )  # fmt: skip
 
@@ -49,8 +49,8 @@ class Http2Peer(Peer):
         self._bodies: dict[int, float] = {}
         """Since when we wait for a body."""
         self._batching = False
-        """What is sent now is written by whoever set this."""
-        self._heard = self._block_since = self.active
+        """While set, its setter writes what is sent."""
+        self._last_read = self._block_since = self.active
         self._left_at: float | None = None
         """When we asked the peer to open no more streams."""
         self._parted = False
@@ -62,7 +62,7 @@ class Http2Peer(Peer):
         """Take in what `data` completes, and answer it (asyncio calls this)."""
         at_once = self.start_turn(len(data))
         if self.ended is None:
-            self._heard = self.clock()
+            self._last_read = self.clock()
             self._read(data, _PIECE if at_once else 0)
 
     def _read(self, data: bytes, most: int = _PIECE) -> None:
@@ -72,7 +72,7 @@ class Http2Peer(Peer):
         connection = self.connection
         self._batching = True
         while True:
-            events = connection.receive(data, self._heard, most)
+            events = connection.receive(data, self._last_read, most)
             for event in events:
                 if type(event) is RequestReceived:
                     self._waiting.append(event)
@@ -81,7 +81,7 @@ class Http2Peer(Peer):
                 else:
                     self._notice(event)
             if events or not connection.header_block_open:
-                self._block_since = self._heard
+                self._block_since = self._last_read
             if self._waiting:
                 self._answer()
             if not connection.unread or self.out_of_time():
@@ -96,7 +96,7 @@ class Http2Peer(Peer):
         match event:
             case HeadersReceived(stream_id):
                 if not self._answers.refuse_unknown(stream_id):
-                    self._bodies[stream_id] = self._heard
+                    self._bodies[stream_id] = self._last_read
             case BodyTooLarge(stream_id, block):
                 self._bodies.pop(stream_id, None)
                 self._answers.refuse_body(stream_id, block)
@@ -129,7 +129,7 @@ class Http2Peer(Peer):
         waiting, connection, making = self._waiting, self.connection, self._answers.making
         most, size, stopwatch = self.port.limits.write_buffer_bytes, 0, self.port.queue.stopwatch
         if waiting:
-            self.active = self._heard
+            self.active = self._last_read
         while (
             waiting and not self.paused and connection.waiting_bytes <= most and len(making) < MOST_DEFERRED
         ):
@@ -144,7 +144,7 @@ class Http2Peer(Peer):
                     self.write(connection.take_output())
                     size = 0
         if waiting:
-            waiting.stay(self._heard)
+            waiting.stay(self._last_read)
 
     # -- what server streams ask -----------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Http2Peer(Peer):
                 connection.reset(stream_id, ErrorCode.CANCEL)
         self._batching = False
         self.active = now if connection.open_streams else self.active
-        silent = now - self._heard
+        silent = now - self._last_read
         if connection.header_block_open and now - self._block_since > limits.header_seconds:
             self._leave(ErrorCode.ENHANCE_YOUR_CALM)
         elif now - self.active > limits.idle_seconds:

@@ -79,7 +79,7 @@ def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> by
         raise RpcError(Code.UNIMPLEMENTED, f"unknown encoding {encoding[:50]!r}: gzip and identity are known")
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        # One more byte than allowed tells a message that is too large, without inflating the rest of it.
+        # One more byte than allowed shows a message that is too large, without inflating the rest of it.
         plain = inflater.decompress(message, limit + 1 if limit else 0)
     except zlib.error as error:
         raise RpcError(broken, "the message is not gzip") from error

@@ -37,7 +37,7 @@ _PREFLIGHT_VARIES: Final = (
     "origin, access-control-request-method, access-control-request-headers",
 )
 _EXPOSES: Final = ("access-control-expose-headers", ", ".join(EXPOSED))
-# These values go back in response headers, whose encoded form is cached: nobody may fill them with long
+# These values go back in response headers, whose encoded form is cached: no client may fill them with long
 # values.
 _ORIGIN_CHARACTERS: Final = 512
 _REQUESTED_CHARACTERS: Final = 2048

@@ -23,7 +23,7 @@ class Job(Generic[T]):
         self.done: Callable[[Result[T]], None] | None = done
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: `done` is not called."""
+        """The result is not wanted any more: `done` is not called."""
         if self.done is not None:
             self.done = None
             self.steps.close()
@@ -37,7 +37,7 @@ class Job(Generic[T]):
         except StopIteration as end:
             answer: T = end.value
             self._finish(lambda: answer)
-        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+        except Exception as error:  # noqa: BLE001 - the caller for the result gets it
             self._finish(_raising(error))
         else:
             return False

@@ -1,4 +1,4 @@
-"""One port: accepts connections, tells HTTP/2 from HTTP/1.1, sweeps up what lasts too long, drains at the
+"""One port: accepts connections, distinguishes HTTP/2 from HTTP/1.1, ends what lasts too long, drains at the
 end.
 """
 
@@ -41,10 +41,10 @@ _wall_date = partial(formatdate, usegmt=True)
 
 
 class _Greeting(Peer):
-    """A connection until its first bytes tell its protocol; with TLS, those after the handshake.
+    """A connection until its first bytes show its protocol; with TLS, those after the handshake.
 
-    It counts from when it is accepted, so that whoever never ends a handshake takes no more places than
-    anybody else.
+    It counts from when it is accepted, so that a client that never ends a handshake takes no more places than
+    others.
     """
 
     __slots__ = ("_accepted", "_first", "_handshake", "_since", "_tls")
@@ -67,7 +67,7 @@ class _Greeting(Peer):
         if not self.port.enter(self) or self.port.draining:
             made.abort()
         elif self._tls is not None:
-            # Not left to the server: it tells of a connection only once the handshake is over, and of a
+            # Not left to the server: it reports a connection only once the handshake is over, and of a
             # failed one never. Nor start_tls: uvloop may read from the plain transport before. So the socket
             # goes over to a transport of its own. Where descriptors have run out it is lost, and the place
             # with it.
@@ -77,8 +77,8 @@ class _Greeting(Peer):
             made.abort()
 
     async def _secure(self, tls: TlsFiles, accepted: socket.socket) -> None:
-        """Shake hands. Whoever fails, or takes longer than a header block may, is gone without a word in the
-        log.
+        """Shake hands. A client that fails, or takes longer than a header block may, is disconnected without
+        a line in the log.
         """
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -168,7 +168,7 @@ class Listener:
     """One port that answers `routes` within `limits`. All of it happens on the loop that `start` was called
     on.
 
-    `name` tells the port in logs and errors; `cors` says which browsers' scripts may read it, none without;
+    `name` is the port's in logs and errors; `cors` says which browsers' scripts may read it, none without;
     `date` gives the `date` header and is asked once a second.
     """
 
@@ -182,7 +182,7 @@ class Listener:
         date: Callable[[], str] = _wall_date,
         queue: FairQueue | None = None,
     ) -> None:
-        """`queue`: shared with whoever else takes turns of the loop; None: this listener's alone."""
+        """`queue`: shared with others that take turns of the loop; None: this listener's alone."""
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
@@ -222,7 +222,7 @@ class Listener:
         return cast("int", server.sockets[0].getsockname()[1])
 
     async def start_on(self, bound: socket.socket) -> None:
-        """Listen on a TCP socket that is bound already, for whoever must know the port first."""
+        """Listen on a TCP socket that is bound already, for a caller that must know the port first."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             partial(_Greeting, self._port, loop.time, None), sock=bound, backlog=_BACKLOG
@@ -230,7 +230,7 @@ class Listener:
         self._serve(server, None, loop)
 
     async def start_unix(self, path: str | Path, *, tls: TlsFiles | None = None, mode: int = MODE) -> None:
-        """Listen on a unix socket at `path`, whoever may write by `mode` being let in. Raises OSError as
+        """Listen on a unix socket at `path`, for users that may write to it by `mode`. Raises OSError as
         `sockets.bind` does.
 
         The file goes when the listener drains.

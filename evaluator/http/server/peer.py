@@ -309,7 +309,7 @@ class Peer(asyncio.Protocol):
 
 
 def response_of(result: Result[Response]) -> Response:
-    """A deferred response; 500 if making it failed where nobody answers for it, which is logged."""
+    """A deferred response; 500 if making it failed unexpectedly, which is logged."""
     try:
         return result()
     except Exception:

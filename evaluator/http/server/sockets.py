@@ -1,5 +1,5 @@
 """Unix sockets: bound without a moment in which too many may connect, over nothing but a dead one, and
-removed by whom they belong to.
+removed by their owner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 MODE: Final = 0o660
-"""Owner and group may connect: whoever may write."""
+"""Owner and group may write, and so connect."""
 MAX_PATH_BYTES: Final = 107
 """sockaddr_un holds 108 with the zero byte at the end (man 7 unix)."""
 
@@ -36,7 +36,7 @@ class UnixSocket:
 
 
 def bind(path: str | Path, mode: int = MODE) -> UnixSocket:
-    """Bind a stream socket at `path`, in place of one that nobody listens on any more.
+    """Bind a stream socket at `path`, in place of one without a listener.
 
     Raises OSError, naming `path`, if a listener is there, or a file that is no socket, or the folder is
     missing, or the path too long.

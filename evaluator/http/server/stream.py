@@ -49,7 +49,7 @@ class StreamTransport(Protocol):
         """End the response well, with `last` behind whatever waits."""
 
     def break_off(self) -> None:
-        """End the response so that the peer can tell it from one that ended well."""
+        """End the response so that the peer can distinguish it from one that ended well."""
 
     def forget(self) -> None:
         """The peer is gone, or has ended the stream."""
@@ -116,7 +116,7 @@ class ServerStream:
             self._transport.end(b"".join(self._framing.pieces(last)) if last else b"")
 
     def break_off(self) -> None:
-        """End it so that the peer can tell it from one that ended well; harmless if it has ended."""
+        """End it so that the peer can distinguish it from one that ended well; harmless if it has ended."""
         if not self.closed:
             self.closed = True
             self._transport.break_off()

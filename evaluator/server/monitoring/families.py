@@ -1,7 +1,7 @@
 """Metric families of the published client, and their text.
 
-It is imported by who scrapes: with its HTTP server, ASGI, WSGI and push gateway it would be a tenth of
-every start, and 3 MB of a sidecar that nobody scrapes.
+Imported at the first scrape: with its HTTP server, ASGI, WSGI and push gateway it would be a tenth of every
+start, and 3 MB of a sidecar that is not scraped.
 """
 
 from __future__ import annotations

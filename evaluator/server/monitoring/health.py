@@ -54,7 +54,7 @@ class Health:
         return ServingStatus.SERVING if served else ServingStatus.NOT_SERVING
 
     def watch(self, stream: MessageStream, *, known: bool) -> None:
-        """Tell `stream` the status of a service, `known` or not, now and whenever it changes, until either
+        """Send to `stream` the status of a service, `known` or not, now and whenever it changes, until either
         side ends it.
         """
         if self._closing:
@@ -68,7 +68,7 @@ class Health:
         self._watches.discard(watch)
 
     def close(self) -> None:
-        """NOT_SERVING from here on: watchers are told, and their streams end."""
+        """NOT_SERVING from here on: watchers receive it, and their streams end."""
         self._closing = True
         self._unsubscribe()
         for watch in tuple(self._watches):
@@ -80,25 +80,25 @@ class Health:
 
 
 class _Watch:
-    """One Watch stream, and what it was last told."""
+    """One Watch stream, and the status that it was sent last."""
 
     def __init__(self, health: Health, stream: MessageStream, known: bool) -> None:
         self._health = health
         self._stream = stream
         self._known = known
-        self._told: ServingStatus | None = None
+        self._sent: ServingStatus | None = None
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 
     def advance(self) -> None:
         """Say what is newest, if it was not said and the stream takes it."""
         status = self._health.status if self._known else ServingStatus.SERVICE_UNKNOWN
-        if status is not self._told and self._stream.writable:
-            self._told = status
+        if status is not self._sent and self._stream.writable:
+            self._sent = status
             self._stream.send(status.message)
 
     def end(self) -> None:
-        """Say goodbye if it is heard, and end."""
+        """Say goodbye if the stream takes it, and end."""
         self.advance()
         self._on_closed()
         self._stream.close(Code.UNAVAILABLE, "shutting down")

@@ -1,6 +1,6 @@
-"""What the management port tells about evaluations: which flags are served, and why a flag gets its value.
+"""What the management port shows about evaluations: which flags are served, and why a flag gets its value.
 
-An evaluation context is personal data: it is in the answer to whoever sent it, and nowhere else.
+An evaluation context is personal data: it is in the response to its sender, and nowhere else.
 """
 
 from __future__ import annotations

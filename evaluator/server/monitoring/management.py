@@ -77,8 +77,8 @@ def is_ready(store: Store) -> bool:
     """Whether a flag set is served and every source has delivered or failed; from then on for good, as stale
     flags are served.
 
-    Until then the answer is flagd's 412: whoever waits for it would otherwise miss the flags of a source that
-    takes longer.
+    Until then the answer is flagd's 412: a client that waits for it would otherwise miss the flags of a
+    source that takes longer.
     """
     return store.known and store.settled
 

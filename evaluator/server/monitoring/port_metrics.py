@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PortState(Protocol):
-    """What an open port can tell of itself."""
+    """The state of an open port."""
 
     @property
     def connections(self) -> int:

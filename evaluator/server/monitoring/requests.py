@@ -49,7 +49,9 @@ SERVICE: Final = "flagd"
 
 
 class Outcome(NamedTuple):
-    """What tells one series from another. All from fixed sets: never a path or a key that was asked for."""
+    """What distinguishes one series from another. All from fixed sets: never a path or a key that was asked
+    for.
+    """
 
     protocol: str
     """`grpc` (its messages, by whatever protocol), `json` or `ofrep`."""
@@ -231,7 +233,7 @@ def code_of(error: BaseException) -> Code:
 
 
 def status_of(error: BaseException) -> int:
-    """The same of a request; 499 is what others record where nobody waited for the response."""
+    """The same of a request; 499 is what others record where the client left before the response."""
     return 499 if isinstance(error, GeneratorExit) else 500
 
 

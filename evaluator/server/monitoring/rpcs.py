@@ -1,5 +1,5 @@
 """Calls of a port of plain gRPC from their beginning to their end, unary ones and streams: what flagd's sync
-server tells of its own.
+server reports of its own.
 
 flagd has it from otelgrpc
 (https://pkg.go.dev/go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc).
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 End: TypeAlias = "Callable[[Code], None]"
 Begin: TypeAlias = "Callable[[Call], End]"
-"""Told of a call; returns what is told its status, once."""
+"""Receives a call; returns what receives its status, once."""
 
 MILLISECONDS: Final = (
     0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1_000.0, 2_500.0, 5_000.0, 7_500.0,
     10_000.0,
 )  # fmt: skip
-"""OpenTelemetry's own bounds of a histogram, as nobody gives otelgrpc others."""
+"""OpenTelemetry's default bounds of a histogram, which otelgrpc uses."""
 LABELS: Final = ("rpc_system", "rpc_service", "rpc_method", "rpc_grpc_status_code")
 
 
 def watched(routes: Routes, begin: Begin) -> Routes:
-    """The same routes, `begin` told of each call."""
+    """The same routes, with `begin` called for each call."""
     return replace(
         routes,
         unary={path: partial(_unary, run, begin) for path, run in routes.unary.items()},
@@ -75,7 +75,7 @@ def _stream(run: StreamHandler, begin: Begin, call: Call, message: bytes, stream
 
 
 class _Followed:
-    """A MessageStream whose end is told."""
+    """A MessageStream whose end is reported."""
 
     __slots__ = ("_end", "_stream", "on_closed")
 
@@ -119,7 +119,7 @@ class _Followed:
         self._stream.close(code, message)
 
     def ended(self, code: Code) -> None:
-        """Tell of the end, the first time."""
+        """Report the end, the first time."""
         end, self._end = self._end, None
         if end is not None:
             end(code)

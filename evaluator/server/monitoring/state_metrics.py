@@ -28,7 +28,7 @@ class SourceState(StrEnum):
 
     CURRENT = "current"
     PENDING = "pending"
-    """Nothing was heard of it since the start."""
+    """It has not answered since the start."""
     ABSENT = "absent"
     """It answers that there are no such flags, and there never were any that we know of."""
     DELETED = "deleted"
@@ -59,8 +59,8 @@ _STATES: Final = {
 
 
 class Lifetimes:
-    """How long SyncFlags streams were open, by why they ended. flagd also tells selector and provider, which
-    clients choose freely.
+    """How long SyncFlags streams were open, by why they ended. flagd adds labels for selector and provider,
+    which clients choose freely.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Lifetimes:
 
 
 class Streams(Protocol):
-    """Whoever keeps open streams."""
+    """Keeps open streams."""
 
     @property
     def streams(self) -> int:
@@ -93,7 +93,7 @@ class Streams(Protocol):
 
 
 class Saving(Protocol):
-    """Whoever keeps what is served of a source on disk."""
+    """Keeps what is served of a source on disk."""
 
     source: str
 

@@ -1,5 +1,5 @@
-"""An object in S3, Google Cloud Storage or Azure, asked for again and again; unchanged content is told by its
-ETag.
+"""An object in S3, Google Cloud Storage or Azure, asked for again and again; its ETag shows that it is
+unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
     from evaluator.sync.sources.polls import Polls
 
 _CHUNK: Final = 1024 * 1024
@@ -58,13 +58,13 @@ class BlobSource:
         self._key = urlsplit(config.uri).path.strip("/")
         self._store = open_store(config)
 
-    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What is there at each look; what is not is raised."""
         while True:
             yield await self._ask()
             await self._polls.pause()
 
-    async def _ask(self) -> Heard:
+    async def _ask(self) -> SourceEvent:
         try:
             async with asyncio.timeout(self._timeout):
                 options: GetOptions = {"if_none_match": etag} if (etag := self._polls.etag) else {}
@@ -104,7 +104,7 @@ def open_store(config: SourceConfig) -> Any:
     if unknown:
         raise InvalidSourceError(f"the source {config.name}: {unknown[0]} is not an option of this source")
     client: ClientConfig = {"timeout": f"{config.timeout:g}s", "connect_timeout": "5s"}
-    # When to try again is decided by whoever follows.
+    # The follower decides when to try again.
     retry: Any = {"max_retries": 0}
     try:
         if config.provider is Provider.GCS:

@@ -39,7 +39,7 @@ class Connector:
             # This one ends a stream whose peer hangs; the one above alone does not.
             ("grpc.http2.ping_timeout_ms", int(_PING_TIMEOUT * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
-            # When to try again is decided by whoever follows; a shared one would remember earlier failures.
+            # The follower decides when to try again; a shared pool would remember earlier failures.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
         ]

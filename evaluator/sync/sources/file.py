@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
 
 POLL: Final = 1.0
 """Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file
 system.
 """
 _SETTLE: Final = 0.02
-"""Seconds after an event: whoever writes in place opens, truncates and writes."""
+"""Seconds after an event: a writer in place opens, truncates and writes."""
 _LOOKS: Final = 2
 """Looks after a change that read again: a second change within the clock's grain leaves no trace in the
 times.
@@ -37,11 +37,11 @@ is a document, too.
 _FRESH: Final = 1.0
 """Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: what the times of a file may tell apart. Writing sets both to one moment, a later rename that
-of its inode alone.
+"""Nanoseconds: the resolution of a file's times. Writing sets both to one moment, a later rename that of its
+inode alone.
 """
 _LONGEST_WRITING: Final = 5.0
-"""Seconds after which whoever writes on and on is told of."""
+"""Seconds after which a file that is still being written is a fault."""
 _MAX_FILES: Final = 1_000
 _TRIES: Final = 5
 
@@ -74,7 +74,7 @@ class FileSource:
         """What was not taken at the last look: it may have been half written."""
         self._delivered: bytes | None = None
 
-    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What is there; a path that is not (any more) is a fault, and waited for."""
         watch = Watch(self._path)
         again, moved = 0, True
@@ -83,27 +83,27 @@ class FileSource:
                 if self._watch and moved:
                     await watch.arm()
                 before = self._mark
-                heard = await self._still(again > 0)
+                event = await self._still(again > 0)
                 again = _LOOKS if self._mark != before else max(0, again - 1)
-                yield heard
+                yield event
                 moved = await watch.wait(POLL)
                 if moved:
                     again = max(again, 1)
                     await asyncio.sleep(_SETTLE)
-                moved = moved or isinstance(heard, SourceFault)
+                moved = moved or isinstance(event, SourceFault)
         finally:
             watch.close()
 
-    async def _still(self, read: bool) -> Heard:
-        """What is there once nobody writes it any more."""
+    async def _still(self, read: bool) -> SourceEvent:
+        """The content once it is not being written any more."""
         for _ in range(round(_LONGEST_WRITING / _STILL)):
-            heard = await asyncio.to_thread(self._look, read)
-            if heard is not None:
-                return heard
+            event = await asyncio.to_thread(self._look, read)
+            if event is not None:
+                return event
             await asyncio.sleep(_STILL)
         return self._changing()
 
-    def _look(self, read: bool) -> Heard | None:
+    def _look(self, read: bool) -> SourceEvent | None:
         """None: look again, it may be half written."""
         try:
             mark = self._now()

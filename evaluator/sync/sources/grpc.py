@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.source import Companion, Heard
+    from evaluator.sync.source import Companion, SourceEvent
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _UNANSWERED: Final = frozenset({
 })  # fmt: skip
 """What we say ourselves when a peer says nothing. It may mean one of them, too; any other is an answer."""
 _SILENCE: Final = 1.0
-"""Seconds after which a peer that took the stream and sends no flags is asked why."""
+"""Seconds after which a peer that accepted the stream and sends no flags is asked why."""
 _LONGEST_SILENCE: Final = 30.0
 """Seconds between two such questions, at most."""
 
@@ -59,17 +59,17 @@ class GrpcSource:
         self._companion = companion
         self._connector = Connector(name, config, keepalive)
 
-    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """Each set that the peer sends; a stream that ends, for whatever reason, is raised."""
         metadata = await self._connector.metadata()
         channel = await self._connector.connect()
         call, listened = self._call(channel, metadata), False
         try:
             async with (
-                self._telling(channel),
-                aclosing(self._read(channel, call)) as heard,
+                self._talking(channel),
+                aclosing(self._read(channel, call)) as events,
             ):
-                async for each in heard:
+                async for each in events:
                     listened = True
                     yield each
         except grpc.aio.AioRpcError as error:
@@ -93,7 +93,7 @@ class GrpcSource:
         return method(request, metadata=metadata)
 
     @asynccontextmanager
-    async def _telling(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+    async def _talking(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
         """Receipts are sent for as long as the block lasts, and a goodbye where it is our own doing that it
         ends.
         """
@@ -101,7 +101,7 @@ class GrpcSource:
             yield
             return
         ask = partial(self._connector.ask, channel)
-        telling = asyncio.create_task(self._companion.run(ask))
+        talking = asyncio.create_task(self._companion.run(ask))
         stopping = True
         try:
             yield
@@ -109,12 +109,12 @@ class GrpcSource:
             stopping = False
             raise
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            talking.cancel()
+            await asyncio.gather(talking, return_exceptions=True)
             if stopping:
                 await self._companion.leave(ask)
 
-    async def _read(self, channel: grpc.aio.Channel, call: Any) -> AsyncGenerator[Heard, None]:
+    async def _read(self, channel: grpc.aio.Channel, call: Any) -> AsyncGenerator[SourceEvent, None]:
         accepted = asyncio.Event()
         reading = asyncio.ensure_future(_first(call, accepted))
         try:

@@ -1,4 +1,4 @@
-"""A document at a URL, asked for again and again; unchanged content is told by its ETag or its digest."""
+"""A document at a URL, asked for again and again; its ETag or its digest shows that it is unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
     from evaluator.sync.sources.polls import Polls
 
 _ACCEPT: Final = "application/json, application/yaml"
 _REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
 _ENDLESS: Final = (
-    "answered YAML without its length, so that nobody can tell whether it is whole; "
+    "answered YAML without its length, so that a truncated response cannot be detected; "
     "have the server send Content-Length or chunks, or serve JSON"
 )
 _OVERLOADED: Final = frozenset({429, 503})
@@ -43,7 +43,7 @@ class HttpSource:
         self._asked_to_wait = 0.0
         """Seconds, by the last answer."""
 
-    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What is there at each look; what is not is raised."""
         # Anew after a fault, for certificates may have been replaced.
         client = await asyncio.to_thread(Client, self._config)
@@ -54,7 +54,7 @@ class HttpSource:
         finally:
             client.close()
 
-    async def _ask(self, client: Client) -> Heard:
+    async def _ask(self, client: Client) -> SourceEvent:
         try:
             answer = await client.request(Request(self._url, await self._headers(client), MAX_BYTES))
         except SourceFault as fault:

@@ -39,7 +39,7 @@ class Response:
     """Names in any case."""
     body: bytes
     ends: bool
-    """Whether the peer told where the body ends; if not, one that was cut off looks like any other."""
+    """Whether the peer declared where the body ends; if not, one that was cut off looks like any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _read(request: Request, response: urllib3.BaseHTTPResponse, until: float) ->
 
 
 def _retries(headers: Mapping[str, str]) -> urllib3.Retry:
-    """None but redirects, which keep what we were told to send to this host from any other."""
+    """None but redirects, which do not send the configured headers to any other host."""
     return urllib3.Retry(
         total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS,
         remove_headers_on_redirect=frozenset(headers) - {"Accept", "Accept-Encoding", "User-Agent"},

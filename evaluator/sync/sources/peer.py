@@ -1,4 +1,4 @@
-"""What gRPC peers are called by, and what their words mean for whoever follows them. Imports no gRPC."""
+"""The names of gRPC peers, and the meaning of their statuses for a follower. Imports no gRPC."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ bad, or not for us.
 
 def fault(peer: str, code: str, details: str) -> SourceFault:
     """From a gRPC status, `code` by its name."""
-    told = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
-    reason = "TooLarge" if _OWN_LIMIT in told else _REASONS.get(code, "Ended")
-    return SourceFault(reason, f"{peer}: {code}: {told}")
+    text = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
+    reason = "TooLarge" if _OWN_LIMIT in text else _REASONS.get(code, "Ended")
+    return SourceFault(reason, f"{peer}: {code}: {text}")
 
 
 def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.sync.schedule import Schedule
-    from evaluator.sync.source import Delivery, Heard
+    from evaluator.sync.source import Delivery, SourceEvent
 
 
 class Polls:
-    """When to ask next, and what was delivered last: told by its ETag to the peer, by its content to whoever
-    follows.
+    """When to ask next, and what was delivered last: identified by its ETag for the peer, by its content for
+    the follower.
     """
 
     def __init__(self, schedule: Schedule, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Polls:
         """Whether there was an answer with content."""
         return self._delivered is not None
 
-    async def answered(self, delivery: Delivery, etag: str | None) -> Heard:
+    async def answered(self, delivery: Delivery, etag: str | None) -> SourceEvent:
         """`delivery`, or Unchanged where its content is the last one's."""
         content = await asyncio.to_thread(fingerprint, delivery)
         self.etag = etag

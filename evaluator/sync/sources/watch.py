@@ -1,4 +1,4 @@
-"""Which folders tell of a change to a path, and being told, by inotify."""
+"""The folders in which a change to a path shows, and their watches by inotify."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _existing(folder: Path) -> Path:
 
 
 class Watch:
-    """Wakes whoever waits when anything in the watched folders changes."""
+    """Wakes the waiting task when anything in the watched folders changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,7 +89,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching, for good."""
-        # Whoever awaited `arm` may have been cancelled while its thread goes on.
+        # The caller of `arm` may have been cancelled while its thread goes on.
         with self._opening:
             self._closed = True
             notify, self._notify = self._notify, None

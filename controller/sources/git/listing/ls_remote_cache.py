@@ -62,7 +62,7 @@ class LsRemoteCache:
             running = asyncio.Event()
             task = asyncio.create_task(self._ask(question, namespace, running))
             known = self._latest[question] = _Listing(freshness.now, task, namespace, running)
-        # Whoever is cancelled while waiting must not cancel the others' answer.
+        # A caller that is cancelled while it waits must not cancel the others' answer.
         answer = await asyncio.shield(known.answer)
         if isinstance(answer, Setback):
             # Each who waited gets an exception of its own, with its own traceback and cause.
@@ -87,7 +87,7 @@ class LsRemoteCache:
             return setback
 
     def forget(self) -> None:
-        """Drop all answers but those that somebody waits for: a question holds credentials."""
+        """Drop all answers but those that callers wait for: a question holds credentials."""
         for question, listing in tuple(self._latest.items()):
             if listing.answer.done():
                 del self._latest[question]

@@ -1,4 +1,4 @@
-"""What git is run with: no prompt, nobody's configuration, one protocol, and no secret in an argument."""
+"""What git is run with: no prompt, no user's configuration, one protocol, and no secret in an argument."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
 def ssh_command(credentials: Credentials | None, folder: Path | None, user: str = "") -> str:
     """The user's own keys and known hosts, except where the credentials bring theirs: then only theirs count.
 
-    `user` is who comes with a key that is given, where the location names nobody.
+    `user`: the username of a given key, where the location has none.
     """
     words = ["ssh", "-o", "StrictHostKeyChecking=yes"]
     asks = folder is not None and credentials is not None and bool(credentials.key_password)
     if folder is not None and asks:
-        # In batch mode nobody would be asked for the key's password; nothing else is to be asked for.
+        # In batch mode ssh would not ask for the key's password, and it must ask for nothing else.
         words[:0] = ["env", f"SSH_ASKPASS={folder / 'askpass'}", "SSH_ASKPASS_REQUIRE=force"]
         words += ["-o", "NumberOfPasswordPrompts=1", "-o", "PreferredAuthentications=publickey"]
     else:

@@ -88,7 +88,7 @@ class GitProgram:
         if self.hosts is None or self.location.path is not None:
             return []
         host, port = self.location.server
-        # A redirect would lead to a host that nobody judged.
+        # A redirect would lead to a host that was not checked.
         confined = [("http.followRedirects", "false")]
         if self._is_proxied(host):
             self.hosts.require_name(host)

@@ -38,5 +38,5 @@ def blame_line(path: Path, location: Location, revision: Revision, file: str, li
                 changed.hexsha, one_line(author, _MAX_TEXT), one_line(str(changed.summary), _MAX_TEXT)
             )
     except (GitError, ValueError, OSError):
-        # No such line or file, or a repository that GitPython cannot read: nobody is to blame.
+        # No such line or file, or a repository that GitPython cannot read: there is no author to name.
         return None

@@ -51,7 +51,7 @@ def describe(folder: Path) -> Described | None:
             datetime.fromtimestamp(commit.commit_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
     except (Setback, UnreadableFormatError, pygit2.GitError, KeyError, ValueError, OSError):
-        # Who wants to tell more than can be read here tells it by options.
+        # Options supply what cannot be read here.
         return None
 
 

@@ -228,7 +228,7 @@ def _taken(path: Path) -> int | None:
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever removed the mirror removed the lock with it: then this one locks nobody out.
+        # A process that removed the mirror removed the lock file too: then this lock protects nothing.
         if os.fstat(lock).st_ino == os.stat(path).st_ino:
             return lock
     except (BlockingIOError, FileNotFoundError):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
-# configuration names: so one that belongs to somebody else is safe to read, and the user's own configuration
+# configuration names: so one that belongs to another user is safe to read, and the user's own configuration
 # has no say.
 pygit2.settings.owner_validation = False
 for _level in (ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL):

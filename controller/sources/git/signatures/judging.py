@@ -94,7 +94,7 @@ def judge(path: Path, question: Question) -> Verdict:
     except _RefusedError as refused:
         return refused.verdict
     except (pygit2.GitError, KeyError) as error:
-        # Whoever asked is in another process, which libgit2's errors cannot be sent to.
+        # The caller is in another process, to which libgit2's errors cannot be sent.
         raise ValueError(f"its history cannot be read: {error}") from None
     return Verdict(signer)
 

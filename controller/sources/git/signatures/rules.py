@@ -1,5 +1,5 @@
-"""Who may sign what: each path that a rule names must be brought to what it is by commits of those whom the
-rule names.
+"""Who may sign what: the current content of each path that a rule names must come from commits by signers
+that the rule names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """People of whom some are enough."""
+    """Signers, a number of whom is enough."""
 
     signers: tuple[str, ...]
     """Names, mail addresses, or fingerprints of keys."""
@@ -63,8 +63,8 @@ def not_allowed(
     accepted: str,
     signed: Mapping[str, Signer],
 ) -> str:
-    """Which path was changed since `accepted` without those who may; empty: none was. `signed`: ids of all
-    commits since then, the newest last, by whom they are signed.
+    """The path that was changed since `accepted` without the signers it needs; empty: none was. `signed`: the
+    signers of all commits since then by commit id, the newest last.
     """
     commits = [repository[oid].peel(pygit2.Commit) for oid in signed]
     if not commits:
@@ -77,7 +77,7 @@ def not_allowed(
             wanted = _entry(tip, path)
             found = [signed[str(each.id)] for each in commits if _brings(each, path, wanted, rule.merges)]
             if not any(group.satisfied(found) for group in rule.any_of):
-                who = ", ".join(str(each) for each in found) or "nobody who signed a commit that says so"
+                who = ", ".join(str(each) for each in found) or "no signed commit that introduces it"
                 needed = " or ".join(map(str, rule.any_of))
                 return f"{one_line(path, 200)} was changed by {who}; it needs {needed}"
     return ""

@@ -52,7 +52,7 @@ class Trust:
     async def signer(
         self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
     ) -> Signer | None:
-        """Who signed `revision`, in the repository at `path`; None: nobody need have.
+        """Who signed `revision`, in the repository at `path`; None: no signature is required.
 
         Raises Unverified, or Stalled (HistoryRewritten).
         """

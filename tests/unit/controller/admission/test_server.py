@@ -174,7 +174,7 @@ def test_the_refusal_shows_the_grant_to_write_and_not_which_objects_exist() -> N
     assert message == empty.review("platform/shared")["status"]["message"]
     assert message.startswith(
         "annotation flagstaff.dev/flagset: FlagSet shared is in namespace platform, where no FlagGrant lets "
-        "pods of shop refer to it; whoever owns that namespace may apply: {"
+        "pods of shop refer to it; the owner of that namespace may apply: {"
     )
     written = yaml.safe_load(message.partition("may apply: ")[2])
     there.objects.learn(Resource.of(written))

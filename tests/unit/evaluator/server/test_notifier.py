@@ -29,14 +29,14 @@ def crowd(size: int) -> tuple[FakeScheduler, FairNotifier[Listener], list[Listen
 
 def test_few_are_told_at_once_and_then_it_is_said() -> None:
     scheduler, notifier, listeners, done = crowd(BUDGET)
-    notifier.tell(notifier)
+    notifier.notify(notifier)
     assert [each.told for each in listeners] == [1] * BUDGET
     assert (not scheduler.waiting, done) == (True, ["told"])
 
 
 def test_of_many_a_slice_is_told_in_each_turn_and_the_end_is_said_once() -> None:
     scheduler, notifier, listeners, done = crowd(4 * BUDGET)
-    notifier.tell(notifier)
+    notifier.notify(notifier)
     assert (sum(each.told for each in listeners), len(scheduler.waiting), done) == (BUDGET, 1, [])
     scheduler.step()
     assert 0 < sum(each.told for each in listeners) - BUDGET <= BUDGET
@@ -47,8 +47,8 @@ def test_of_many_a_slice_is_told_in_each_turn_and_the_end_is_said_once() -> None
 
 def test_who_waits_keeps_the_place_when_all_are_to_be_told_again() -> None:
     scheduler, notifier, listeners, _ = crowd(BUDGET + 1)
-    notifier.tell(listeners)
-    notifier.tell(listeners)
+    notifier.notify(listeners)
+    notifier.notify(listeners)
     scheduler.step()
     assert listeners[-1].told == 1
     scheduler.run()
@@ -57,7 +57,7 @@ def test_who_waits_keeps_the_place_when_all_are_to_be_told_again() -> None:
 
 def test_some_alone_can_be_told() -> None:
     _, notifier, listeners, _ = crowd(3)
-    notifier.tell(listeners[1:2])
+    notifier.notify(listeners[1:2])
     assert [each.told for each in listeners] == [0, 1, 0]
 
 
@@ -68,14 +68,14 @@ def test_one_that_fails_is_left_out_and_the_others_are_told_the_next_time() -> N
 
     scheduler, notifier, listeners, _ = crowd(2)
     with pytest.raises(OSError, match="a bug"):
-        notifier.tell([Broken(notifier), *listeners])
-    notifier.tell(listeners[:1])
+        notifier.notify([Broken(notifier), *listeners])
+    notifier.notify(listeners[:1])
     assert ([each.told for each in listeners], not scheduler.waiting) == ([1, 1], True)
 
 
 def test_who_leaves_while_waiting_is_not_told_and_may_leave_twice() -> None:
     scheduler, notifier, listeners, _ = crowd(BUDGET + 1)
-    notifier.tell(listeners)
+    notifier.notify(listeners)
     notifier.leave(listeners[-1])
     notifier.leave(listeners[-1])
     scheduler.run()
@@ -84,7 +84,7 @@ def test_who_leaves_while_waiting_is_not_told_and_may_leave_twice() -> None:
 
 def test_closing_shuts_everyone_down_and_tells_nobody() -> None:
     scheduler, notifier, listeners, _ = crowd(BUDGET + 1)
-    notifier.tell(listeners)
+    notifier.notify(listeners)
     notifier.close()
     scheduler.run()
     assert (len(notifier), listeners[-1].told) == (0, 0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
 
 
 def document(*keys: str, value: Any = True, **more: Any) -> bytes:
@@ -33,19 +33,19 @@ class FakeSource:
     def __init__(self, name: str = "fake") -> None:
         self.name = self.identity = name
         self.calls = 0
-        self._queue: asyncio.Queue[Callable[[], Heard]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Callable[[], SourceEvent]] = asyncio.Queue()
 
-    def say(self, heard: Heard | bytes) -> None:
+    def say(self, heard: SourceEvent | bytes) -> None:
         said = delivery(heard) if isinstance(heard, bytes) else heard
         self._queue.put_nowait(lambda: said)
 
     def fall(self, error: Exception) -> None:
-        def raised() -> Heard:
+        def raised() -> SourceEvent:
             raise error
 
         self._queue.put_nowait(raised)
 
-    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+    async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         self.calls += 1
         while True:
             yield (await self._queue.get())()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
 
 
 def source(path: Path, *, watch: bool = True) -> FileSource:
@@ -45,7 +45,7 @@ def config_map(folder: Path, text: str) -> None:
         (folder / "flags.json").symlink_to("..data/flags.json")
 
 
-async def following(deliveries: AsyncGenerator[Heard, None], kind: type[Any]) -> Any:
+async def following(deliveries: AsyncGenerator[SourceEvent, None], kind: type[Any]) -> Any:
     async for heard in deliveries:
         if isinstance(heard, kind):
             return heard

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from evaluator.sync.source import Heard
+    from evaluator.sync.source import SourceEvent
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def drip(connection: socket.socket) -> None:
 async def test_a_peer_that_never_ends_its_headers_is_cut_off(ears: list[Ear]) -> None:
     with raw_server(drip) as port:
         ear = listen(ears, f"http://127.0.0.1:{port}/f", timeout=0.2)
-        heard: list[Heard] = [await ear.next() for _ in range(3)]
+        heard: list[SourceEvent] = [await ear.next() for _ in range(3)]
         assert {getattr(each, "reason", "") for each in heard} <= {"Timeout", "Unreachable"}
 
 

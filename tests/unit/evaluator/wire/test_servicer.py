@@ -11,7 +11,7 @@ from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.hub import Hub
-from evaluator.wire.servicer import Make, Missing, Payload, SyncService, Tell
+from evaluator.wire.servicer import Deliver, Make, Missing, Payload, SyncService
 from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, settled
 
 from .fakes import FakeScheduler
@@ -30,7 +30,7 @@ class FakeBackend:
     """Topics are the selectors themselves; the test says what each has."""
 
     found: dict[str, bytes | Missing] = field(default_factory=dict)
-    watchers: dict[object, tuple[str, Make, Tell]] = field(default_factory=dict)
+    watchers: dict[object, tuple[str, Make, Deliver]] = field(default_factory=dict)
     made: int = 0
 
     def topic(self, selector: str, call: Call) -> Hashable:
@@ -41,11 +41,11 @@ class FakeBackend:
     def context(self) -> Mapping[str, Any]:
         return {"region": "eu"}
 
-    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+    def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
         token = object()
         assert isinstance(topic, str)
-        self.watchers[token] = (topic, make, tell)
-        self._tell(*self.watchers[token])
+        self.watchers[token] = (topic, make, deliver)
+        self._deliver(*self.watchers[token])
 
         def cancel() -> None:
             del self.watchers[token]
@@ -56,15 +56,15 @@ class FakeBackend:
         self.found[topic] = found
         for watcher in tuple(self.watchers.values()):
             if watcher[0] == topic:
-                self._tell(*watcher)
+                self._deliver(*watcher)
 
-    def _tell(self, topic: str, make: Make, tell: Tell) -> None:
+    def _deliver(self, topic: str, make: Make, deliver: Deliver) -> None:
         found = self.found.get(topic)
         if isinstance(found, Missing):
-            tell(found)
+            deliver(found)
         elif found is not None:
             self.made += 1
-            tell(make(found, self.context()))
+            deliver(make(found, self.context()))
 
 
 def flags(number: int) -> bytes:
