@@ -1,4 +1,4 @@
-"""What a scrape tells of quotas."""
+"""The metrics of quotas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def test_what_is_limited_is_told_beside_its_limit() -> None:
+def test_each_use_is_shown_beside_its_limit() -> None:
     objects, limits = Cache(), Limits(NamespaceLimits(sources=5, flags=100))
     limits.replace({"free": "sources: 0\nflags: 0\nartifactBytes: 1000"})
 
@@ -26,12 +26,12 @@ def test_what_is_limited_is_told_beside_its_limit() -> None:
     put("FlagSource", "free", "a", {"artifact": {"size": 300}})
     put("FlagSet", "shop", "a", {"flags": 7})
     put("FlagSet", "free", "a", {"flags": 7})
-    told = {
+    values = {
         (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
         for family in QuotaMetrics(objects, limits).collect()
         for sample in family.samples
     }
-    assert told == {
+    assert values == {
         ("flagstaff_quota_used", "shop", "sources"): 2,
         ("flagstaff_quota_limit", "shop", "sources"): 5,
         ("flagstaff_quota_used", "shop", "flags"): 7,
