@@ -41,11 +41,11 @@ class FakeBackend:
     def context(self) -> Mapping[str, Any]:
         return {"region": "eu"}
 
-    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+    def watch(self, topic: Hashable, make: Make, send: Tell) -> Callable[[], None]:
         token = object()
         assert isinstance(topic, str)
-        self.watchers[token] = (topic, make, tell)
-        self._tell(*self.watchers[token])
+        self.watchers[token] = (topic, make, send)
+        self._send(*self.watchers[token])
 
         def cancel() -> None:
             del self.watchers[token]
@@ -56,15 +56,15 @@ class FakeBackend:
         self.found[topic] = found
         for watcher in tuple(self.watchers.values()):
             if watcher[0] == topic:
-                self._tell(*watcher)
+                self._send(*watcher)
 
-    def _tell(self, topic: str, make: Make, tell: Tell) -> None:
+    def _send(self, topic: str, make: Make, send: Tell) -> None:
         found = self.found.get(topic)
         if isinstance(found, Missing):
-            tell(found)
+            send(found)
         elif found is not None:
             self.made += 1
-            tell(make(found, self.context()))
+            send(make(found, self.context()))
 
 
 def flags(number: int) -> bytes:
