@@ -63,7 +63,7 @@ def play(repository: Path, client: Client, events: Queue[dict[str, Any]]) -> Non
     value = client.value()
     elapsed = (time.perf_counter() - committed) * 1000
     say(f"after a commit it reads: {value!r}, {elapsed:.0f} ms after `git commit` returned")
-    say(f"  (the commit itself took {(committed - started) * 1000:.0f} ms)")
+    say(f"  (the commit itself lasted {(committed - started) * 1000:.0f} ms)")
     expect(value == "Merry Christmas", "the new value")
 
     edit(repository, "defaultVariant: christmas", "defaultVariant: chrismas")

@@ -120,7 +120,7 @@ BOMBS: Final[dict[str, tuple[Callable[[Repository], str], str, str]]] = {
     "references": (many_references, "flagsource", "100000 references"),
     "definitions": (exploding_definitions, "flagset", "2000000 values|memory|CPU time"),
 }
-"""What makes it, the kind whose status tells of it, and a pattern of the limit that it names."""
+"""The function that makes it, the kind whose status names its limit, and a pattern of that limit."""
 
 
 def objects(url: str) -> Iterator[dict[str, Any]]:

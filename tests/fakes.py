@@ -80,7 +80,7 @@ class FakeSource:
         return Fetched(revision, {AUTHOR: "Ada <ada@example.com>", SUBJECT: subject})
 
     async def changes(self) -> AsyncIterator[None]:
-        """At once, when the repository is told, and every interval."""
+        """At once, when the repository changes, and every interval."""
         while True:
             yield
             try:

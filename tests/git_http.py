@@ -179,7 +179,7 @@ def git_server(
 
 
 class Proxy(ThreadingHTTPServer):
-    """Tunnels for whoever knows the login; keeps where to, and what it was told."""
+    """Tunnels for clients that know the login; keeps their targets."""
 
     daemon_threads = True
 

@@ -24,7 +24,7 @@ VARIABLES = {"AWS_ACCESS_KEY_ID": S3_KEY, "AWS_SECRET_ACCESS_KEY": S3_SECRET}
 
 
 class S3(Relay):
-    """A signature covers the relay's address, which the server is told."""
+    """A signature covers the relay's address, which the server knows."""
 
     scheme, provider = "s3", "generic"
 

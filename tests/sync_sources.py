@@ -58,12 +58,12 @@ class Ear:
 
     async def until(self, *kind: type[Any]) -> Any:
         async with asyncio.timeout(20):
-            heard = await self.next()
-            while not isinstance(heard, kind):
+            received = await self.next()
+            while not isinstance(received, kind):
                 # A peer that is down is asked again at once.
                 await asyncio.sleep(0)
-                heard = await self.next()
-        return heard
+                received = await self.next()
+        return received
 
     async def close(self) -> None:
         await self._deliveries.aclose()
@@ -159,7 +159,7 @@ def respond(request: BaseHTTPRequestHandler, status: int, body: bytes, **headers
 
 
 def stream(request: BaseHTTPRequestHandler, size: int) -> None:
-    """A body whose length is not told before."""
+    """A body whose length is not sent before it."""
     request.send_response(200)
     request.send_header("Transfer-Encoding", "chunked")
     request.end_headers()
@@ -180,7 +180,7 @@ class GrpcPeer:
         self.absence: grpc.StatusCode | None = None
         """What FetchAllFlags is answered; None: it is not there."""
         self.ending: grpc.StatusCode | None = None
-        """How streams end once they are told of a change."""
+        """How streams end after a change."""
         self._changed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
@@ -211,11 +211,11 @@ class GrpcPeer:
         if self._server is None:
             await self.start()
         self.content = content.decode()
-        self._tell()
+        self._notify()
 
     async def put_huge(self) -> None:
         self.content = "x" * (64 * 1024 * 1024 + 1)
-        self._tell()
+        self._notify()
 
     async def remove(self) -> None:
         if self._server is not None:
@@ -239,7 +239,7 @@ class GrpcPeer:
     async def end(self, code: grpc.StatusCode) -> None:
         """End all streams with this."""
         self.ending = code
-        self._tell()
+        self._notify()
 
     def _fetching(self) -> dict[str, Any]:
         async def fetch(_: object, context: Any) -> None:
@@ -249,7 +249,7 @@ class GrpcPeer:
         handler = grpc.unary_unary_rpc_method_handler(fetch)
         return {} if self.absence is None else {"FetchAllFlags": handler}
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -120,7 +120,7 @@ def break_all(
         try:
             with world.broken(fault):
                 time.sleep(fault.seconds)
-        except Exception as error:  # noqa: BLE001 - a fault that cannot be made proves nothing, and is told
+        except Exception as error:  # noqa: BLE001 - a fault that cannot be made proves nothing, and is reported
             violations.add(f"{fault}: {type(error).__name__}: {error}"[:2000])
         mended[fault] = (time.monotonic(), commits.newest.number)
 
@@ -131,7 +131,7 @@ def break_all(
 def report(
     world: World, observer: Observer, commits: Commits, mended: dict[Fault, tuple[float, int]]
 ) -> None:
-    """What was looked at, and how long recoveries took."""
+    """How much was checked, and how long the recoveries lasted."""
     answers = sum(each.checked for each in world.progress.values())
     print(f"{commits.total} commits, {answers} evaluations and {len(observer.versions)} versions checked")
     if world.without_disk:
@@ -140,13 +140,13 @@ def report(
         )
     kinds = sorted({f"{each.kind} {each.target.partition('-')[0]}" for each in mended})
     for kind in kinds:
-        took = [
+        seconds = [
             recovery(world, *moment)
             for fault, moment in mended.items()
             if f"{fault.kind} {fault.target.partition('-')[0]}" == kind
         ]
         print(
-            f"  {kind:<22} {len(took):>3} times, all current after {statistics.median(took):.1f} s, at most {max(took):.1f} s"
+            f"  {kind:<22} {len(seconds):>3} times, all current after {statistics.median(seconds):.1f} s, at most {max(seconds):.1f} s"
         )
 
 

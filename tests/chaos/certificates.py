@@ -61,7 +61,7 @@ class ServerCertificates:
     def mount(self) -> bool:
         """Put what the cluster holds before the proxies and their clients; False where it is not current."""
         try:
-            found, known = self._kept(_PROXY), self._told()
+            found, known = self._kept(_PROXY), self._authorities()
         except (OSError, Refused):
             return False
         if found is None or found.authorities != known or not valid(found.certificate):
@@ -87,7 +87,7 @@ class ServerCertificates:
 
     def doubted(self, admission: Mapping[str, int], sync: Mapping[str, int]) -> str:
         """Whose certificate the API server, or a client of the proxies, would not believe; empty: nobody's."""
-        for ports, authorities in ((admission, trusted(self._spine.plane)), (sync, self._told())):
+        for ports, authorities in ((admission, trusted(self._spine.plane)), (sync, self._authorities())):
             for name, port in ports.items():
                 if why := refusal(port, authorities):
                     return f"the certificate of {name}: {why}"
@@ -97,8 +97,8 @@ class ServerCertificates:
         data: dict[str, str] = self._api.find(path).get("data") or {}
         return certificates_of({name: base64.b64decode(text) for name, text in data.items()})
 
-    def _told(self) -> bytes:
-        """Whom the clients of the proxies trust."""
+    def _authorities(self) -> bytes:
+        """The authorities that the clients of the proxies trust."""
         found = self._api.find(f"/api/v1/namespaces/{self._spine.name}/configmaps/{CONFIG_MAP}")
         return str((found.get("data") or {}).get("ca.crt", "")).encode()
 

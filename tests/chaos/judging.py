@@ -20,17 +20,17 @@ _LOG: Final = 4000
 class Violations:
     """Everything that must not have happened, each text once."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._lock = threading.Lock()
         self.texts: list[str] = []
 
     def add(self, text: str, log: str = "") -> None:
-        """`log` is what is told beside it once, of which the end is kept."""
+        """The end of `log` is reported with the text, once."""
         with self._lock:
             if text not in self.texts:
                 self.texts.append(text)
-                self._tell(f"VIOLATED: {text}{log and ': …'}{log[-_LOG:]}")
+                self._report(f"VIOLATED: {text}{log and ': …'}{log[-_LOG:]}")
 
 
 def contradiction(values: Mapping[str, object], revision: str, commits: Mapping[str, Content | None]) -> str:

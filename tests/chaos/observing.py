@@ -71,8 +71,8 @@ class Observer:
 
     def _judge(self, name: str, answer: dict[str, Any]) -> None:
         values = {each["key"]: each.get("value", each.get("errorCode")) for each in answer.get("flags", ())}
-        told = {each.get("metadata", {}).get(REVISION, "nothing") for each in answer.get("flags", ())}
-        revision = " and ".join(sorted(map(str, told))) or str(answer)
+        revisions = {each.get("metadata", {}).get(REVISION, "nothing") for each in answer.get("flags", ())}
+        revision = " and ".join(sorted(map(str, revisions))) or str(answer)
         wrong = contradiction(values, revision, self._commits.known())
         if not wrong:
             wrong = self._world.progress[name].see(int(values["number"]))

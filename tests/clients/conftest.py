@@ -1,4 +1,4 @@
-"""A server of all kinds of flags; disks that can be filled; how long recoveries took, told at the end of a
+"""A server of all kinds of flags; disks that can be filled; the durations of recoveries, printed at the end of a
 run.
 """
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.clients.told import PATIENCE, Told
+from tests.clients.event_log import PATIENCE, EventLog
 from tests.programs import DIES_WITH_US
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Evaluator:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._told = Told(self._read())
+        self._events = EventLog(self._read())
 
     def _read(self) -> Iterator[dict[str, Any]]:
         for line in self.process.stderr or ():
@@ -51,11 +51,11 @@ class Evaluator:
     @property
     def log(self) -> list[dict[str, Any]]:
         """All that it has said so far."""
-        return self._told.all
+        return self._events.all
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next event that `wanted` accepts."""
-        return self._told.wait(wanted, lambda: self.log)
+        return self._events.wait(wanted, lambda: self.log)
 
     def said(self, message: str) -> dict[str, Any]:
         """The next event with this in its message."""
@@ -66,7 +66,7 @@ class Evaluator:
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE)
-        self._told.close()
+        self._events.close()
         if self.process.stderr is not None:
             self.process.stderr.close()
         return code

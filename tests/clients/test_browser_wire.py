@@ -56,16 +56,16 @@ def test_connect_names_the_error(
     assert asked(evaluation, "POST", BOOLEAN, body) == (status, error)
 
 
-def test_bulk_leads_to_a_stream_that_tells_of_a_change(shop: Server) -> None:
+def test_bulk_leads_to_a_stream_that_reports_a_change(shop: Server) -> None:
     bulk = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
     _, body = asked(bulk, "POST", "/ofrep/v1/evaluate/flags", {})
     stream = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
     stream.request("GET", body["eventStreams"][0]["endpoint"]["requestUri"])
     response = stream.getresponse()
     assert response.headers["content-type"] == "text/event-stream"
-    first = told(response)
+    first = message_of(response)
     shop.swap(flag_set(banner("party")))
-    second = told(response)
+    second = message_of(response)
     assert first["type"] == second["type"] == "refetchEvaluation"
     assert first["etag"] != second["etag"]
     response.close()
@@ -75,7 +75,7 @@ def test_bulk_leads_to_a_stream_that_tells_of_a_change(shop: Server) -> None:
     bulk.close()
 
 
-def told(response: http.client.HTTPResponse) -> Any:
+def message_of(response: http.client.HTTPResponse) -> Any:
     """The content of the next message."""
     for line in iter(response.readline, b""):
         if line.startswith(b"data:"):

@@ -107,7 +107,7 @@ def test_certificates_are_rotated_under_load_and_no_call_fails(
     assert (askers.errors, askers.asked > 100) == ([], True)
 
 
-def hold(ports: dict[str, int], told: Connection) -> None:
+def hold(ports: dict[str, int], opened: Connection) -> None:
     """A thousand streams of stock clients, each on a connection of its own; then waits to be killed."""
 
     async def run() -> None:
@@ -127,7 +127,7 @@ def hold(ports: dict[str, int], told: Connection) -> None:
                 else events.EventStream(evaluation_pb2.EventStreamRequest())
             )
         await asyncio.gather(*(stream.read() for stream in streams))
-        told.send(len(streams))
+        opened.send(len(streams))
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -145,15 +145,15 @@ def test_a_thousand_clients_that_drop_at_once_disturb_nobody_and_leave_nothing(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     replace(tmp_path / "flags.json", numbered(1))
-    hear, told = multiprocessing.get_context("spawn").Pipe()
+    receiving, sending = multiprocessing.get_context("spawn").Pipe()
     with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
         ports = running.said("listening")
         running.said("flags served")
-        crowd = multiprocessing.get_context("spawn").Process(target=hold, args=(ports, told))
+        crowd = multiprocessing.get_context("spawn").Process(target=hold, args=(ports, sending))
         with watching(ports["grpc"]) as seen:
             crowd.start()
-            assert hear.poll(120)
-            assert hear.recv() == CLIENTS
+            assert receiving.poll(120)
+            assert receiving.recv() == CLIENTS
             assert streams(ports["management"]) == CLIENTS + 1
             crowd.kill()
             since = Stopwatch()

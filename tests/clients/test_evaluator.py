@@ -314,7 +314,7 @@ def test_a_second_interrupt_ends_the_process_without_a_traceback(tmp_path: Path)
     assert not any("Traceback" in event["message"] for event in running.log)
 
 
-def test_the_log_tells_which_source_is_stale_and_when_it_is_current_again(tmp_path: Path) -> None:
+def test_the_log_names_the_source_that_is_stale_and_says_when_it_is_current_again(tmp_path: Path) -> None:
     replace(tmp_path / "flags.json", banner("plain"))
     with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
         ready(running)

@@ -384,7 +384,7 @@ async def ended(ports: dict[str, int], slow: Slow) -> object:
             dripping.cancel()
 
 
-async def test_whoever_sends_slowly_is_told_so_and_ended(ports: dict[str, int]) -> None:
+async def test_a_client_that_sends_slowly_is_answered_so_and_disconnected(ports: dict[str, int]) -> None:
     """Side by side, ten of each kind: a slow request takes seconds to be known as one."""
     kinds = list(SLOW) * 10
     found = await asyncio.gather(*(ended(ports, SLOW[kind]) for kind in kinds))

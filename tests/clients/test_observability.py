@@ -60,7 +60,7 @@ def evaluate(ports: dict[str, int], key: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_ready_tells_each_source(management: str) -> None:
+def test_ready_names_each_source(management: str) -> None:
     found = json.loads(curl(f"{management}/readyz"))
     (source,) = found["sources"]
     assert found["ready"]
@@ -100,7 +100,7 @@ def test_connections_are_counted_by_port(management: str) -> None:
     assert found == {"grpc": 0, "ofrep": 0, "management": 1, "sync": 0}
 
 
-def test_flags_are_told_to_curl_and_to_our_verb(management: str) -> None:
+def test_flags_are_listed_for_curl_and_for_our_verb(management: str) -> None:
     (flag,) = json.loads(curl(f"{management}/flags"))["flags"]
     code, printed = flagstaff("flags", "--to", management)
     assert code == 0

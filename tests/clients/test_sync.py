@@ -242,7 +242,7 @@ def test_a_stock_provider_hears_of_a_change_at_once(shop: Server, client: OpenFe
     client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, events.append)
     shop.swap(flag_set(*fakes.ALL, banner("party"), flagSetId="shop"))
     assert until(lambda: client.get_string_value("banner", "") == "Hooray")
-    # The provider has the flags before it tells of them.
+    # The provider has the flags before it reports them.
     assert until(lambda: {key for event in events for key in event.flags_changed or ()}) == {"banner"}
 
 

@@ -136,7 +136,9 @@ def test_a_force_push_and_a_deleted_branch(repository: Repository) -> None:
         pytest.param(banner("plain", defaultVarient="x"), 1, id="warned"),
     ],
 )
-def test_once_tells_by_its_exit_code(repository: Repository, text: str, wanted: int) -> None:
+def test_the_exit_code_of_once_says_whether_the_flags_are_valid(
+    repository: Repository, text: str, wanted: int
+) -> None:
     repository.commit("change", flags__json=text)
     assert once(repository.path).returncode == wanted
 

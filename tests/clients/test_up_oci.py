@@ -44,13 +44,17 @@ def test_a_push_reaches_a_client_and_so_does_the_next(shelf: Shelf, repository: 
         assert ofrep(port)["value"] == "Welcome"
         commit = repository.commit("party", flags__json=banner("party"))
         second = push(shelf, repository)
-        told = running.revision(second)
+        change = running.revision(second)
         until(lambda: ofrep(port)["value"] == "Hooray")
         metadata = ofrep(port)["metadata"]
     assert (said["author"], said["subject"]) == ("Ada <ada@example.com>", "first")
-    assert (told["revision"], told["changed"], told["subject"]) == (f"prod@{second}", ["banner"], "party")
+    assert (change["revision"], change["changed"], change["subject"]) == (
+        f"prod@{second}",
+        ["banner"],
+        "party",
+    )
     assert metadata["flagstaff.dev/revision"] == f"prod@{second}"
     manifest = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))
-    told_of = manifest["annotations"]
-    assert told_of["org.opencontainers.image.revision"] == f"main@sha1:{commit}"
-    assert told_of["org.opencontainers.image.source"] == "https://git.example.com/shop/flags.git"
+    annotations = manifest["annotations"]
+    assert annotations["org.opencontainers.image.revision"] == f"main@sha1:{commit}"
+    assert annotations["org.opencontainers.image.source"] == "https://git.example.com/shop/flags.git"

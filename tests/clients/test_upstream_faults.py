@@ -109,14 +109,14 @@ def readiness(port: int) -> dict[str, Any]:
         return found
 
 
-def test_answers_and_sync_say_that_their_source_is_stale_and_nobody_is_told_just_for_that(
+def test_answers_and_sync_say_that_their_source_is_stale_and_no_stream_is_sent_a_message_just_for_that(
     tmp_path: Path,
 ) -> None:
     upstream = Http()
     marks = {"flagstaff.dev/stale", "flagstaff.dev/stale-since"}
-    with followed(upstream, tmp_path) as (first, _, ports), streaming(ports["sync"]) as told:
+    with followed(upstream, tmp_path) as (first, _, ports), streaming(ports["sync"]) as received:
         fresh = synced(ports["sync"])
-        assert until(lambda: told == [fresh])
+        assert until(lambda: received == [fresh])
         first.kill()
         assert until(lambda: marks <= asked(ports["ofrep"])["metadata"].keys())
         stale = synced(ports["sync"])
@@ -128,7 +128,7 @@ def test_answers_and_sync_say_that_their_source_is_stale_and_nobody_is_told_just
             assert until(lambda: late == [stale, fresh])
         assert asked(ports["ofrep"])["metadata"] == {}
         again.kill()
-    assert told == [fresh]
+    assert received == [fresh]
 
 
 def test_an_evaluator_ends_though_its_upstream_never_accepts(kind: str, tmp_path: Path) -> None:

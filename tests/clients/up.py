@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 
-from tests.clients.told import PATIENCE, Told
+from tests.clients.event_log import PATIENCE, EventLog
 from tests.programs import DIES_WITH_US
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Up:
             text=True,
         )
         self._schema = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text(encoding="utf-8")))
-        self._told = Told(self._read())
+        self._events = EventLog(self._read())
 
     def _read(self) -> Iterator[dict[str, Any]]:
         for line in self.process.stdout or ():
@@ -55,7 +55,7 @@ class Up:
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next event that `wanted` accepts."""
-        return self._told.wait(wanted, self.stop)
+        return self._events.wait(wanted, self.stop)
 
     def ready(self) -> dict[str, int]:
         """The ports, once a flag set is served."""
@@ -75,7 +75,7 @@ class Up:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.wait(PATIENCE)
-        self._told.close()
+        self._events.close()
         errors = ""
         if self.process.stderr is not None and not self.process.stderr.closed:
             errors = self.process.stderr.read()

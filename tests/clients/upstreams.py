@@ -235,12 +235,12 @@ def synced(port: int) -> str:
 
 @contextlib.contextmanager
 def streaming(port: int) -> Iterator[list[str]]:
-    """What a SyncFlags stream is told, as it comes."""
-    told: list[str] = []
+    """The contents that a SyncFlags stream receives, as they come."""
+    received: list[str] = []
 
     def read() -> None:
         with contextlib.suppress(grpc.RpcError):
-            told.extend(message.flag_configuration for message in stream)
+            received.extend(message.flag_configuration for message in stream)
 
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = sync_pb2_grpc.FlagSyncServiceStub(channel)
@@ -248,7 +248,7 @@ def streaming(port: int) -> Iterator[list[str]]:
         reading = threading.Thread(target=read)
         reading.start()
         try:
-            yield told
+            yield received
         finally:
             stream.cancel()
             reading.join()

@@ -80,7 +80,7 @@ class Api:
         self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """What a watch tells, line by line, until it ends."""
+        """The lines of a watch, until it ends."""
         request = urllib.request.Request(  # noqa: S310 - always https
             self._plane.url + path, headers={"Authorization": f"Bearer {self._plane.token}"}
         )

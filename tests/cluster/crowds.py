@@ -48,7 +48,7 @@ class Crowd:
         self._selector = f"{space.name}/{app}"
         self._stop = threading.Event()
         self._serving: Serving | None = None
-        self._told: dict[str, tuple[str, float]] = {}
+        self._reported: dict[str, tuple[str, float]] = {}
         """By uid: the digest that a Pod reported last, and when."""
 
     def run(self) -> None:
@@ -84,10 +84,10 @@ class Crowd:
     def _follow(self, stream: Any) -> None:
         with contextlib.suppress(grpc.RpcError):
             for message in stream:
-                told = json.loads(message.flag_configuration)["metadata"]
+                metadata = json.loads(message.flag_configuration)["metadata"]
                 self._serving = Serving(
-                    told["flagstaff.dev/digest"],
-                    told.get("flagstaff.dev/revision", ""),
+                    metadata["flagstaff.dev/digest"],
+                    metadata.get("flagstaff.dev/revision", ""),
                     time.monotonic(),
                     self._serving is not None,
                 )
@@ -100,13 +100,13 @@ class Crowd:
         serving, now = self._serving, time.monotonic()
         running = [each for each in self.pods() if each["status"].get("phase") == "Running"]
         uids = {each["metadata"]["uid"] for each in running}
-        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self._reported = {uid: last for uid, last in self._reported.items() if uid in uids}
         for pod in running if serving is not None else ():
             assert serving is not None
             uid = pod["metadata"]["uid"]
-            digest, at = self._told.get(uid, ("", 0.0))
+            digest, at = self._reported.get(uid, ("", 0.0))
             if digest != serving.digest or now - at > BEAT_SECONDS:
-                self._told[uid] = serving.digest, now
+                self._reported[uid] = serving.digest, now
                 yield self._request(pod, serving, bool(digest))
 
     def _request(self, pod: dict[str, Any], serving: Serving, known: bool) -> ReportRequest:

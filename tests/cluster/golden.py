@@ -66,8 +66,8 @@ def _columns(text: str) -> str:
 
 
 def check(name: str, show: Callable[[], str]) -> None:
-    """Compare with the file, or write it where that is asked for. Events come a moment after what they tell
-    of.
+    """Compare with the file, or write it where that is asked for. Events come a moment after what they are
+    about.
     """
     file = FOLDER / f"{name}.txt"
     if os.environ.get(REWRITE):

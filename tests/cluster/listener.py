@@ -1,4 +1,4 @@
-"""A server on loopback that is told of alerts, and may refuse them."""
+"""A server on loopback that receives alerts, and may refuse them."""
 
 from __future__ import annotations
 

@@ -65,23 +65,23 @@ class Members:
                 self._connected(channel)
 
     def _connected(self, channel: grpc.Channel) -> None:
-        connected_at, told = _now(), _Told()
+        connected_at, delivered = _now(), _Delivered()
         stream: Any = sync_pb2_grpc.FlagSyncServiceStub(channel).SyncFlags(
             sync_pb2.SyncFlagsRequest(selector=self._selector), metadata=((MARK, "1"),)
         )
-        threading.Thread(target=told.follow, args=(stream,), daemon=True).start()
+        threading.Thread(target=delivered.follow, args=(stream,), daemon=True).start()
         report, beat, said = _asking(channel, REPORT), 0.0, ("", 0)
         try:
-            while not self._stop.wait(0.05) and not told.over.is_set():
+            while not self._stop.wait(0.05) and not delivered.over.is_set():
                 with self._lock:
                     there = tuple(self._there)
-                saying = (told.digest, len(there))
-                if not told.digest or (saying == said and time.monotonic() - beat < BEAT_SECONDS):
+                saying = (delivered.digest, len(there))
+                if not delivered.digest or (saying == said and time.monotonic() - beat < BEAT_SECONDS):
                     continue
                 said, beat = saying, time.monotonic()
                 for number in there:
                     request = ReportRequest(
-                        member=_member(number, connected_at), selector=self._selector, digest=told.digest
+                        member=_member(number, connected_at), selector=self._selector, digest=delivered.digest
                     )  # fmt: skip
                     report(request, timeout=PATIENCE)
         finally:
@@ -91,7 +91,7 @@ class Members:
 _ALONE: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 
-class _Told:
+class _Delivered:
     """What a stream delivered last."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ PATIENCE: Final = 60.0
 T = TypeVar("T")
 
 
-def within(found: Callable[[], T], told: Callable[[], object] = lambda: "", patience: float = PATIENCE) -> T:
-    """What `found` returns once that is true; fails, with what is `told`, when patience ends."""
+def within(found: Callable[[], T], state: Callable[[], object] = lambda: "", patience: float = PATIENCE) -> T:
+    """What `found` returns once that is true; fails, with what `state` returns, when patience ends."""
     until = time.monotonic() + patience
     while not (last := found()):
-        assert time.monotonic() < until, f"not within {patience} s: {last} {told()}"
+        assert time.monotonic() < until, f"not within {patience} s: {last} {state()}"
         time.sleep(0.02)
     return last

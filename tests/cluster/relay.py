@@ -1,5 +1,5 @@
 """A relay of TCP connections that can be cut and pointed elsewhere: a network between two real programs that
-breaks when told to.
+breaks when a test says so.
 """
 
 from __future__ import annotations

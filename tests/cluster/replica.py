@@ -45,7 +45,7 @@ class Replica:
             self._process = start(self.command, log)
 
     def listening(self, ports: re.Pattern[str]) -> tuple[int, ...]:
-        """The numbers in the line of its log that tells its ports."""
+        """The numbers in the line of its log that names its ports."""
         until = time.monotonic() + PATIENCE
         while not (found := ports.search(self.said())):
             late = self.ended() or time.monotonic() > until

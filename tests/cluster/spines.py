@@ -49,8 +49,8 @@ class Spine(Namespace):
         found = self.get("ffc")
         if not found:
             return True
-        told = found["metadata"]["annotations"]["flagstaff.dev/revision"].rpartition(":")[2]
-        content = json.loads(self.repository.git("show", f"{told}:flags.json"))
+        commit = found["metadata"]["annotations"]["flagstaff.dev/revision"].rpartition(":")[2]
+        content = json.loads(self.repository.git("show", f"{commit}:flags.json"))
         return bool(content["flags"].keys() == found["spec"]["flagSpec"]["flags"].keys())
 
 

@@ -1,4 +1,4 @@
-"""Alerts, to a real HTTP server: what the example shows, and an outage in which nothing is lost or told twice."""
+"""Alerts, to a real HTTP server: what the example shows, and an outage in which nothing is lost or sent twice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def example(listener: Listener) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
-def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener: Listener) -> None:
+def test_the_examples_provider_is_notified_of_the_next_commit(spine: Spine, listener: Listener) -> None:
     spine.apply(*example(listener))
     spine.wait_ready("flagprovider", "local")
     spine.wait_ready("flagalert", "everything")
@@ -74,7 +74,7 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     assert "lastFailure" not in found["status"]
 
 
-def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener) -> None:
+def test_a_commit_gets_a_status_that_says_where_its_flags_are(spine: Spine, listener: Listener) -> None:
     spec = {
         "type": "github",
         "address": f"{listener.url.rstrip('/')}/shop/flags",
@@ -105,7 +105,7 @@ def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener
     assert pending.path == f"/api/v3/repos/shop/flags/statuses/{good}"
 
 
-def test_a_collector_is_told_the_way_of_a_commit_once_all_evaluators_serve_it(
+def test_a_collector_receives_the_trace_of_a_commit_once_all_evaluators_serve_it(
     spine: Spine, fleet: list[PodProcess], listener: Listener
 ) -> None:
     sources = [{"kind": "FlagSet", "name": "*"}]
@@ -132,8 +132,8 @@ def test_a_collector_is_told_the_way_of_a_commit_once_all_evaluators_serve_it(
     moments = [whole.start_time_unix_nano, *(each.end_time_unix_nano for each in steps)]
     assert moments == sorted(moments)
     assert moments[-1] == whole.end_time_unix_nano > moments[0]
-    told = {each.key: each.value.string_value for each in whole.attributes}
-    assert told["flagstaff.dev/served"] == f"{len(fleet)}/{len(fleet)}"
+    attributes = {each.key: each.value.string_value for each in whole.attributes}
+    assert attributes["flagstaff.dev/served"] == f"{len(fleet)}/{len(fleet)}"
 
 
 def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, listener: Listener) -> None:
@@ -231,7 +231,7 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
 
 
 def changes_to(default: str) -> Callable[[Any], bool]:
-    """Whether an Event tells of this default."""
+    """Whether an Event names a change to this default."""
     return lambda event: f"→ {default}" in event["metadata"].get("flagstaff.dev/changes", "")
 
 
@@ -277,14 +277,14 @@ def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
     assert applied["metadata"]["flagstaff.dev/changes"]
 
 
-def grant_of(spine: Spine, whom: str) -> dict[str, Any]:
-    """Lets alerts of a namespace tell of the spine's flag sets."""
-    source = {"group": "flagstaff.dev", "kind": "FlagAlert", "namespace": whom}
+def grant_of(spine: Spine, from_namespace: str) -> dict[str, Any]:
+    """Lets alerts of a namespace report on the spine's flag sets."""
+    source = {"group": "flagstaff.dev", "kind": "FlagAlert", "namespace": from_namespace}
     to = {"group": "flagstaff.dev", "kind": "FlagSet"}
     return manifest("FlagGrant", "alerts", {"from": [source], "to": [to]})
 
 
-def test_a_namespace_that_is_selected_is_told_of_elsewhere_while_it_grants_that(
+def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
     spine: Spine, listener: Listener
 ) -> None:
     api = Api(spine.plane)
@@ -298,8 +298,8 @@ def test_a_namespace_that_is_selected_is_told_of_elsewhere_while_it_grants_that(
         other.wait_ready("flagalert", "everything")
         failing(spine, 1)
         spine.apply(grant_of(spine, other.name))
-        told = listener.wait(lambda event: event["severity"] == "error").event
-        assert told["involvedObject"]["namespace"] == spine.name
+        event = listener.wait(lambda each: each["severity"] == "error").event
+        assert event["involvedObject"]["namespace"] == spine.name
         spine.push("good again", flags__json=flags(banner="on"))
         listener.wait(lambda event: event["reason"] == "Recovered")
         other.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")

@@ -51,7 +51,7 @@ def reaches(stub: StubApi, commit: str) -> bool:
     return commit in str(status.get("lastAppliedRevision"))
 
 
-def untold(stub: StubApi) -> dict[str, object]:
+def unreported(stub: StubApi) -> dict[str, object]:
     """Repositories whose status does not name their limit, with what it says."""
     found: dict[str, object] = {}
     for name, (_, kind, limit) in BOMBS.items():
@@ -81,7 +81,7 @@ def test_bombs_cost_neither_memory_nor_the_source_beside_them(tmp_path: Path) ->
         for each in objects(server.url):
             put(stub, each)
         until = time.monotonic() + PATIENCE
-        while missing := untold(stub):
+        while missing := unreported(stub):
             assert time.monotonic() < until, missing
             commit = sound.commit("next", flags__json=flags(**{f"at-{time.time_ns()}": "on"}))
             poke(stub)

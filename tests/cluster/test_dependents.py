@@ -63,9 +63,9 @@ def test_a_source_of_flux_whose_kind_comes_later_is_read(
     made = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": kind}
     space.apply({**made, "metadata": {"name": "flags"}, "spec": {}})
     artifact = {"path": "a", "url": url, "revision": "main@sha1:" + "a" * 40, "digest": digest}
-    told = {"status": {"artifact": {**artifact, "lastUpdateTime": "2026-01-01T00:00:00Z"}}}
+    status = {"status": {"artifact": {**artifact, "lastUpdateTime": "2026-01-01T00:00:00Z"}}}
     path = f"{path_of(kind.lower(), space.name, 'flags')}/status"
-    space.api.ask("PATCH", path, told, MERGE)
+    space.api.ask("PATCH", path, status, MERGE)
     found = space.wait_ready("flagset")
     assert found["status"]["lastAppliedRevision"] == artifact["revision"]
     assert space.served() == {"banner": "on"}
@@ -83,8 +83,8 @@ def test_an_exported_source_is_read_as_one_of_flux_until_it_is_exported_no_more(
     spine.wait("flagset", lambda each: each["status"].get("lastAppliedRevision"))
     commit = spine.push(flags__json=flags(banner="off"))
     spine.wait_applied(commit)
-    told = spine.get("externalartifact")["status"]["artifact"]
-    assert told == spine.get("flagsource")["status"]["artifact"]
+    exported = spine.get("externalartifact")["status"]["artifact"]
+    assert exported == spine.get("flagsource")["status"]["artifact"]
     spine.apply(source | {"spec": {**source["spec"], "export": False}})
     spine.wait_gone("externalartifact")
     spine.wait_ready("flagsource")
@@ -104,8 +104,8 @@ def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> No
     assert found["spec"]["flagSpec"] == spine.get("ffc", "checkout")["spec"]["flagSpec"]
     spine.wait_gone("ffc")
     assert not condition(found, "NameConflict")
-    told = spine.wait_ready("flagset")["status"]["target"]
-    assert [(each["kind"], each["name"]) for each in told] == [(k, "checkout") for k in kinds]
+    targets = spine.wait_ready("flagset")["status"]["target"]
+    assert [(each["kind"], each["name"]) for each in targets] == [(k, "checkout") for k in kinds]
 
 
 def test_a_commit_that_changes_no_flag_writes_no_flags(spine: Spine) -> None:
@@ -150,14 +150,14 @@ def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
 def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
     space: Namespace,
 ) -> None:
-    told = {"featureflag": "Shadowed", "ffc": "Shadows"}
+    reasons = {"featureflag": "Shadowed", "ffc": "Shadows"}
     content = {"flagSpec": json.loads(flags(banner="on"))}
     space.apply(configuration(**content), configuration(**content) | {"kind": "FeatureFlag"})
-    for kind, reason in told.items():
+    for kind, reason in reasons.items():
         found = space.wait(kind, lambda it: condition(it, "NameConflict").get("status") == "True")
         assert condition(found, "Ready")["status"] == "True"
         assert re.search(rf"Reason: +{reason}\n", space.kubectl("describe", kind, "flags"))
-    within(lambda: len(space.events()) == len(told))
+    within(lambda: len(space.events()) == len(reasons))
     said = [(each["reason"], each["count"]) for each in space.events()]
     assert sorted(said) == [("Shadowed", 1), ("Shadows", 1)]
     space.delete("ffc")

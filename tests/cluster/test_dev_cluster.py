@@ -37,9 +37,9 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
     folder = tmp_path / "dev"
     process = dev_cluster(folder)
     try:
-        told = until_ready(process)
+        lines = until_ready(process)
         assert process.poll() is None
-        commands = [line.strip() for line in told if line.startswith("    ")]
+        commands = [line.strip() for line in lines if line.startswith("    ")]
         assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
             "kubectl", "kubectl", "kubectl", "kubectl", "sed", "git", "flagstaff", "flagstaff", "flagstaff",
             "curl", "kill", "kubectl",

@@ -93,13 +93,13 @@ def test_a_deletion_leaves_the_last_good_flags_and_says_so_until_the_object_is_t
     both.world.delete()
     both.ours.becomes("deleted")
     both.stay("one")
-    assert "deleted: NotFound" in told(both.ours)
+    assert "deleted: NotFound" in listed(both.ours)
     both.world.put("two")
     both.see("two")
     both.ours.becomes("current")
 
 
-def told(ours: Following) -> str:
+def listed(ours: Following) -> str:
     """What `flagstaff flags` prints."""
     command = [FLAGSTAFF, "flags", "--to", f"127.0.0.1:{ours.management}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -208,7 +208,7 @@ def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_ne
 ) -> None:
     world, ours = served
     tenant.revoke()
-    # What a proxy was told a moment ago it takes for true: another one asks.
+    # A proxy keeps an answer for a moment: another one asks anew.
     world.proxy.end(signal.SIGKILL)
     world.start()
     ours.becomes("forbidden")

@@ -121,9 +121,9 @@ def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spi
     spine.server.redirect_to = ""
     # By itself: the backoff began with less than a second.
     spine.wait_applied(commit)
-    told = [(each["involvedObject"]["uid"], each["reason"], each["message"]) for each in spine.events()]
+    reported = [(each["involvedObject"]["uid"], each["reason"], each["message"]) for each in spine.events()]
     assert "Warning" in {each["type"] for each in spine.events()}
-    assert len(told) == len(set(told))
+    assert len(reported) == len(set(reported))
 
 
 def test_revoked_credentials_keep_what_is_served(spine: Spine) -> None:
@@ -229,7 +229,7 @@ def defined(space: Namespace, plural: str, schema: dict[str, Any]) -> Iterator[N
 ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def test_a_malformed_flag_set_is_told_of_and_its_siblings_go_on(
+def test_a_malformed_flag_set_is_reported_and_its_siblings_go_on(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     """Objects from before a schema was narrowed, as they are after an upgrade."""

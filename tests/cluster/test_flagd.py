@@ -124,9 +124,9 @@ def test_what_the_operator_made_goes_on_as_ours_once_it_is_handed_over(space: Na
     }
     space.kubectl("create", "-f", "-", given=json.dumps(theirs))
     space.apply(source())
-    told = condition(space.wait_reason("flagd", "OwnershipConflict"), "Ready")["message"]
+    message = condition(space.wait_reason("flagd", "OwnershipConflict"), "Ready")["message"]
     assert space.get("deployment")["spec"]["template"]["spec"]["containers"][0]["image"] == "flagd:1"
-    space.kubectl(*shlex.split(told.partition("kubectl ")[2]))
+    space.kubectl(*shlex.split(message.partition("kubectl ")[2]))
     found = space.wait(
         "deployment", lambda it: it["spec"]["template"]["spec"]["containers"][0]["image"] != "flagd:1"
     )

@@ -71,8 +71,8 @@ class Fleet:
         found = self.space.wait("ffc", lambda it: it["status"].get("served") == ALL, APP, patience=PATIENCE)
         assert len(names) == found["status"]["total"] == PODS
         assert "laggards" not in found["status"]
-        told = condition(found, "Propagated")
-        assert (told["status"], told["reason"]) == ("True", "Served")
+        propagated = condition(found, "Propagated")
+        assert (propagated["status"], propagated["reason"]) == ("True", "Served")
 
     def _known(self) -> set[str]:
         """Members that the proxy takes for up to date; empty where it knows of another."""

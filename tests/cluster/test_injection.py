@@ -151,8 +151,8 @@ def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace, admittin
         "flagstaff-evaluator",
         "Always",
     )
-    told = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
-    assert (told["FLAGD_PORT"], told["OFREP_ENDPOINT"]) == ("8013", "http://127.0.0.1:8016")
+    variables = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
+    assert (variables["FLAGD_PORT"], variables["OFREP_ENDPOINT"]) == ("8013", "http://127.0.0.1:8016")
     injected = json.loads(found["metadata"]["annotations"]["flagstaff.dev/injected"])
     assert injected["flagSet"] == f"{shop.name}/checkout-production"
     assert injected["from"] == f"{KIND}/checkout-production"
@@ -174,11 +174,11 @@ def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting:
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
     within(partial(admitted, shop, asks), admitting.replicas[0].said)
     manifest = pod("checkout", asks)
-    told = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
+    created = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
     found = shop.get("pod", "checkout")
     assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
     assert {"name": "FLAGD_PORT", "value": "9013"} in found["spec"]["containers"][0]["env"]
-    assert "Warning: FeatureFlagSource: syncProviderArgs is ignored" in told
+    assert "Warning: FeatureFlagSource: syncProviderArgs is ignored" in created
     missing = pod("other", {**asks, "openfeature.dev/featureflagsource": "flag"})
     with pytest.raises(Refused, match="has no FeatureFlagSource flag; create it"):
         create(shop, missing)
@@ -197,8 +197,8 @@ def test_a_provider_that_evaluates_by_itself_is_pointed_at_the_proxy(
     asks = {"openfeature.dev/enabled": "true", "openfeature.dev/inprocessconfiguration": "flags"}
     within(partial(admitted, shop, asks), admitting.replicas[0].said)
     found = create(shop, pod("checkout", asks))
-    told = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
-    assert told["FLAGD_SOURCE_SELECTOR"] == f"{shop.name}/checkout-production"
+    variables = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
+    assert variables["FLAGD_SOURCE_SELECTOR"] == f"{shop.name}/checkout-production"
     assert "initContainers" not in found["spec"]
 
 
@@ -229,7 +229,7 @@ def test_the_controllers_own_namespace_is_left_out(shop: Namespace, admitting: A
     assert "initContainers" not in found["spec"]
 
 
-def test_a_refused_pod_is_told_why_and_is_not_there(shop: Namespace) -> None:
+def test_a_refused_pod_gets_the_reason_and_is_not_there(shop: Namespace) -> None:
     with pytest.raises(Refused) as refusal:
         create(shop, pod("checkout", {**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
     assert (
@@ -267,14 +267,14 @@ def deployment(annotations: dict[str, str]) -> dict[str, Any]:
 def test_the_owner_of_a_refused_pod_has_an_event_that_says_why(shop: Namespace) -> None:
     shop.apply(deployment({**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
 
-    def told() -> bool:
+    def reported() -> bool:
         return any(
             each["involvedObject"]["kind"] == "ReplicaSet"
             and "did you mean checkout-production?" in each["message"]
             for each in shop.all("event")
         )
 
-    within(told, lambda: json.dumps(shop.all("event"))[-3000:])
+    within(reported, lambda: json.dumps(shop.all("event"))[-3000:])
 
 
 def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refusal_is_applied(
@@ -294,7 +294,7 @@ def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refus
     borrower.plane.kubectl("delete", "namespace", borrower.name, "--wait=false")
 
 
-def test_we_tell_the_owner_too_but_not_on_a_dry_run(shop: Namespace) -> None:
+def test_the_owner_gets_an_event_but_not_on_a_dry_run(shop: Namespace) -> None:
     replicas = {
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "checkout"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
@@ -310,16 +310,16 @@ def test_we_tell_the_owner_too_but_not_on_a_dry_run(shop: Namespace) -> None:
         with pytest.raises(Refused):
             create(shop, given, query)
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         events = [each for each in shop.all("event") if each["reason"] == "InjectionRefused"]
         # That of the flag set is for alerts.
         return [each["message"] for each in events if each["involvedObject"]["kind"] == "ReplicaSet"]
 
     refused("dry", "?dryRun=All")
     refused("wet")
-    within(told)
-    assert len(told()) == 1
-    assert "FeatureFlag wet; create it" in told()[0]
+    within(messages)
+    assert len(messages()) == 1
+    assert "FeatureFlag wet; create it" in messages()[0]
 
 
 def test_a_deployments_pods_are_injected(shop: Namespace) -> None:

@@ -131,9 +131,9 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "nobody to wake": ("FlagReceiver", {**HOOK, "resources": []}, r"spec\.resources.*at least 1 items"),
     "a set to wake": ("FlagReceiver", {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, r"resources\[0\]\.kind: Unsupported value"),
     "a chat of nobody": ("FlagProvider", {**PROVIDER, "type": "irc"}, r"spec\.type: Unsupported value"),
-    "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object|must name a FlagProvider"),
-    "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
-    "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
+    "an alert without a provider": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object|must name a FlagProvider"),
+    "no event source": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
+    "a Pod as event source": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
     "a grant to a Job": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Job"}]}, r"from\[0\]\.kind: Unsupported value"),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
@@ -218,8 +218,8 @@ def test_an_operators_manifest_applies_unchanged(applying: Applying) -> None:
 
 
 def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plane) -> None:
-    told = cluster.kubectl("api-resources", "--categories", "flagstaff", "--no-headers")
-    names = {line.split()[0]: line.split()[1] for line in told.splitlines()}
+    output = cluster.kubectl("api-resources", "--categories", "flagstaff", "--no-headers")
+    names = {line.split()[0]: line.split()[1] for line in output.splitlines()}
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
@@ -259,8 +259,8 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     applying.apply(configured({"flagSpec": FLAGS}))
     applying.apply(configured({"featureFlagSource": "x"}, kind="Flagd"))
     applying.apply(body("EvaluatorUpgrade", {}))
-    told = cluster.kubectl("get", short, "-n", applying.namespace)
-    assert told.splitlines()[0].split() == columns.split()
+    output = cluster.kubectl("get", short, "-n", applying.namespace)
+    assert output.splitlines()[0].split() == columns.split()
 
 
 @pytest.mark.parametrize(
@@ -281,5 +281,5 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     ],
 )
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
-    told = cluster.kubectl("explain", f"{kind}.spec")
-    assert "FIELDS:" in told
+    output = cluster.kubectl("explain", f"{kind}.spec")
+    assert "FIELDS:" in output

@@ -120,11 +120,11 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
     async with connected(cluster) as (api, _):
         found = await suspended(api, cluster, namespace)
         for status in statuses:
-            told = await api.write_status(found, status)
-            assert told is not None
-            assert told.status == status
-            assert told.generation == found.generation
-            found = told
+            written = await api.write_status(found, status)
+            assert written is not None
+            assert written.status == status
+            assert written.generation == found.generation
+            found = written
 
 
 async def test_a_status_is_not_written_to_another_object_of_that_name(cluster: Plane, namespace: str) -> None:
@@ -144,9 +144,9 @@ async def test_a_status_that_is_not_as_we_knew_it_is_made_so(cluster: Plane, nam
         assert newer is not None
         await api.write_status(newer, {"observedGeneration": 1})
         last = {"observedGeneration": 2, "conditions": [CONDITION]}
-        told = await api.write_status(newer, last)
-        assert told is not None
-        assert told.status == last
+        written = await api.write_status(newer, last)
+        assert written is not None
+        assert written.status == last
         assert wrote == ["status"] * 4
 
 
@@ -160,14 +160,14 @@ async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Pl
             async with sink.posting():
                 for each in (Occurrence("A", "first"), Occurrence("B", "second", warning=True)):
                     sink.accept(event_of(made, each, status, NOW))
-    told = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
-    assert sorted((each["reason"], each["type"], each["count"]) for each in told) == [
+    events = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
+    assert sorted((each["reason"], each["type"], each["count"]) for each in events) == [
         ("A", "Normal", 1), ("B", "Warning", 1),
     ]  # fmt: skip
-    assert [each["metadata"]["annotations"] for each in told] == [
+    assert [each["metadata"]["annotations"] for each in events] == [
         {"flagstaff.dev/revision": "main@sha1:1", "flagstaff.dev/digest": "sha256:1"}
     ] * 2
-    assert {each["involvedObject"]["uid"] for each in told} == {made.uid}
+    assert {each["involvedObject"]["uid"] for each in events} == {made.uid}
 
 
 async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> None:
@@ -230,7 +230,7 @@ async def test_kinds_that_are_not_installed_have_no_objects(cluster: Plane) -> N
         assert await api.everywhere("source.example.com/v1", "nothings", ()) == []
 
 
-async def test_who_may_not_is_told_by_a_setback(cluster: Plane, namespace: str) -> None:
+async def test_a_forbidden_request_raises_a_setback(cluster: Plane, namespace: str) -> None:
     nobody = await Cluster.connect(str(cluster.config_for("no-token", "nobody")))
     try:
         with pytest.raises(Failed) as raised:
@@ -266,8 +266,8 @@ async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(cluster: P
         async with connected(cluster) as (api, _):
             found = Resource.of((await api.apply(made, manager="us"))[0])
             for _ in range(2):
-                told = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})
-                assert told is not None
-                assert dict(told.status) == {}
+                written = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})
+                assert written is not None
+                assert dict(written.status) == {}
     finally:
         cluster.kubectl("delete", f"crd/featureflags.{group}", "--wait=false")

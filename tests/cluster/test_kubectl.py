@@ -159,8 +159,8 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
 def test_flag_receivers(space: Namespace) -> None:
     def receiver(name: str, token: str, **spec: Any) -> dict[str, Any]:
         listed = [{"name": "flags"}]
-        told = {"type": "github", "secretRef": {"name": token}, "resources": listed, **spec}
-        return manifest("FlagReceiver", name, told)
+        spec = {"type": "github", "secretRef": {"name": token}, "resources": listed, **spec}
+        return manifest("FlagReceiver", name, spec)
 
     mistakes = {
         "blank": {"token": ""},
@@ -184,7 +184,7 @@ def test_flag_receivers(space: Namespace) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flagsource", "flagset", "featureflagconfiguration"])
-def test_kubectl_wait_is_told_when_it_is_ready(spine: Spine, kind: str) -> None:
+def test_kubectl_wait_returns_when_it_is_ready(spine: Spine, kind: str) -> None:
     spine.kubectl("wait", "--for=condition=Ready", f"{kind}/flags", "--timeout=20s")
 
 

@@ -150,25 +150,25 @@ def test_the_cut_over_loses_no_update_and_restarts_nobody(
 
 def cut_over(plane: Plane) -> None:
     """By the commands that are printed, tried first."""
-    code, told = migrate(plane, "apply", "--dry-run", "-f", "crds", "-f", "deploy/rbac.yaml")
-    assert code == 0, told
-    assert "apply CustomResourceDefinition /featureflags.core.openfeature.dev: unchanged" in told
-    assert told.count("would be taken") == 5
+    code, output = migrate(plane, "apply", "--dry-run", "-f", "crds", "-f", "deploy/rbac.yaml")
+    assert code == 0, output
+    assert "apply CustomResourceDefinition /featureflags.core.openfeature.dev: unchanged" in output
+    assert output.count("would be taken") == 5
     wanted = ("Keep the definitions", "Change webhooks", "Hand over")
-    _, told = migrate(plane, "check", "-o", "json")
-    steps = [each for each in json.loads(told)["steps"] if each["text"].startswith(wanted)]
+    _, output = migrate(plane, "check", "-o", "json")
+    steps = [each for each in json.loads(output)["steps"] if each["text"].startswith(wanted)]
     assert len(steps) == len(wanted)
     for step in steps:
         for command in step["commands"]:
-            # Whom the webhook would ask, and whom the operator would have deployed, is not there.
+            # The service that the webhook asks, and what the operator deploys, are not there.
             if "admission.yaml" not in command and "deployment flagd-proxy" not in command:
                 as_pasted(plane, command)
     plane.kubectl("delete", "deployment", "-n", SYSTEM, OPERATOR)
     service = json.loads(plane.kubectl("get", "service", "-n", SYSTEM, "flagd-proxy-svc", "-o", "json"))
     assert service["spec"]["externalName"] == "flagstaff-proxy.flagstaff-system.svc.cluster.local"
     assert "ownerReferences" not in service["metadata"]
-    _, told = migrate(plane, "check")
-    assert not any(text in told for text in wanted)
+    _, output = migrate(plane, "check")
+    assert not any(text in output for text in wanted)
 
 
 def as_pasted(plane: Plane, command: str) -> None:

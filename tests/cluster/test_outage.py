@@ -143,7 +143,7 @@ def test_a_minute_without_the_api_server_costs_no_right_answer_and_no_newest_val
             commit = world.spine.repository.commit(f"number {number}", flags__json=numbered(number))
             world.ask_for(PAUSE)
         assert {*world.answers[0], *world.answers[1]} == {0}
-        told_of_its_age(world.delivering)
+        serves_and_gives_its_age(world.delivering)
     within(lambda: world.ask() == [COMMITS] * 2, world.ask)
     for answers in world.answers:
         assert all(before <= after for before, after in pairwise(answers)), answers
@@ -154,8 +154,8 @@ def test_a_minute_without_the_api_server_costs_no_right_answer_and_no_newest_val
     within(lambda: world.delivering.metric(WATCHED) == 1 and world.delivering.metric(AGE) < MINUTE)
 
 
-def told_of_its_age(delivering: ProxyProcess) -> None:
-    """It serves, and says since when it has not heard of anything."""
+def serves_and_gives_its_age(delivering: ProxyProcess) -> None:
+    """It serves, and says since when it has received no change."""
     status, page = delivering.readyz()
     assert (status, page["ready"]) == (200, True)
     assert page["ageSeconds"] >= MINUTE - 1

@@ -63,7 +63,7 @@ def believed(port: int, authorities: bytes) -> bool:
 
 
 def follows(plane: Plane, namespace: str, before: bytes) -> bool:
-    """Whether there is an authority, another than before, that the namespace is told of."""
+    """Whether there is an authority, another than before, that the namespace has."""
     authorities = kept(plane).get("ca.crt", b"")
     return authorities not in {b"", before} and trusted(plane, namespace) == authorities
 

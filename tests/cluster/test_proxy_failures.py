@@ -76,7 +76,7 @@ def put(world: World, name: str, text: str) -> None:
     apply(world.plane, manifest(NAMESPACE, name, flags(text)))
 
 
-def test_with_the_api_server_away_flags_are_served_and_their_age_is_told(world: World) -> None:
+def test_with_the_api_server_away_flags_are_served_and_their_age_is_shown(world: World) -> None:
     put(world, "outage", "one")
     stream = subscribe(world.stub, f"{NAMESPACE}/outage")
     assert value(next(stream)) == "one"
@@ -122,11 +122,11 @@ def test_an_object_that_was_made_again_meanwhile_is_sent(world: World) -> None:
     world.network.mend()
     codes = []
     try:
-        heard = value(next(stream))
+        received = value(next(stream))
     except grpc.RpcError as error:
         codes.append(error.code())
-        heard = value(next(subscribe(world.stub, f"{NAMESPACE}/again")))
-    assert heard == "two"
+        received = value(next(subscribe(world.stub, f"{NAMESPACE}/again")))
+    assert received == "two"
     assert codes in ([], [grpc.StatusCode.NOT_FOUND])
 
 
@@ -240,9 +240,9 @@ def streams(channels: list[grpc.Channel]) -> list[Any]:
 
 def code(ended: Any) -> grpc.StatusCode:
     """How a stream that says nothing more ended."""
-    with pytest.raises(grpc.RpcError) as told:
+    with pytest.raises(grpc.RpcError) as raised:
         next(ended)
-    found: grpc.StatusCode = told.value.code()
+    found: grpc.StatusCode = raised.value.code()
     return found
 
 

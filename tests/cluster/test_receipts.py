@@ -71,7 +71,7 @@ def test_the_fleet_is_shown_by_the_cluster_and_by_a_proxy(
     assert f"{spine.name}/checkout-1 (claimed)  node-1" in text
 
 
-def test_metrics_of_proxy_and_controller_tell_who_serves_it_and_how_long_that_took(
+def test_metrics_of_proxy_and_controller_show_who_serves_it_and_how_long_that_was(
     spine: Spine,
     fleet: list[PodProcess],
     delivering: ProxyProcess,
@@ -83,9 +83,9 @@ def test_metrics_of_proxy_and_controller_tell_who_serves_it_and_how_long_that_to
     assert [delivering.metric(each) for each in series] == [len(fleet), len(fleet)]
     assert delivering.metric("flagstaff_proxy_receipt_writes_total") > 0
     with urllib.request.urlopen(f"http://127.0.0.1:{controller_ports.management}/metrics") as answer:
-        told = answer.read().decode()
+        metrics = answer.read().decode()
     labels = f'{{name="flags",namespace="{spine.name}",state="served"}}'
-    assert f"flagstaff_evaluators{labels} 3.0" in told
+    assert f"flagstaff_evaluators{labels} 3.0" in metrics
 
 
 @pytest.mark.slow

@@ -55,8 +55,10 @@ class World:
         """All serve what is delivered, nobody else is counted, and the receipts are of the object that is
         there.
         """
-        told = f"{count}/{count}"
-        found = self.space.wait("ffc", lambda it: it.get("status", {}).get("served") == told, NAME, PATIENCE)
+        served = f"{count}/{count}"
+        found = self.space.wait(
+            "ffc", lambda it: it.get("status", {}).get("served") == served, NAME, PATIENCE
+        )
         assert found["status"]["total"] == count
         assert condition(found, "Propagated")["reason"] == "Served"
 

@@ -1,4 +1,4 @@
-"""A push that is told by webhook, through the controller's own port."""
+"""A push that a webhook reports, through the controller's own port."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_push_is_looked_for_until_the_git_server_shows_it(
 ) -> None:
     branch = ["git", "symbolic-ref", "HEAD"]
     subprocess.run([*branch, "refs/heads/behind"], cwd=repository, check=True)
-    commit = spine.repository.commit("told too early", flags__json=flags(banner="off"))
+    commit = spine.repository.commit("reported too early", flags__json=flags(banner="off"))
     printed(spine, controller_ports, repository)
     spine.wait_ready("flagsource")
     subprocess.run(["git", "branch", "--force", "main", commit], cwd=repository, check=True)
@@ -87,7 +87,7 @@ def test_a_forges_push_brings_the_commit_that_it_names(
     spine.apply(secret("push-token", token=TOKEN), receiver(type=sender))
     path = spine.wait_ready("flagreceiver", "push")["status"]["webhookPath"]
     commit = spine.repository.commit("off", flags__json=flags(banner="off"))
-    body = body_of(told(sender, spine.url, commit))
+    body = body_of(payload_of(sender, spine.url, commit))
     signed = headers_of(sender, body, token=TOKEN.encode())
     sent = [word for name, text in signed for word in ("-H", f"{name}: {text}")]
     url = f"http://127.0.0.1:{controller_ports.receiver}{path}"
@@ -96,7 +96,7 @@ def test_a_forges_push_brings_the_commit_that_it_names(
     spine.wait_applied(commit)
 
 
-def told(sender: str, url: str, commit: str) -> dict[str, Any]:
+def payload_of(sender: str, url: str, commit: str) -> dict[str, Any]:
     """What a forge sends of a push."""
     push = {"ref": "refs/heads/main", "after": commit}
     if sender == "gitlab":

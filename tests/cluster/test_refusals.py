@@ -73,7 +73,7 @@ def objects_known(proxy: Proxy) -> float:
 
 
 def disconnected(replica: Replica) -> list[str]:
-    """Kinds of which `/readyz` says that no changes are heard of."""
+    """Kinds of which `/readyz` says that no changes are received."""
     page = json.loads(replica.ask("/readyz")[1])
     return [each["kind"] for each in page["watches"] if not each["connected"]]
 
@@ -162,6 +162,6 @@ def test_an_outage_is_one_line_of_the_log_and_not_one_a_kind_and_try(tmp_path: P
         lasts(replica, SECONDS)
         stub.refuse("")
         within(lambda: not disconnected(replica), replica.said)
-        told = [line for line in replica.said().splitlines() if "changes are not heard of" in line]
-        assert [line for line in told if "answers 503" in line][1:] == []
+        lines = [line for line in replica.said().splitlines() if "changes are not heard of" in line]
+        assert [line for line in lines if "answers 503" in line][1:] == []
         assert "Request attempt" not in replica.said()

@@ -80,8 +80,8 @@ def test_a_docker_config_that_comes_or_is_wrong_is_noticed_at_once(space: Namesp
     space.wait_ready("flagsource")
     space.apply(docker("wrong-word"))
     space.wait_reason("flagsource", "AuthenticationFailed")
-    told = str(space.get("flagsource")) + str(space.events())
-    assert not any(word in told for word in (LOGIN.password, "wrong-word"))
+    shown = str(space.get("flagsource")) + str(space.events())
+    assert not any(word in shown for word in (LOGIN.password, "wrong-word"))
 
 
 def test_a_root_that_changes_is_noticed_at_once_and_what_was_accepted_stays(

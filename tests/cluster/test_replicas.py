@@ -108,7 +108,7 @@ def silent() -> Iterator[socket.socket]:
 
 
 @pytest.mark.slow
-def test_a_controller_that_waits_for_git_goes_when_it_is_told_to(
+def test_a_controller_that_waits_for_git_goes_at_the_signal(
     spare: Plane, spare_namespace: str, tmp_path: Path, silent: socket.socket
 ) -> None:
     url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags"
@@ -187,14 +187,14 @@ def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: P
 
 
 def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
-    told = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "controller.yaml"))
-    assert told.count("serverside-applied") == 4
+    output = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "controller.yaml"))
+    assert output.count("serverside-applied") == 4
     services = json.loads(spare.kubectl("get", "services", "-n", SYSTEM, "-o", "json"))["items"]
     wanted = {"flagstaff.dev/leader": "true", "app.kubernetes.io/name": "flagstaff-controller"}
     assert [each["spec"]["selector"] for each in services] == [wanted, wanted]
 
 
-async def test_what_went_while_no_watch_told_of_it_is_forgotten(
+async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     api, key = Api(spare), ObjectKey("FlagSet", spare_namespace, "flags")

@@ -41,7 +41,7 @@ async def test_secrets_are_read_where_the_right_was_given_by_the_command_that_th
         assert command[-1] == f"--serviceaccount={SYSTEM}:flagstaff-controller"
         kubectl(*command[:-1], f"--serviceaccount={namespace}:reader")
         async with asyncio.timeout(20):
-            while not (found := await read(client, namespace)):  # noqa: ASYNC110 - the API server tells nobody
+            while not (found := await read(client, namespace)):  # noqa: ASYNC110 - the API server notifies nobody
                 await asyncio.sleep(0.1)
         assert found == {"password": b"x"}
         with pytest.raises(Failed, match="forbidden"):
@@ -111,10 +111,10 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
 def test_the_overlay_of_shared_clusters_is_taken_by_the_api_server(cluster: Plane) -> None:
     overlay = ROOT / "deploy" / "multi-tenant"
     built = cluster.kubectl("kustomize", "--load-restrictor", "LoadRestrictionsNone", str(overlay))
-    told = cluster.kubectl(
+    output = cluster.kubectl(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=built
     )
-    assert told.count("serverside-applied") == built.count("\nkind: ")
+    assert output.count("serverside-applied") == built.count("\nkind: ")
     proxy = next(each for each in yaml.safe_load_all(built) if each["metadata"]["name"] == "flagstaff-proxy"
                  and each["kind"] == "Deployment")  # fmt: skip
     [container] = proxy["spec"]["template"]["spec"]["containers"]

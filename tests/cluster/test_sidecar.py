@@ -69,8 +69,8 @@ def environment(fields: dict[str, str]) -> dict[str, str]:
 
 def test_the_api_server_takes_the_manifests_as_they_are(cluster: Plane, namespace: str) -> None:
     words = ("apply", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", str(EXAMPLE))
-    told = cluster.kubectl(*words)
-    assert sorted(re.findall(r"^\S+", told, re.MULTILINE)) == [
+    output = cluster.kubectl(*words)
+    assert sorted(re.findall(r"^\S+", output, re.MULTILINE)) == [
         "deployment.apps/checkout",
         "featureflagconfiguration.core.openfeature.dev/checkout",
         "role.rbac.authorization.k8s.io/checkout-flags",
@@ -91,7 +91,7 @@ def test_it_is_a_native_sidecar_without_privilege_that_writes_to_its_volume_alon
     ]
 
 
-def test_its_command_line_is_understood_whole_and_tells_which_pod_it_is() -> None:
+def test_its_command_line_is_understood_whole_and_names_its_pod() -> None:
     fields = {"metadata.name": "n", "metadata.namespace": "s", "metadata.uid": "u", "spec.nodeName": "k"}
     variables = environment(fields)
     found = load(parse([expanded(each, variables) for each in sidecar()["args"]]), variables)

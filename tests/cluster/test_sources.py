@@ -233,8 +233,8 @@ def test_a_secret_that_comes_changes_or_is_wrong_is_noticed_at_once(
         space.wait_reason("flagsource", "AuthenticationFailed")
         found = space.get("flagsource")
     assert condition(found, "ArtifactInStorage")["status"] == "True"
-    told = str(found) + str(space.events())
-    assert not any(word in told for word in ("correct-horse", "revoked", "wrong"))
+    shown = str(found) + str(space.events())
+    assert not any(word in shown for word in ("correct-horse", "revoked", "wrong"))
 
 
 def test_a_request_is_looked_after_and_acknowledged(spine: Spine) -> None:
@@ -286,15 +286,15 @@ def test_another_process_reads_the_artifact_by_its_digest(
     assert headers["ETag"] == f'"{artifact["digest"]}"'
     assert len(body) == artifact["size"]
     assert artifact["url"].endswith(artifact["path"])
-    part, told = download(controller_ports, artifact["path"], Range="bytes=0-9")
-    assert (part, told["Content-Range"]) == (body[:10], f"bytes 0-9/{len(body)}")
+    part, headers = download(controller_ports, artifact["path"], Range="bytes=0-9")
+    assert (part, headers["Content-Range"]) == (body[:10], f"bytes 0-9/{len(body)}")
     with pytest.raises(urllib.error.HTTPError, match="304"):
         download(controller_ports, artifact["path"], If_None_Match=headers["ETag"])
     with pytest.raises(urllib.error.HTTPError, match="404"):
         download(controller_ports, artifact["path"].replace(spine.name, "another"))
 
 
-def test_a_lost_disk_is_told_and_filled_again(
+def test_a_lost_disk_is_reported_and_filled_again(
     spine: Spine, cluster: Plane, controller_ports: ControllerPorts
 ) -> None:
     artifact = spine.wait_ready("flagsource")["status"]["artifact"]

@@ -32,11 +32,11 @@ def test_a_bad_flag_is_held_and_its_sibling_moves_on(spine: Spine) -> None:
     assert "flags.json:1" in condition(found, "Ready")["message"]
 
 
-def test_each_hand_edit_is_corrected_and_told(spine: Spine) -> None:
+def test_each_manual_edit_is_corrected_and_reported(spine: Spine) -> None:
     edit_and_wait(spine)
-    within(lambda: corrections_told(spine) == 1)
+    within(lambda: corrections_reported(spine) == 1)
     edit_and_wait(spine)
-    within(lambda: corrections_told(spine) == 2)
+    within(lambda: corrections_reported(spine) == 2)
 
 
 def edit_and_wait(spine: Spine) -> None:
@@ -45,8 +45,8 @@ def edit_and_wait(spine: Spine) -> None:
     spine.wait("ffc", lambda it: it["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on")
 
 
-def corrections_told(spine: Spine) -> int:
-    """How many Events tell of a correction."""
+def corrections_reported(spine: Spine) -> int:
+    """How many Events report a correction."""
     return [each["reason"] for each in spine.events()].count("DriftCorrected")
 
 

@@ -1,4 +1,4 @@
-"""What one namespace may use of another, and as whom the controller acts for it, on a real API server."""
+"""What one namespace may use of another, and the account as which the controller acts for it, on a real API server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_source_elsewhere_is_read_while_a_grant_there_lets_it(spine: Spine, ne
     assert neighbour.served() == {"banner": "off"}
 
 
-def do_as_told(space: Namespace, kind: str, words: str) -> None:
+def run_named_command(space: Namespace, kind: str, words: str) -> None:
     """Wait for the refusal with these words, run the command that it names, and ask for another look."""
 
     def refused(found: dict[str, Any]) -> bool:
@@ -63,12 +63,12 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
     spine.apply(secret("git", username="a", password="b"))
     tenant = f"system:serviceaccount:{spine.name}:tenant"
     spine.apply(flag_source(spine.url, git={"secretRef": {"name": "git"}}, serviceAccountName="tenant"))
-    do_as_told(spine, "flagsource", "cannot impersonate")
-    do_as_told(spine, "flagsource", f'User "{tenant}" cannot get resource "secrets"')
+    run_named_command(spine, "flagsource", "cannot impersonate")
+    run_named_command(spine, "flagsource", f'User "{tenant}" cannot get resource "secrets"')
     spine.wait_ready("flagsource")
     spine.apply(flag_set(serviceAccountName="tenant"))
     commit = spine.push(flags__json=flags(banner="off"))
-    do_as_told(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
+    run_named_command(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
     spine.wait_applied(commit)
     assert spine.served() == {"banner": "off"}
 
@@ -83,8 +83,8 @@ def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_run
 
     within(refused)
     limit(spine.plane, spine.name, "flagSets: many")
-    system, told = Namespace(spine.plane, SYSTEM), f"{spine.name}.flagSets: "
-    within(lambda: any(each["message"].startswith(told) for each in system.events(QUOTAS)))
+    system, prefix = Namespace(spine.plane, SYSTEM), f"{spine.name}.flagSets: "
+    within(lambda: any(each["message"].startswith(prefix) for each in system.events(QUOTAS)))
     limit(spine.plane, spine.name, "flagSets: 2")
     spine.wait_ready("flagset", "second")
     limit(spine.plane, spine.name, None)

@@ -94,7 +94,7 @@ def generations(space: Namespace) -> dict[str, int]:
     return {name: space.get(kind, name)["metadata"]["generation"] for name, kind in WORKLOADS.items()}
 
 
-def told(space: Namespace) -> list[str]:
+def reasons(space: Namespace) -> list[str]:
     return [each["reason"] for each in space.events("all")]
 
 
@@ -150,8 +150,8 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     assert "Pod/tool" in condition(found, "Ready")["message"]
     assert ports(shop) == ["--port=9013", *["--port=9014"] * 5]
     assert generations(shop) == dict.fromkeys(WORKLOADS, 2)
-    within(lambda: told(shop).count("Upgraded") == len(WORKLOADS), lambda: str(told(shop)))
-    assert told(shop).count("Restarted") == len(WORKLOADS)
+    within(lambda: reasons(shop).count("Upgraded") == len(WORKLOADS), lambda: str(reasons(shop)))
+    assert reasons(shop).count("Restarted") == len(WORKLOADS)
     line = shop.kubectl("get", UPGRADE).splitlines()[1].split()
     assert line[:5] == ["all", "True", "6", "5", "1"]
 
@@ -167,7 +167,7 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     halted = shop.wait(UPGRADE, lambda it: condition(it, "Stalled").get("reason") == "Halted", "all")
     assert "DaemonSet/log was restarted without success: Pod/log-" in condition(halted, "Ready")["message"]
     assert generations(shop) == {"web": 2, "api": 2, "db": 2, "log": 3}
-    within(lambda: "Halted" in told(shop))
+    within(lambda: "Halted" in reasons(shop))
 
 
 async def test_the_right_to_restart_is_given_by_the_command_that_a_refusal_names(
@@ -184,7 +184,7 @@ async def test_the_right_to_restart_is_given_by_the_command_that_a_refusal_names
         command = shlex.split(refused.value.message.rpartition("; kubectl ")[2])
         space.kubectl(*command[:-1], f"--serviceaccount={namespace}:restarter")
         async with asyncio.timeout(60):
-            while not await permitted(restarts, namespace):  # noqa: ASYNC110 - the API server tells nobody
+            while not await permitted(restarts, namespace):  # noqa: ASYNC110 - the API server notifies nobody
                 await asyncio.sleep(0.1)
         space.apply(workload("api", 0))
         (found,) = await listed(restarts, DEPLOYMENT, namespace)

@@ -1,4 +1,4 @@
-"""Two proxies of which one is told late: each serves what it knows, and the object says who is behind."""
+"""Two proxies of which one receives changes late: each serves what it knows, and the object says who is behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pair(
 
 
 @pytest.mark.parametrize("reason", ["Progressing", "Lagging"])
-def test_who_is_behind_a_proxy_that_is_told_late_is_named_until_it_is_told(
+def test_an_evaluator_behind_a_late_proxy_is_named_until_the_proxy_receives_the_change(
     spine: Spine, pair: Pair, reason: str
 ) -> None:
     first = spine.get("flagset")["status"]["lastAppliedRevision"]
@@ -90,7 +90,7 @@ def settled(spine: Spine, count: str) -> None:
     assert condition(found, "Propagated")["reason"] == "Served"
 
 
-def test_a_member_that_moves_to_a_proxy_that_is_told_late_counts_once_and_where_it_is(
+def test_a_member_that_moves_to_a_late_proxy_counts_once_and_where_it_is(
     cluster: Plane, spine: Spine, delivering: ProxyProcess, late: tuple[ProxyProcess, View], tmp_path: Path
 ) -> None:  # fmt: skip
     process, held = late

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Developer:
-    """Has a clone of the repository over HTTP, whose server tells the receiver of each push."""
+    """Has a clone of the repository over HTTP, whose server reports each push to the receiver."""
 
     def __init__(self, spine: Spine, hook: Hook, folder: Path) -> None:
         # A repository with a work tree refuses a push to the branch that it shows, and HTTP takes none unless

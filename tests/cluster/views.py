@@ -20,7 +20,7 @@ _PIECE: Final = 65_536
 
 
 class View:
-    """Listens on loopback for plain HTTP, so that it can tell a watch from other requests, and asks the API
+    """Listens on loopback for plain HTTP, so that it can distinguish a watch from other requests, and asks the API
     server over TLS.
     """
 
@@ -39,7 +39,7 @@ class View:
         self._thread.start()
 
     def hold(self) -> None:
-        """From here on watches tell nothing, and stay open."""
+        """From here on watches deliver nothing, and stay open."""
         self._loop.call_soon_threadsafe(self._flows.clear)
 
     def release(self) -> None:

@@ -134,9 +134,9 @@ def both(flagd: FlagdCore, targeting: list[Any], given: list[Any]) -> Iterator[t
     assert reply.refused is None
     for ask, answer in zip(asks, reply.answers, strict=True):
         mine = resolve(compiled, ask["key"], FlagType.STRING, ask["context"], reply.now)
-        told = [compiled.flag_set.flags[ask["key"]].targeting, ask["context"]]
+        rule_and_context = [compiled.flag_set.flags[ask["key"]].targeting, ask["context"]]
         yield (
-            told,
+            rule_and_context,
             str(mine.error_code or mine.variant),
             answer.get("error") or answer["variant"],
             mine.error_message,
@@ -155,8 +155,8 @@ def test_flagd_makes_the_same_of_odd_rules(flagd: FlagdCore) -> None:
     )
     @given(st.lists(rules, min_size=1, max_size=5), st.lists(contexts, min_size=2, max_size=3))
     def compare(targeting: list[Any], given: list[Any]) -> None:
-        for told, mine, theirs, message in both(flagd, targeting, given):
-            assert mine == theirs or message == REFUSED, json.dumps(told)
+        for rule_and_context, mine, theirs, message in both(flagd, targeting, given):
+            assert mine == theirs or message == REFUSED, json.dumps(rule_and_context)
 
     compare()
 

@@ -44,7 +44,7 @@ __all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 
 class Source(Protocol):
-    """A provider that tells of changes, too."""
+    """A provider that reports changes, too."""
 
     @property
     def shows_every_push(self) -> bool: ...
@@ -273,8 +273,8 @@ async def test_a_fetched_revision_is_its_files_and_its_story(place: Place, tmp_p
     revision = await source.resolve()
     assert await files(source, revision, tmp_path / "into") == {"a.json": "1", "b.json": "2"}
     commit = await source.fetch(revision, await asyncio.to_thread(empty, tmp_path))
-    told = (commit.revision, commit.metadata[AUTHOR], commit.metadata[SUBJECT])
-    assert told == (revision, "Ada <ada@example.com>", "first")
+    found = (commit.revision, commit.metadata[AUTHOR], commit.metadata[SUBJECT])
+    assert found == (revision, "Ada <ada@example.com>", "first")
 
 
 async def test_what_is_put_is_what_is_fetched(any_place: AnyPlace, tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ async def test_a_place_that_vanishes_fails_and_may_come_back(any_place: AnyPlace
     assert (await source.resolve()).digest.endswith(oid)
 
 
-async def test_changes_begins_at_once_and_tells_of_a_commit(any_place: AnyPlace) -> None:
+async def test_changes_begins_at_once_and_reports_a_commit(any_place: AnyPlace) -> None:
     any_place.commit("first", a__json="1")
     source = any_place.source()
     async with asyncio.timeout(20):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.contract.remotes import Remote
 
 CONTENT = 20_000
-"""Bytes of an answer that holds definitions, in these tests; one that tells what there is has fewer."""
+"""Bytes of an answer that holds definitions, in these tests; one that lists what there is has fewer."""
 
 
 class Followed(Verified):
@@ -118,14 +118,14 @@ async def test_nothing_new_is_neither_fetched_nor_written(source: Followed) -> N
     assert (source.status, source.written(), source.events) == (status, written, [])
 
 
-async def test_what_is_gone_is_told_and_may_come_back(source: Followed) -> None:
+async def test_deleted_definitions_are_reported_and_may_come_back(source: Followed) -> None:
     source.remote.present(False)
     assert (await fails(source))[0] == source.remote.gone
     source.remote.present(True)
     await recovers(source, "2")
 
 
-async def test_what_is_forbidden_is_told_and_may_be_allowed(source: Followed) -> None:
+async def test_a_forbidden_source_is_reported_and_may_be_allowed(source: Followed) -> None:
     body = b"<Error><Code>AccessDenied</Code></Error>"
     source.remote.front.instead = lambda asked, answer: Answer(403, body=body)
     assert (await fails(source))[0] == "AuthenticationFailed"

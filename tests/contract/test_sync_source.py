@@ -158,7 +158,7 @@ async def test_it_delivers_each_change(peer: Peer, ear: Ear) -> None:
         assert content(await ear.until(Delivery)) == wanted
 
 
-async def test_it_tells_that_nothing_changed(peer: Peer, ear: Ear) -> None:
+async def test_it_reports_that_nothing_changed(peer: Peer, ear: Ear) -> None:
     await peer.put(ONE)
     await ear.until(Delivery)
     assert [type(await ear.next()) for _ in range(3)] == [Unchanged] * 3
@@ -185,8 +185,8 @@ async def test_200_megabytes_are_refused_and_what_follows_is_delivered(peer: Pee
 
 async def test_half_a_document_is_delivered_as_it_is_or_a_fault(peer: Peer, ear: Ear) -> None:
     await peer.put(TWO[:9])
-    heard = await ear.until(Delivery, SourceFault)
-    assert isinstance(heard, SourceFault) or content(heard) == TWO[:9]
+    received = await ear.until(Delivery, SourceFault)
+    assert isinstance(received, SourceFault) or content(received) == TWO[:9]
 
 
 NETWORK = {

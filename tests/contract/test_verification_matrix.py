@@ -28,7 +28,7 @@ class Refused(NamedTuple):
     """A cell: the reason, and words of the message."""
 
     reason: str
-    told: str
+    message: str
 
 
 class Accepted(NamedTuple):
@@ -128,7 +128,7 @@ async def hold(row: GitRow | OciRow | BucketRow, cells: Mapping[str, Cell]) -> N
             assert (name, reason, row.stored) == (name, "Succeeded", cell.text)
             continue
         assert (name, reason, row.stored) == (name, cell.reason, GOOD)
-        assert cell.told in row.condition("Ready")[2], name
+        assert cell.message in row.condition("Ready")[2], name
         if cell.reason != "HistoryRewritten":
             assert row.condition("SourceVerified")[:2] == ("False", cell.reason)
     await row.close()

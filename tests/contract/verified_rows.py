@@ -297,7 +297,7 @@ class KeylessRow(OciRow):
         self._sign(self._push(NEW), subject="eve@evil.example")
 
     def expired(self) -> None:
-        """A certificate that had ended when the log took the signature."""
+        """A certificate that had ended when the log recorded the signature."""
         self.sigstore.authority.age = timedelta(hours=1)
         self._sign(self._push(NEW))
 

@@ -45,10 +45,10 @@ def answer(content: bytes) -> None:
             raise Wrong("half a login")
     with contextlib.suppress(Setback):
         manifest = read_manifest(content)
-        told = [*manifest.metadata.values(), manifest.summary]
-        if not DIGEST.fullmatch(manifest.layer.digest) or not all(each.isprintable() for each in told):
+        shown = [*manifest.metadata.values(), manifest.summary]
+        if not DIGEST.fullmatch(manifest.layer.digest) or not all(each.isprintable() for each in shown):
             raise Wrong(f"not fit to be used or shown: {manifest!r}")
-        json.dumps(told).encode()
+        json.dumps(shown).encode()
 
 
 def layer(content: bytes) -> None:

@@ -35,7 +35,7 @@ def built(content: bytes) -> None:
         if _HIDDEN.encode() in content:
             continue
         if _HIDDEN in repr(made.problems):
-            raise Wrong("a message tells a secret")
+            raise Wrong("a message shows a secret")
         for flag in made.flag_set.flags.values():
             if _HIDDEN in repr(flag) and "flagstaff.dev/secret" not in flag.metadata:
                 raise Wrong("a flag with a secret is not marked")

@@ -120,8 +120,8 @@ def last_good(content: bytes) -> None:
 
 def delivery(content: bytes) -> None:
     """A delivery is taken or refused; taken, it says the same to whoever is sent it from here."""
-    heard = Delivery((("flags.json", content),))
-    judged = accept(heard, None)
+    delivered = Delivery((("flags.json", content),))
+    judged = accept(delivered, None)
     if isinstance(judged, Accepted):
         relayed(judged.flag_set)
         accept(Delivery((("flags.json", content[: len(content) // 2]),)), judged.flag_set)
@@ -156,11 +156,11 @@ def sync_message(content: bytes) -> None:
     except DecodeError:
         return
     try:
-        heard = delivered("peer", message)
+        received = delivered("peer", message)
     except SourceFault:
         return
-    fingerprint(heard)
-    judged = accept(heard, None)
+    fingerprint(received)
+    judged = accept(received, None)
     if isinstance(judged, Accepted):
         relayed(judged.flag_set)
 

@@ -45,9 +45,9 @@ def explain(content: bytes) -> None:
     path = f"{PREFIX}/{asked['flagKey']}"
     if asked.get("type") is None and asked["flagKey"]:
         single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
-        told = orjson.loads(single.body)
+        alone = orjson.loads(single.body)
         for name in ("key", "value", "variant", "errorCode"):
-            same(found.get(name), told.get(name), name)
+            same(found.get(name), alone.get(name), name)
 
 
 def after(content: bytes) -> None:

@@ -47,7 +47,7 @@ def file(content: bytes) -> None:
         try:
             loaded = load({"config": [str(path)]}, {})
         except InvalidSettingError as error:
-            told(error)
+            words_of(error)
         else:
             repr(loaded)
         path.unlink()
@@ -60,12 +60,12 @@ def sources(content: bytes) -> None:
     try:
         found = parse_sources(text, "--sources", said)
     except InvalidSettingError as error:
-        said.append(told(error))
+        said.append(words_of(error))
     else:
         said += [part for source in found for part in (repr(source), source.name)]
     hidden = [secret for secret in secrets_of(text) if text.count(secret) == 1]
     if any(secret in line for secret in hidden for line in said):
-        raise Wrong(f"a secret is told: {said}")
+        raise Wrong(f"a secret is shown: {said}")
 
 
 def secrets_of(text: str) -> Iterator[str]:
@@ -92,7 +92,7 @@ def uri(content: bytes) -> None:
         if source.provider is Provider.GRPC:
             target(source)
     except (InvalidSettingError, InvalidSourceError) as error:
-        told(error)
+        words_of(error)
 
 
 def cron(content: bytes) -> None:
@@ -102,14 +102,14 @@ def cron(content: bytes) -> None:
     try:
         schedule = Schedule(config, lambda: 0.5)
     except InvalidSourceError as error:
-        told(error)
+        words_of(error)
         return
     for now in (0.0, 1_709_164_800.0, 1_767_225_599.5):
         if not 0 < schedule.pause(now) <= 86_400.0:
             raise Wrong(f"a pause of {schedule.pause(now)} s")
 
 
-def told(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     """The words of an error, of which there are some."""
     text = str(error)
     if not text:

@@ -153,7 +153,7 @@ def well_formed(output: bytes) -> None:
 
 
 def events(sent: bytes, size: int) -> list[object]:
-    """What a connection without an owner reports; that a body is awaited is told at the end of each read, so
+    """What a connection without an owner reports; that a body is awaited is reported at the end of each read, so
     left out.
     """
     connection = Connection(LIMITS)

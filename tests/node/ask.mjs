@@ -1,4 +1,4 @@
-// Asks one published provider what it is told to, a line of JSON each way, until standard input ends.
+// Asks one published provider the questions of its input, a line of JSON each way, until standard input ends.
 //
 //   node ask.mjs PROVIDER PORT
 //   > {"kind": "string", "key": "banner", "fallback": "", "context": {"tier": "gold"}}

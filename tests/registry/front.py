@@ -73,8 +73,10 @@ class _Exchange(BaseHTTPRequestHandler):
         for name, value in answer.headers.items():
             if name.lower() not in skipped:
                 self.send_header(name, value)
-        told = answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer.body))
-        self.send_header("Content-Length", told)
+        length = (
+            answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer.body))
+        )
+        self.send_header("Content-Length", length)
         self.end_headers()
         if self.command != "HEAD":
             self.server.sent += len(answer.body)

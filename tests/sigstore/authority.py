@@ -61,10 +61,10 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(_issued_by(self._key.public_key()), critical=False)
             .add_extension(x509.SubjectAlternativeName([name]), critical=True)
-            .add_extension(_told("1", issuer.encode()), critical=False)
+            .add_extension(_extension("1", issuer.encode()), critical=False)
         )
         if not old:
-            made = made.add_extension(_told("8", asn1.encode_der(issuer)), critical=False)
+            made = made.add_extension(_extension("8", asn1.encode_der(issuer)), critical=False)
         promised = self._promise(made.sign(self._key, hashes.SHA256()), begin)
         return made.add_extension(promised, critical=False).sign(self._key, hashes.SHA256())
 
@@ -140,7 +140,7 @@ def _issued_by(key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 
-def _told(number: str, content: bytes) -> x509.UnrecognizedExtension:
+def _extension(number: str, content: bytes) -> x509.UnrecognizedExtension:
     return x509.UnrecognizedExtension(x509.ObjectIdentifier(_FULCIO + number), content)
 
 

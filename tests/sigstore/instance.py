@@ -40,7 +40,7 @@ class Instance(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Exchange)
         self.authority, self.log, self.timestamps = Authority(), Log(), Timestamps()
         self.old = False
-        """Whether certificates tell the issuer in the old form alone."""
+        """Whether certificates name the issuer in the old form alone."""
 
     @property
     def root(self) -> bytes:

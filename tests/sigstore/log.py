@@ -33,7 +33,7 @@ class Log:
         body = _canonical(_entry(proposed))
         name = self._name
         leaf, other, root, checkpoint = self._place(body, f"{_ORIGIN} - 1")
-        told = {
+        entry = {
             "body": _text(body),
             "integratedTime": int(time.time()),  # noqa: TID251 - verifiers compare it with a certificate's
             "logID": name.hex(),
@@ -46,9 +46,9 @@ class Log:
             "rootHash": root.hex(),
             "treeSize": 2,
         }
-        promise = _text(self._sign(_canonical(told)))
+        promise = _text(self._sign(_canonical(entry)))
         return {
-            leaf.hex(): {**told, "verification": {"inclusionProof": proof, "signedEntryTimestamp": promise}}
+            leaf.hex(): {**entry, "verification": {"inclusionProof": proof, "signedEntryTimestamp": promise}}
         }
 
     def record_newer(self, asked: dict[str, Any]) -> dict[str, Any]:

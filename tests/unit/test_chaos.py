@@ -110,7 +110,7 @@ class Evaluator(Progress):
         return [self.see(each) for each in numbers]
 
 
-def test_an_older_number_is_told() -> None:
+def test_an_older_number_is_reported() -> None:
     assert Evaluator().after(0, 1, 2, 2, 1) == ["", "", "", "1 was served after 2"]
 
 

@@ -131,7 +131,7 @@ def test_the_controller_has_rights_to_the_names_that_it_uses_and_to_no_others() 
     }  # fmt: skip
 
 
-def test_what_is_no_object_is_told_from_manifests() -> None:
+def test_a_file_that_is_no_object_is_distinguished_from_manifests() -> None:
     found = read_manifests([str(DEPLOY)])
     skipped = {Path(each.file).relative_to(DEPLOY).as_posix() for each in found if not each.is_object}
     assert skipped == {"proxy-enforce.yaml", "multi-tenant/kustomization.yaml"}

@@ -339,7 +339,7 @@ def odd_variant_text(call: Call) -> bool:
 
 
 def chosen_value(call: Call) -> Any:
-    """The value that the flag comes to, as far as the rule tells."""
+    """The value that the flag comes to, as far as the rule shows it."""
     result = call.parts[0] if call.parts and call.parts[0] is not None else None
     name = call.raw.get("defaultVariant") if result is None else str(result)
     name = str(result).lower() if isinstance(result, bool) else name

@@ -20,7 +20,7 @@ type request struct {
 	Token string `json:"token"`
 	// An in-toto statement.
 	Statement string `json:"statement"`
-	// Whether its log is of the second version, which tells no time: an authority for timestamps does.
+	// Whether its log is of the second version, which states no time: an authority for timestamps does.
 	Newer bool `json:"newer"`
 	// A trusted_root.json; empty: what is made is not verified.
 	Root string `json:"root"`

@@ -28,7 +28,7 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
     "yes": ("leader_election", "True", True),
     "no": ("leader_election", "false", False),
     "the log's form": ("log_format", "json", LogFormat.JSON),
-    "what is told of commits": ("provenance", "commit", ProvenanceDetail.COMMIT),
+    "what is shown of commits": ("provenance", "commit", ProvenanceDetail.COMMIT),
     "a text": ("host", "::1", "::1"),
     "a URL": ("events_addr", "http://flux.svc.cluster.local./", "http://flux.svc.cluster.local./"),
 }
@@ -57,7 +57,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("kind", "name", "text", "must"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_meant_is_told_with_its_name(
+def test_an_invalid_option_is_refused_with_its_name(
     kind: type[ControllerSettings] | type[ProxySettings], name: str, text: str, must: str
 ) -> None:
     with pytest.raises(InvalidSettingError, match=rf"^--{name.replace('_', '-')} is .*: must be .*{must}"):

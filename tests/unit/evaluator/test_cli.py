@@ -49,10 +49,10 @@ def test_what_cannot_be_started_is_said_in_a_line_and_ends_with_2(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert flagstaff.main(["evaluator", "start", *words]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert said in told.err
-    assert len(told.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert said in output.err
+    assert len(output.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [["start", "--prot", "1"], ["start", "-q"], ["begin"], []])
@@ -79,9 +79,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_option_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["start", "--help"])
-    told = capsys.readouterr().out
+    usage = capsys.readouterr().out
     assert caught.value.code == 0
-    assert [o.name for o in OPTIONS if (f"--{o.name}" in told) == bool(o.refusal)] == []
+    assert [o.name for o in OPTIONS if (f"--{o.name}" in usage) == bool(o.refusal)] == []
 
 
 HEAVY = {

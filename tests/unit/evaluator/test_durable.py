@@ -57,10 +57,10 @@ def test_a_write_that_runs_out_of_room_half_way_leaves_the_old_content_and_no_li
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True
     )
-    assert int(told.stdout) == errno.EFBIG
+    assert int(result.stdout) == errno.EFBIG
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

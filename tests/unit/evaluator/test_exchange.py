@@ -36,7 +36,7 @@ async def test_it_is_compiled_in_a_thread_and_served_on_the_loop() -> None:
     assert threads == {threading.current_thread()}
 
 
-async def test_the_same_again_tells_nobody() -> None:
+async def test_the_same_flags_again_notify_nobody() -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
     exchange = Exchange(store, lambda: NOW)

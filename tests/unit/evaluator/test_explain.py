@@ -1,4 +1,4 @@
-"""The trace tells what the evaluation did, and never changes it."""
+"""The trace shows what the evaluation did, and never changes it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def flag_set(bucketing: Bucketing = Bucketing.V2) -> CompiledFlagSet:
     return compile_flag_set(parsed.flag_set, bucketing=bucketing)
 
 
-def told(key: str, context: dict[str, Any], bucketing: Bucketing = Bucketing.V2) -> list[str]:
+def steps_of(key: str, context: dict[str, Any], bucketing: Bucketing = Bucketing.V2) -> list[str]:
     return [str(step) for step in explain(flag_set(bucketing), key, None, context, 0).steps]
 
 
-def test_each_variable_and_operator_tells_what_it_came_to() -> None:
-    assert told("rollout", {"tier": "gold"}) == [
+def test_each_variable_and_operator_shows_its_value() -> None:
+    assert steps_of("rollout", {"tier": "gold"}) == [
         'targeting.if[0].==[0].var: "tier" is "gold"',
         "targeting.if[0].==: true",
         'targeting.if: "on"',
@@ -52,8 +52,8 @@ def test_each_variable_and_operator_tells_what_it_came_to() -> None:
 
 
 @pytest.mark.parametrize("bucketing", list(Bucketing))
-def test_a_rollout_tells_its_bucket_of_how_many_and_what_was_hashed(bucketing: Bucketing) -> None:
-    steps = told("rollout", {"targetingKey": "user-1"}, bucketing)
+def test_a_rollout_shows_its_bucket_of_how_many_and_what_was_hashed(bucketing: Bucketing) -> None:
+    steps = steps_of("rollout", {"targetingKey": "user-1"}, bucketing)
     (found,) = [step for step in steps if step.startswith("targeting.if[2].fractional")]
     assert "bucket " in found
     assert " of 100 (hash of " in found
@@ -69,7 +69,7 @@ def test_a_rollout_tells_its_bucket_of_how_many_and_what_was_hashed(bucketing: B
     ],
 )
 def test_the_last_step_says_the_outcome(key: str, context: dict[str, Any], last: str) -> None:
-    assert told(key, context)[-1] == last
+    assert steps_of(key, context)[-1] == last
 
 
 @pytest.mark.parametrize("key", [*RULES, "nobody"])

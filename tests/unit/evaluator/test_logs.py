@@ -65,13 +65,13 @@ def test_an_exception_comes_with_its_trace(form: str) -> None:
     assert "ValueError: invalid literal" in stream.getvalue()
 
 
-@pytest.mark.parametrize(("level", "told"), [("debug", 3), ("info", 2), ("warning", 1)])
-def test_nothing_below_the_level_is_told(level: str, told: int) -> None:
+@pytest.mark.parametrize(("level", "count"), [("debug", 3), ("info", 2), ("warning", 1)])
+def test_nothing_below_the_level_is_logged(level: str, count: int) -> None:
     stream = lines("json", level)
     log.debug("debug")
     log.info("info")
     log.warning("warning")
-    assert len(stream.getvalue().splitlines()) == told
+    assert len(stream.getvalue().splitlines()) == count
 
 
 def test_a_field_is_cut_before_it_fills_the_disk() -> None:
@@ -80,7 +80,7 @@ def test_a_field_is_cut_before_it_fills_the_disk() -> None:
     assert len(stream.getvalue()) < 20_000
 
 
-def test_what_json_has_no_word_for_is_told_as_text() -> None:
+def test_a_value_without_a_json_form_is_logged_as_text() -> None:
     stream = lines("json")
     log.info("a", extra={"path": {1, 2}.__class__})
     assert only(stream)["path"] == "<class 'set'>"
@@ -89,5 +89,5 @@ def test_what_json_has_no_word_for_is_told_as_text() -> None:
 def test_the_log_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("console", "info")
     log.info("hello")
-    told = capsys.readouterr()
-    assert (told.out, "hello" in told.err) == ("", True)
+    output = capsys.readouterr()
+    assert (output.out, "hello" in output.err) == ("", True)

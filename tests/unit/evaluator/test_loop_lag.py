@@ -33,7 +33,7 @@ async def watched() -> AsyncIterator[LoopLag]:
 
 
 async def looks(lag: LoopLag, count: int) -> None:
-    while sum(lag.counts) < count:  # noqa: ASYNC110 - nothing tells of it
+    while sum(lag.counts) < count:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(0.01)
 
 

@@ -181,7 +181,7 @@ def test_a_value_is_given_as_the_wanted_type(value: Any, wanted: FlagType | None
         ),
     ],
 )
-def test_an_outcome_that_is_no_variant_is_told_with_the_variants(
+def test_an_outcome_that_is_no_variant_is_reported_with_the_variants(
     rule: Any, context: Any, message: str
 ) -> None:
     assert answer(targeting=rule, context=context).error_message == message

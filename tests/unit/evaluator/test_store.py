@@ -43,17 +43,17 @@ def test_a_swap_names_revision_digest_and_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("following", "told"),
+    ("following", "count"),
     [(version(1), 1), (version(2), 2), (version(1, "r2"), 2)],
     ids=["the same", "other flags", "another revision"],
 )
-def test_subscribers_are_told_of_what_differs(following: FlagSet, told: int) -> None:
+def test_subscribers_are_notified_of_differences(following: FlagSet, count: int) -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
     first = swap(store, version(1), now=NOW)
     second = swap(store, following, now=NOW + 1)
-    assert len(seen) == told
-    assert (second is first) is (told == 1)
+    assert len(seen) == count
+    assert (second is first) is (count == 1)
 
 
 def test_a_subscriber_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +68,7 @@ def test_a_subscriber_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) 
     assert "a subscriber failed" in caplog.text
 
 
-def test_who_unsubscribed_is_told_no_more() -> None:
+def test_an_unsubscribed_listener_is_notified_no_more() -> None:
     store, seen = Store(), list[Snapshot]()
     unsubscribe = store.subscribe(seen.append)
     swap(store, version(1), now=NOW)

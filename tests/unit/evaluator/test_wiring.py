@@ -80,7 +80,7 @@ async def test_whoever_reaches_the_folder_may_be_let_in_to_a_socket(tmp_path: Pa
 
 
 async def pinged(port: int) -> bytes:
-    """What a client is told that pings four times at once and waits for four answers, or the end."""
+    """The answer to a client that pings four times at once and waits for four answers, or the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     pings = frames.frame(frames.PING, 0, 0, b"keepaliv")
     writer.write(frames.PREFACE + frames.settings_frame({}) + 4 * pings)

@@ -18,7 +18,7 @@ from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, env, i
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "sidecar" / "deployment.yaml"
-TOLD = {
+VARIABLES = {
     "FLAGD_MANAGEMENT_PORT": "8014",
     "FLAGD_PORT": "8013",
     "FLAGD_RESOLVER": "rpc",
@@ -90,8 +90,8 @@ def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themse
     )
     sidecar, migrate = found["spec"]["initContainers"]
     app, worker = found["spec"]["containers"]
-    assert list(env(worker).items()) == list(env(migrate).items()) == list(TOLD.items())
-    assert env(app) == {**TOLD, "FLAGD_RESOLVER": "in-process"}
+    assert list(env(worker).items()) == list(env(migrate).items()) == list(VARIABLES.items())
+    assert env(app) == {**VARIABLES, "FLAGD_RESOLVER": "in-process"}
     assert next(iter(env(app))) == "FLAGD_RESOLVER"
     assert [each["name"] for each in sidecar["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "NODE_NAME"]
 

@@ -61,7 +61,7 @@ ASKED: Final = {
 
 @dataclass
 class Service:
-    """Answers as it is told, then with 200; `hold`: not before that."""
+    """Gives the answers that are set, then 200; `hold`: waits for it first."""
 
     answers: list[Answer] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Service:
         )
 
 
-async def tell(service: Sender, address: str, seconds: float = 60.0, way: Way = DIRECT) -> Answer:
+async def send(service: Sender, address: str, seconds: float = 60.0, way: Way = DIRECT) -> Answer:
     sender = AppriseSender(service)
     target = Target(FlagProviderSpec(type="apprise"), address, namespace="shop")
     try:
@@ -99,7 +99,7 @@ async def tell(service: Sender, address: str, seconds: float = 60.0, way: Way = 
 @pytest.mark.parametrize(("address", "asked", "words"), [(name, *row) for name, row in ASKED.items()])
 async def test_each_service_is_asked_at_its_own_host(address: str, asked: str, words: str) -> None:
     service, way = Service(), Way(proxy="http://proxy.example.com:3128")
-    assert (await tell(service, address, way=way)).status == 200
+    assert (await send(service, address, way=way)).status == 200
     (post,) = service.posts
     assert (post.method, post.url) == ("POST", f"https://{asked}")
     assert words in post.body.decode()
@@ -114,7 +114,7 @@ def test_all_services_are_asked_here() -> None:
 
 async def test_the_message_is_the_whole_text() -> None:
     service = Service()
-    await tell(service, "lark://t0k-en")
+    await send(service, "lark://t0k-en")
     text = json.loads(service.posts[0].body)["content"]["text"]
     assert (
         text
@@ -124,7 +124,7 @@ async def test_the_message_is_the_whole_text() -> None:
 
 async def test_a_topic_is_published_to_by_its_name_and_signed() -> None:
     service = Service([Answer(200, "status 200", content=each.encode()) for each in (CREATED, PUBLISHED)])
-    assert (await tell(service, TOPIC)).status == 200
+    assert (await send(service, TOPIC)).status == 200
     created, published = (parse_qs(each.body.decode()) for each in service.posts)
     assert (created["Action"], created["Name"]) == (["CreateTopic"], ["flags"])
     assert (published["TopicArn"], published["Subject"]) == ([ARN], ["FlagSet/flags.shop"])
@@ -146,13 +146,13 @@ async def test_a_topic_is_published_to_by_its_name_and_signed() -> None:
 async def test_what_the_service_answered_decides_about_the_next_try(
     address: str, answer: Answer, expected: Answer
 ) -> None:
-    assert await tell(Service([answer]), address) == expected
+    assert await send(Service([answer]), address) == expected
 
 
 async def test_a_service_that_hangs_is_waited_for_as_long_as_the_provider_says_and_left() -> None:
-    await tell(Service(), TOPIC)  # imports the library, which may take longer
+    await send(Service(), TOPIC)  # imports the library, which may take longer
     service = Service(hold=asyncio.Event())
-    assert await tell(service, TOPIC, 0.5) == Answer(0, "no answer within 0.5 s")
+    assert await send(service, TOPIC, 0.5) == Answer(0, "no answer within 0.5 s")
     async with asyncio.timeout(60):
         await service.left.wait()
     assert len(service.posts) == 1
@@ -184,12 +184,12 @@ async def test_no_other_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     (form,) = services.SERVICES["lark"]
     monkeypatch.setitem(services.SERVICES, "lark", (replace(form, host="lark.example.com"),))
     service = Service()
-    assert await tell(service, "lark://t0k-en") == Answer(0, "apprise sent no request")
+    assert await send(service, "lark://t0k-en") == Answer(0, "apprise sent no request")
     assert service.posts == []
 
 
 async def test_an_address_that_is_not_allowed_is_not_tried_again() -> None:
-    answer = await tell(Service(), "json://10.0.0.1/hook")
+    answer = await send(Service(), "json://10.0.0.1/hook")
     assert answer.status == 400
     assert "the address cannot be used: json:// is none of the services" in answer.text
 
@@ -198,7 +198,7 @@ async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(1, "apprise")
     for answer in (Answer(200, "status 200"), Answer(400, "status 400"), Answer(0, "no answer")):
-        await tell(Service([answer]), BOT)
+        await send(Service([answer]), BOT)
     assert "t0k" not in caplog.text
 
 
@@ -251,7 +251,7 @@ async def test_a_message_arrives_through_a_proxy_and_by_an_authority_of_ones_own
         poster = Poster(lambda: NOW, allow_local=True)
         try:
             way = Way(Tls(authority.cert_pem.bytes().decode()), proxy)
-            assert await tell(poster, BOT, way=way) == Answer(200, "status 200")
+            assert await send(poster, BOT, way=way) == Answer(200, "status 200")
         finally:
             await poster.close()
     assert asked == [

@@ -18,13 +18,13 @@ SUBJECT = thing("FlagSet", "checkout", {"flagSetId": "shop/checkout-production"}
 def chosen(
     spec: dict[str, Any], flags: tuple[str, ...] = FLAGS, subject: Any = SUBJECT
 ) -> tuple[bool, list[str]]:
-    told = message(
+    content = message(
         reason="Applied",
         name="checkout",
         metadata={"flagstaff.dev/author": "Ada", "flagstaff.dev/revision": "main@sha1:1"},
     )
     complaints: list[str] = []
-    fact = Fact(told, subject, flags)
+    fact = Fact(content, subject, flags)
     return chooses(usable(alert(**spec)), fact, complaints.append), complaints
 
 
@@ -61,7 +61,7 @@ def test_what_names_no_flags_or_has_no_flag_set_is_not_asked_for_them() -> None:
     assert chosen({"flagSets": ["nothing"]}, subject=None)[0]
 
 
-def test_a_condition_that_cannot_be_evaluated_leaves_nothing_out_and_is_told() -> None:
+def test_a_condition_that_cannot_be_evaluated_leaves_nothing_out_and_is_reported() -> None:
     spec = {"inclusion": 'event.labels.tier == "1"', "exclusion": 'true && event.labels.tier == "2"'}
     assert chosen(spec) == (
         True,
@@ -80,7 +80,7 @@ def test_a_condition_that_cannot_be_evaluated_leaves_nothing_out_and_is_told() -
         ({"providerRef": None}, "providerRef or providerRefs must name a FlagProvider"),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_place(spec: dict[str, Any], words: str) -> None:
+def test_an_invalid_alert_is_refused_with_the_field(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpecError, match=words):
         usable(alert(**spec))
 

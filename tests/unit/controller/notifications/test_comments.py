@@ -311,7 +311,7 @@ async def test_a_pull_request_shows_what_it_changes_against_the_flags_it_is_comp
         assert "so: BuildFailed" in text
 
 
-def test_a_pull_request_is_told_nothing_twice_and_what_is_of_none_has_no_comment() -> None:
+def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> None:
     desk = Preview(alert())
     assert desk.waiting() == []
     desk.stands("preview", {"banner": BANNER})

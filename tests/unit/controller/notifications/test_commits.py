@@ -167,7 +167,7 @@ def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
         ("gitlab", b'{"message":"404 Commit Not Found"}'),
     ],
 )
-def test_a_server_that_misses_only_the_commit_of_a_test_took_address_and_token(
+def test_a_server_that_misses_only_the_commit_of_a_test_accepted_address_and_token(
     type_: str, answer: bytes
 ) -> None:
     target = Target(FlagProviderSpec(type=type_), f"https://{type_}.com/a/b", TOKEN)  # type: ignore[arg-type]
@@ -270,7 +270,7 @@ def test_a_commit_is_pending_until_it_is_served_and_stays_so() -> None:
     assert desk.stands("3", propagated="Unknown") == [*both, *[("Propagated", "")] * 2]
 
 
-def test_each_commit_that_fails_is_told_so_with_its_problem() -> None:
+def test_each_commit_that_fails_gets_a_failing_status_with_its_problem() -> None:
     desk = Repository(alert())
     assert desk.stands("1", "BuildFailed") == [("BuildFailed", "failing")]
     assert desk.stands("2", "BuildFailed") == [("BuildFailed", "failing")] * 2
@@ -278,7 +278,7 @@ def test_each_commit_that_fails_is_told_so_with_its_problem() -> None:
     assert desk.stands("3", propagated="True")[-1] == ("Propagated", "")
 
 
-def test_a_commit_is_told_nothing_twice_over_a_restart_and_nothing_of_events() -> None:
+def test_a_commit_gets_no_status_twice_over_a_restart_and_none_for_events() -> None:
     desk = Repository(alert())
     desk.accept(event("Applied"), failed(), event("DriftCorrected", warning=True))
     assert desk.waiting() == []
@@ -288,7 +288,7 @@ def test_a_commit_is_told_nothing_twice_over_a_restart_and_nothing_of_events() -
     assert desk.next_leader(desk.box.status()).compare() == []
 
 
-def test_a_status_that_nobody_wrote_before_a_kill_is_told_by_the_next_leader() -> None:
+def test_a_status_that_nobody_wrote_before_a_kill_is_written_by_the_next_leader() -> None:
     desk = Repository(alert())
     kept = desk.box.status()
     desk.stands("1", propagated="True")
@@ -297,7 +297,7 @@ def test_a_status_that_nobody_wrote_before_a_kill_is_told_by_the_next_leader() -
     assert list(again.box.pending) == list(desk.box.pending)
 
 
-def test_who_wants_errors_alone_is_told_of_commits_that_fail() -> None:
+def test_an_alert_on_errors_alone_receives_failing_commits() -> None:
     desk = Repository(alert(eventSeverity="error"))
     assert desk.stands("1", propagated="True") == []
     assert desk.stands("2", "BuildFailed") == [("BuildFailed", "failing")]

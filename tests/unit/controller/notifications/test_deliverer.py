@@ -181,7 +181,7 @@ async def test_another_address_is_tried_at_once() -> None:
     assert [each.url for each in server.posts] == ["https://x.example.com/", "https://y.example.com/"]
 
 
-async def test_a_provider_that_cannot_be_used_is_told_later() -> None:
+async def test_a_message_waits_until_its_provider_can_be_used() -> None:
     server = Server()
     async with office(server) as found:
         found.deliverer.shut(CHAT)
@@ -210,9 +210,9 @@ async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
     assert resource is not None
     assert [each["reason"] for each in resource.status["pending"]] == ["NewArtifact"]
     assert len(server.posts) == 1
-    told = found.desk.objects.get(alert().key)
-    assert told is not None
-    assert told.status["lastDelivery"] == "2026-01-02T03:04:05Z"
+    alerted = found.desk.objects.get(alert().key)
+    assert alerted is not None
+    assert alerted.status["lastDelivery"] == "2026-01-02T03:04:05Z"
     assert found.desk.outbox.boxes() == {}
 
 

@@ -86,7 +86,7 @@ async def sink(flux: Flux, url: str) -> AsyncIterator[FluxEvents]:
         await poster.close()
 
 
-async def told(flux: Flux, *events: Event) -> list[dict[str, Any]]:
+async def posted(flux: Flux, *events: Event) -> list[dict[str, Any]]:
     async with serving(flux) as url, sink(flux, url) as found:
         for each in events:
             found.accept(each)
@@ -110,9 +110,9 @@ def applied() -> Event:
 
 
 @pytest.mark.parametrize("kind", sorted(ALERTED))
-async def test_a_flag_set_of_a_flux_source_is_told_of_as_that_source(kind: str) -> None:
+async def test_an_event_of_a_flag_set_names_its_flux_source(kind: str) -> None:
     given = applied()
-    (found,) = await told(follows(kind), given)
+    (found,) = await posted(follows(kind), given)
     assert found["involvedObject"] == {
         "apiVersion": f"{FLUX}/v1", "kind": kind, "namespace": "shop", "name": "repo", "uid": "uid-shop",
     }  # fmt: skip
@@ -129,8 +129,8 @@ async def test_a_flag_set_of_a_flux_source_is_told_of_as_that_source(kind: str) 
     }  # fmt: skip
 
 
-async def test_what_has_no_flux_source_is_told_of_as_itself() -> None:
-    (found,) = await told(follows("FlagSource"), failed())
+async def test_an_event_without_a_flux_source_names_its_own_object() -> None:
+    (found,) = await posted(follows("FlagSource"), failed())
     assert (found["involvedObject"]["apiVersion"], found["involvedObject"]["kind"]) == (
         "flagstaff.dev/v1beta1", "FlagSet",
     )  # fmt: skip
@@ -138,8 +138,8 @@ async def test_what_has_no_flux_source_is_told_of_as_itself() -> None:
     assert found["metadata"]["flagstaff.dev/object"] == "FlagSet/shop/flags"
 
 
-async def test_nobody_is_told_of_as_a_source_of_another_namespace() -> None:
-    (found,) = await told(follows("GitRepository", namespace="other"), failed())
+async def test_an_event_names_no_source_of_another_namespace() -> None:
+    (found,) = await posted(follows("GitRepository", namespace="other"), failed())
     assert found["involvedObject"]["kind"] == "FlagSet"
 
 
@@ -151,34 +151,34 @@ async def test_what_a_flag_source_exports_stands_for_it_and_its_flag_sets() -> N
     )  # fmt: skip
     flux.objects.learn(exported)
     stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), {}, NOW)
-    found = await told(flux, stored, applied())
+    found = await posted(flux, stored, applied())
     assert [each["involvedObject"]["uid"] for each in found] == ["uid-export", "uid-export"]
     assert [each["message"] for each in found] == ["FlagSource/repo: stored", "FlagSet/flags: 1 added: new"]
     # One of another's making is not ours to speak for.
     flux.objects.put(replace(exported, owners=()))
-    assert (await told(flux, applied()))[-1]["involvedObject"]["kind"] == "FlagSet"
+    assert (await posted(flux, applied()))[-1]["involvedObject"]["kind"] == "FlagSet"
 
 
 async def test_a_source_that_is_not_there_is_not_named() -> None:
     flux = follows("GitRepository")
     flux.objects.forget(ObjectKey("GitRepository", "shop", "repo"))
-    (found,) = await told(flux, failed())
+    (found,) = await posted(flux, failed())
     assert found["involvedObject"]["kind"] == "FlagSet"
 
 
 async def test_an_event_is_posted_until_it_is_taken_or_known_and_refused_ones_hold_up_none() -> None:
     flux = Flux(503, 500, 202, 429, 400, 202)
-    await told(flux, event("A", "one"), event("A", "two"), event("A", "three"), event("A", "four"))
+    await posted(flux, event("A", "one"), event("A", "two"), event("A", "three"), event("A", "four"))
     assert flux.messages == ["one", "one", "one", "two", "three", "four"]
 
 
 async def test_a_server_that_always_fails_holds_up_the_others_for_a_while() -> None:
     flux = Flux(*[503] * 10)
-    await told(flux, event("A", "one"), event("A", "two"))
+    await posted(flux, event("A", "one"), event("A", "two"))
     assert flux.messages == ["one"] * 10 + ["two"]
 
 
-async def test_what_is_told_while_the_server_is_away_arrives_once_in_order() -> None:
+async def test_events_made_while_the_server_is_away_arrive_once_in_order() -> None:
     flux = Flux()
     async with serving(flux) as url:
         port = int(url.rstrip("/").rpartition(":")[2])

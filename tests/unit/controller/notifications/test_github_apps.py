@@ -196,9 +196,9 @@ async def test_an_app_that_is_not_known_costs_no_message(more: Mapping[str, byte
         async with office(target) as found:
             push(found, "1")
             await found.until(1)
-            (told,) = found.deliverer.last(CHAT)
+            (delivery,) = found.deliverer.last(CHAT)
     assert found.results == [("github", "failed")]
-    assert told.message.startswith(f"no token for the GitHub App: {said}")
+    assert delivery.message.startswith(f"no token for the GitHub App: {said}")
 
 
 async def test_the_api_may_be_elsewhere() -> None:

@@ -116,7 +116,7 @@ async def test_a_message_arrives_by_tls(implicit: bool) -> None:
         ({"RCPT": "550 nobody of that name"}, 503, "status 550"),
     ],
 )
-async def test_that_the_server_refuses_is_told_without_its_words(
+async def test_a_refusal_by_the_server_is_reported_without_its_words(
     refuse: dict[str, str], status: int, text: str
 ) -> None:
     async with server(Mailbox(refuse)) as address:
@@ -124,7 +124,7 @@ async def test_that_the_server_refuses_is_told_without_its_words(
     assert (answer.status, answer.text) == (status, text)
 
 
-async def test_a_wrong_password_is_told_and_not_repeated() -> None:
+async def test_a_wrong_password_is_reported_and_not_repeated() -> None:
     async with server(Mailbox()) as address:
         answer = await send(address, "ada:wr0ng")
     assert (answer.status, "535" in answer.text, "wr0ng" in answer.text) == (503, True, False)

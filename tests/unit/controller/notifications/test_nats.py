@@ -43,7 +43,7 @@ def target(
     return Target(spec, address, "", "shop", "controller-0", Way(**way), login=login)
 
 
-async def tell(found: Target, key: str = "k", *, local: bool = True) -> Answer:
+async def send(found: Target, key: str = "k", *, local: bool = True) -> Answer:
     return await publish(post_of(message(key), found), found, allow_local=local)
 
 
@@ -112,7 +112,7 @@ async def test_a_message_is_stored_once_by_jetstream_however_often_it_is_sent(tm
         stream = client.jetstream()
         await stream.add_stream(name="flags", subjects=["flags.>"])
         for key in ("k1", "k1", "k2"):
-            assert (await tell(target(address), key)).text == "the server has it"
+            assert (await send(target(address), key)).text == "the server has it"
         found = await stream.pull_subscribe("flags.shop", durable="reader")
         read = await found.fetch(2, timeout=30)
         info = await stream.stream_info("flags")
@@ -136,21 +136,21 @@ LOGINS: Final = [
 @pytest.mark.parametrize(
     ("configuration", "right", "wrong"), LOGINS, ids=["password", "token", "nkey", "creds"]
 )
-async def test_a_server_lets_in_whom_the_secret_names(
+async def test_a_server_accepts_the_credentials_of_the_secret(
     tmp_path: Path, configuration: str, right: Mapping[str, bytes], wrong: Mapping[str, bytes]
 ) -> None:
     with running(tmp_path, configuration) as port:
         address = f"nats://127.0.0.1:{port}"
-        assert (await tell(target(address, right))).status == 200
+        assert (await send(target(address, right))).status == 200
         for secret in (wrong, ANONYMOUS):
-            answer = await tell(target(address, secret))
+            answer = await send(target(address, secret))
             assert (answer.status, answer.text) == (401, "the server refuses: Authorization Violation")
 
 
 async def test_a_subject_that_one_may_not_publish_to_is_named(tmp_path: Path) -> None:
     users = 'authorization: {users: [{user: "ada", password: "p", permissions: {publish: "other"}}]}'
     with running(tmp_path, users) as port:
-        answer = await tell(target(f"nats://127.0.0.1:{port}", {"username": b"ada", "password": b"p"}))
+        answer = await send(target(f"nats://127.0.0.1:{port}", {"username": b"ada", "password": b"p"}))
     assert answer.status == 403
     assert "Permissions Violation" in answer.text
     assert "flags.shop" in answer.text
@@ -158,7 +158,7 @@ async def test_a_subject_that_one_may_not_publish_to_is_named(tmp_path: Path) ->
 
 async def test_what_is_too_long_for_the_server_is_given_up(tmp_path: Path) -> None:
     with running(tmp_path, "max_payload: 100") as port:
-        assert (await tell(target(f"nats://127.0.0.1:{port}"))).status == 413
+        assert (await send(target(f"nats://127.0.0.1:{port}"))).status == 413
 
 
 async def test_a_connection_is_encrypted_and_the_server_is_known(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ async def test_a_connection_is_encrypted_and_the_server_is_known(tmp_path: Path)
     believed = Tls(OURS.cert_pem.bytes().decode())
     with running(tmp_path, files) as port:
         for scheme in ("tls", "nats"):
-            assert (await tell(target(f"{scheme}://localhost:{port}", tls=believed))).status == 200
-        assert (await tell(target(f"tls://localhost:{port}"))).status == 0
-        assert (await tell(target(f"tls://127.0.0.1:{port}", tls=believed))).status == 0
+            assert (await send(target(f"{scheme}://localhost:{port}", tls=believed))).status == 200
+        assert (await send(target(f"tls://localhost:{port}"))).status == 0
+        assert (await send(target(f"tls://127.0.0.1:{port}", tls=believed))).status == 0
 
 
 # -- others --------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ async def server(*lines: bytes, forever: bytes = b"") -> AsyncIterator[tuple[int
 
 async def test_a_server_that_does_not_encrypt_is_shown_nothing() -> None:
     async with server(b'INFO {"headers":true}\r\n') as (port, sent):
-        answer = await tell(target(f"tls://localhost:{port}", {"token": b"secret"}, 0.5))
+        answer = await send(target(f"tls://localhost:{port}", {"token": b"secret"}, 0.5))
         assert answer.status == 0
         while not sent:  # noqa: ASYNC110 - it is read by another task
             await asyncio.sleep(0.001)
@@ -229,7 +229,7 @@ async def test_answers_that_came_in_clear_are_none_of_the_encrypted_server() -> 
 
     listening = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    answer = await tell(
+    answer = await send(
         target(f"tls://localhost:{port}", seconds=1.0, tls=Tls(OURS.cert_pem.bytes().decode()))
     )
     assert (answer.status, answer.text) == (0, "no answer within 1 s")
@@ -256,7 +256,7 @@ async def test_of_what_a_server_says_little_is_read(
 ) -> None:
     seconds = 0.5 if "no answer" in said else 30.0
     async with server(*lines, forever=forever) as (port, _):
-        answer = await tell(target(f"nats://127.0.0.1:{port}", seconds=seconds))
+        answer = await send(target(f"nats://127.0.0.1:{port}", seconds=seconds))
     assert answer.text.startswith(said)
     assert answer.text.isprintable()
     assert len(answer.text) < 250
@@ -264,12 +264,12 @@ async def test_of_what_a_server_says_little_is_read(
 
 async def test_a_server_is_where_providers_may_be() -> None:
     async with server(b"INFO {}\r\n") as (port, sent):
-        answer = await tell(target(f"tls://localhost:{port}"), local=False)
+        answer = await send(target(f"tls://localhost:{port}"), local=False)
         assert "is not a public address" in answer.text
-        plain = await tell(target("nats://nats.example.com"), local=False)
+        plain = await send(target("nats://nats.example.com"), local=False)
         assert plain.text == "the address cannot be used: it must begin with tls://"
     assert sent == []
-    assert (await tell(target(f"nats://127.0.0.1:{port}"))).text == "127.0.0.1: connection refused"
+    assert (await send(target(f"nats://127.0.0.1:{port}"))).text == "127.0.0.1: connection refused"
 
 
 # -- the provider --------------------------------------------------------------------------------------------

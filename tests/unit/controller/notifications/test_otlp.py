@@ -207,10 +207,10 @@ async def test_no_trace_is_made_up(found: Resource) -> None:
         assert office.desk.compare() == []
 
 
-async def test_another_leader_tells_the_same_spans() -> None:
+async def test_another_leader_exports_the_same_spans() -> None:
     async with collecting(source()) as (_, office):
         office.desk.objects.learn(flag_set())
-        (told,) = office.desk.box.pending
+        (span,) = office.desk.box.pending
         await office.until(1)
         again = office.desk.restart()
         again.box.type = "otlp"
@@ -219,4 +219,4 @@ async def test_another_leader_tells_the_same_spans() -> None:
         again.box.journeys.clear()
         again.provider = replace(again.provider, generation=2)
         assert again.compare() == ["Propagated"]
-        assert list(again.box.pending) == [told]
+        assert list(again.box.pending) == [span]

@@ -47,15 +47,15 @@ def test_ten_minutes_of_errors_with_a_provider_down_and_two_kills_are_one_alert_
 
 
 def test_an_hour_without_the_provider_gives_nothing_up() -> None:
-    now, tries, told = NOW, 0, message()
+    now, tries, waiting = NOW, 0, message()
     while now < NOW + timedelta(hours=1):
         tries += 1
-        again = verdict(told, Answer(0, "connection refused"), tries, 0.5, now, "generic")
+        again = verdict(waiting, Answer(0, "connection refused"), tries, 0.5, now, "generic")
         assert isinstance(again, Again)
         now += timedelta(seconds=again.delay)
     assert 12 <= tries <= 40
     assert now < NOW + timedelta(hours=1, minutes=6)
-    assert not isinstance(verdict(told, Answer(204, ""), tries, 0.5, now, "generic"), Again | Dead)
+    assert not isinstance(verdict(waiting, Answer(204, ""), tries, 0.5, now, "generic"), Again | Dead)
 
 
 async def test_a_provider_of_another_namespace_is_not_found_and_sent_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What waits to be told after Events, restarts and changes that no Event told of."""
+"""Which messages wait after Events, after restarts and after changes without an Event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import Event
 
 
-def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
+def test_a_failure_with_changing_texts_is_reported_once_and_so_is_its_end() -> None:
     desk = Desk(alert())
     reported = desk.accept(*(failed(message=f"request {number} failed") for number in range(50)))
     assert reported == ["BuildFailed"]
@@ -31,19 +31,19 @@ def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
     assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
 
 
-@pytest.mark.parametrize("told", [event("Applied", after=status(digest="new")), failed()])
-def test_what_an_event_says_is_not_told_again_before_its_status_is_known(told: Event) -> None:
+@pytest.mark.parametrize("given", [event("Applied", after=status(digest="new")), failed()])
+def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(given: Event) -> None:
     desk = Desk(alert(), thing("Namespace", "shop"))
     desk.learn("flags", status(digest="old"))
     desk.compare()
-    once = desk.accept(told)
-    assert once == [told.reason]
+    once = desk.accept(given)
+    assert once == [given.reason]
     # A new namespace may be one whose objects an alert is about, so all are compared.
     desk.objects.learn(thing("Namespace", "other"))
     assert desk.compare() == once
     assert desk.woken[-1] == (CHAT, 10.0)
     desk.now += timedelta(seconds=10)
-    desk.learn("flags", status("BuildFailed") if told.reason == "BuildFailed" else status(digest="new"))
+    desk.learn("flags", status("BuildFailed") if given.reason == "BuildFailed" else status(digest="new"))
     assert desk.compare() == once
 
 
@@ -60,7 +60,7 @@ def test_an_alert_for_flags_is_of_events_that_change_them() -> None:
     assert desk.accept(replace(event("Applied", "more"), flags=("banner", "checkout-v2"))) == ["Applied"]
 
 
-def test_each_reason_is_told_once_of_an_incident_and_again_in_the_next() -> None:
+def test_each_reason_is_reported_once_of_an_incident_and_again_in_the_next() -> None:
     desk = Desk(alert())
     flapping = (failed("FetchFailed"), failed("BuildFailed")) * 3
     assert desk.accept(*flapping) == ["FetchFailed", "BuildFailed"]
@@ -68,7 +68,7 @@ def test_each_reason_is_told_once_of_an_incident_and_again_in_the_next() -> None
     assert desk.accept(event("Recovered"), again)[2:] == ["Recovered", "FetchFailed"]
 
 
-def test_who_wants_errors_alone_is_told_of_their_end() -> None:
+def test_an_alert_on_errors_alone_receives_their_end() -> None:
     desk = Desk(alert(eventSeverity="error", exclusionList=["again"]))
     assert desk.accept(event("Applied"), failed(), event("Recovered", "it works again")) == [
         "BuildFailed", "Recovered",
@@ -82,24 +82,24 @@ def test_a_warning_that_is_no_failure_is_no_error() -> None:
     assert Desk(alert(eventSeverity="error")).accept(*events) == ["BuildFailed"]
     desk = Desk(alert(inclusion='event.severity == "warning"'))
     assert desk.accept(*events) == ["DriftCorrected"]
-    (told,) = desk.box.pending.values()
-    assert told.severity == "warning"
+    (message,) = desk.box.pending.values()
+    assert message.severity == "warning"
     # Flux's Events know no third severity.
-    assert event_json(told, "shop", "controller-0")["severity"] == "error"
+    assert event_json(message, "shop", "controller-0")["severity"] == "error"
 
 
-def test_who_wants_warnings_is_told_of_their_end() -> None:
+def test_an_alert_on_warnings_receives_their_end() -> None:
     began, ended = event("Lagging", warning=True), replace(event("Propagated"), ends=True)
     assert Desk(alert(eventSeverity="warning")).accept(began, ended) == ["Lagging", "Propagated"]
     assert Desk(alert(eventSeverity="error")).accept(began, ended) == []
 
 
-def test_the_end_of_what_was_not_told_is_not_told() -> None:
+def test_the_end_of_a_failure_that_was_not_reported_is_not_reported() -> None:
     assert Desk(alert()).accept(event("Recovered")) == []
     assert Desk(alert(exclusionList=["words"])).accept(failed(), event("Recovered")) == []
 
 
-def test_a_warning_that_is_no_failure_of_the_object_is_told_each_time() -> None:
+def test_a_warning_that_is_no_failure_of_the_object_is_reported_each_time() -> None:
     desk = Desk(alert())
     drift = [event("DriftCorrected", f"field {number}", warning=True) for number in range(3)]
     assert desk.accept(*drift) == ["DriftCorrected"] * 3
@@ -133,13 +133,13 @@ def test_only_what_the_api_server_keeps_may_be_sent() -> None:
     assert sendable == [CHAT]
 
 
-def test_two_alerts_of_a_provider_tell_with_keys_of_their_own() -> None:
+def test_two_alerts_of_a_provider_send_with_keys_of_their_own() -> None:
     desk = Desk(alert("one"), alert("two"))
     desk.accept(event("Applied"))
     assert [each.alert for each in desk.box.pending.values()] == ["one", "two"]
 
 
-def test_nobody_is_told_by_what_is_suspended_or_of_another_object() -> None:
+def test_a_suspended_alert_or_one_of_another_object_sends_nothing() -> None:
     assert Desk(alert(suspend=True)).accept(event("Applied")) == []
     assert Desk(alert(about="other")).accept(event("Applied")) == []
     assert Desk(alert(kind="FlagSource")).accept(event("Applied")) == []
@@ -177,7 +177,7 @@ def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixtu
     assert "an Event cannot be matched with alerts" in caplog.text
 
 
-# -- what no Event told --------------------------------------------------------------------------------------------------
+# -- changes without an Event ------------------------------------------------------------------------------------------
 
 
 def flag_set(
@@ -190,7 +190,7 @@ def learn(desk: Desk, found: object) -> None:
     desk.objects.learn(found)  # type: ignore[arg-type]
 
 
-def test_an_alert_that_comes_late_tells_what_fails_and_then_its_end() -> None:
+def test_an_alert_that_is_made_later_reports_what_fails_and_then_its_end() -> None:
     desk = Desk(alert())
     learn(desk, flag_set("BuildFailed"))
     assert desk.compare() == ["BuildFailed"]
@@ -198,7 +198,7 @@ def test_an_alert_that_comes_late_tells_what_fails_and_then_its_end() -> None:
     assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
 
 
-def test_a_failure_and_its_end_that_a_killed_leader_did_not_keep_are_told_by_the_next() -> None:
+def test_a_failure_and_its_end_that_a_killed_leader_did_not_keep_are_reported_by_the_next() -> None:
     before = Desk(alert())
     learn(before, flag_set("BuildFailed"))
     desk = before.restart()
@@ -235,7 +235,7 @@ def test_an_object_that_was_deleted_while_nobody_led_ends_its_incident() -> None
     assert desk.compare() == ["BuildFailed", "Deleted"]
 
 
-def test_content_that_nobody_told_of_is_told_by_the_next_leader() -> None:
+def test_content_that_nobody_reported_is_reported_by_the_next_leader() -> None:
     desk = Desk(alert())
     learn(desk, flag_set(digest="sha256:1"))
     assert desk.compare() == []
@@ -247,7 +247,7 @@ def test_content_that_nobody_told_of_is_told_by_the_next_leader() -> None:
     assert again.restart().compare() == ["Succeeded"]
 
 
-def test_content_that_an_event_told_of_is_not_told_again() -> None:
+def test_content_that_an_event_reported_is_not_reported_again() -> None:
     desk = Desk(alert())
     learn(desk, flag_set(digest="sha256:1"))
     desk.compare()
@@ -256,7 +256,7 @@ def test_content_that_an_event_told_of_is_not_told_again() -> None:
     assert desk.restart().compare() == ["Applied"]
 
 
-def test_content_that_an_alert_leaves_out_is_not_told_later_either() -> None:
+def test_content_that_an_alert_excludes_is_not_reported_later_either() -> None:
     desk = Desk(alert(exclusionList=["words", "so:"]))
     learn(desk, flag_set(digest="sha256:1"))
     desk.compare()
@@ -265,7 +265,7 @@ def test_content_that_an_alert_leaves_out_is_not_told_later_either() -> None:
     assert desk.restart().compare() == []
 
 
-def test_what_an_alert_that_is_gone_told_is_forgotten() -> None:
+def test_the_reports_of_a_deleted_alert_are_forgotten() -> None:
     before = Desk(alert())
     before.accept(failed())
     before.objects.forget(ObjectKey("FlagAlert", "shop", "all"))

@@ -1,4 +1,4 @@
-"""Failures that must last before anybody is told, that are told again, and messages that become one."""
+"""Failures that must last before they are reported, reports that repeat, and messages that become one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def failing(reason: str = "BuildFailed") -> dict[str, Any]:
     return found
 
 
-def test_a_failure_that_lasts_is_told_once_it_lasted() -> None:
+def test_a_failure_that_lasts_is_reported_once_it_lasted() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     assert desk.accept(failed()) == []
     desk.learn("flags", failing())
@@ -48,7 +48,7 @@ def test_a_failure_that_lasts_is_told_once_it_lasted() -> None:
     assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
 
 
-def test_a_failure_that_does_not_last_is_not_told_and_neither_is_its_end() -> None:
+def test_a_failure_that_does_not_last_is_not_reported_and_neither_is_its_end() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -79,7 +79,7 @@ def test_what_must_last_goes_on_lasting_over_a_restart() -> None:
     assert third.compare() == ["BuildFailed", "Recovered"]
 
 
-def test_a_failure_that_goes_on_is_told_again_and_with_a_key_that_a_kill_does_not_change() -> None:
+def test_a_failure_that_goes_on_is_reported_again_with_a_key_that_a_kill_does_not_change() -> None:
     desk = Desk(alert(repeatInterval="1h"))
     assert desk.accept(failed()) == ["BuildFailed"]
     desk.learn("flags", failing())
@@ -95,7 +95,7 @@ def test_a_failure_that_goes_on_is_told_again_and_with_a_key_that_a_kill_does_no
     assert desk.later(hours=3) == [*["BuildFailed"] * 3, "Recovered"]
 
 
-def test_without_a_repeat_interval_a_failure_is_told_once() -> None:
+def test_without_a_repeat_interval_a_failure_is_reported_once() -> None:
     desk = Desk(alert())
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -108,9 +108,9 @@ def test_messages_that_come_within_the_wait_are_one() -> None:
     several = [event("Applied", f"change {number}", name=f"set-{number}") for number in range(3)]
     assert desk.accept(*several, event("DriftCorrected", warning=True)) == ["Applied", "DriftCorrected"]
     assert desk.accept(*several) == ["Applied", "DriftCorrected"]
-    told = next(iter(desk.box.pending.values()))
-    assert told.message.split("\n") == [f"FlagSet/set-{number}: change {number}" for number in range(3)]
-    assert len(told.others) == 2
+    grouped = next(iter(desk.box.pending.values()))
+    assert grouped.message.split("\n") == [f"FlagSet/set-{number}: change {number}" for number in range(3)]
+    assert len(grouped.others) == 2
     desk.box.keep(set(desk.box.pending))
     assert list(desk.box.sendable(NOW)) == []
     assert desk.box.next_look(NOW) == 30
@@ -118,7 +118,7 @@ def test_messages_that_come_within_the_wait_are_one() -> None:
     assert [each.reason for each in desk.box.sendable(desk.now)] == ["Applied", "DriftCorrected"]
 
 
-def test_what_became_one_is_not_told_again_after_it_arrived_and_a_kill() -> None:
+def test_a_grouped_message_that_arrived_is_not_sent_again_after_a_kill() -> None:
     desk = Desk(alert(groupWait="30s"))
     both = event("Applied", "one"), event("Applied", "two")
     desk.accept(*both)
@@ -150,17 +150,19 @@ def test_no_message_overtakes_another_of_its_object_that_became_one_with_an_earl
         found = found or replace(failed(message=words), object=ObjectKey("FlagSet", "shop", name))
         desk.accept(replace(found, key=f"{number}" * 64))
         desk = desk.restart()
-    told = [
+    texts = [
         [line.partition(": ")[2] or line for line in each.message.split("\n")]
         for each in desk.box.pending.values()
     ]
-    assert told == [["c fails", "a fails"], ["c works", "a works"], ["a fails"]]
+    assert texts == [["c fails", "a fails"], ["c works", "a works"], ["a fails"]]
 
 
 @pytest.mark.parametrize(
     ("type_", "count"), [("slack", 1), ("pagerduty", 2), ("incidentio", 2), ("sentry", 2)]
 )
-def test_who_knows_incidents_is_told_of_each_object(type_: str, count: int) -> None:
+def test_a_service_that_groups_incidents_itself_gets_a_message_for_each_object(
+    type_: str, count: int
+) -> None:
     desk = Desk(alert(groupWait="30s"))
     desk.objects.learn(replace(desk.provider, spec={"type": type_}, resource_version="9"))
     desk.box = desk.outbox.open(CHAT, {})
@@ -174,9 +176,9 @@ def test_a_group_of_many_names_some_and_counts_the_rest() -> None:
     box = Box()
     for number in range(70):
         box.push(waiting(message(f"{number:064}"[::-1], message=f"m{number}"), spec, "generic"))
-    told: Message = next(iter(box.pending.values()))
+    grouped: Message = next(iter(box.pending.values()))
     assert len(box.pending) == 1
-    lines = told.message.split("\n")
+    lines = grouped.message.split("\n")
     assert (len(lines), lines[-1]) == (20, "… and 51 more")
 
 
@@ -198,7 +200,7 @@ def test_what_is_gone_is_not_waited_for() -> None:
 # -- a clock that is set back ------------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_lasts_is_told_though_the_clock_was_set_back() -> None:
+def test_a_failure_that_lasts_is_reported_though_the_clock_was_set_back() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     desk.accept(failed())
     desk.learn("flags", failing())
@@ -216,14 +218,14 @@ def test_a_clock_that_is_set_back_a_little_makes_a_failure_last_no_longer_than_t
     assert desk.later(seconds=left) == ["BuildFailed"]
 
 
-def test_a_failure_is_told_by_a_leader_whose_clock_was_set_back() -> None:
+def test_a_failure_is_reported_by_a_leader_whose_clock_was_set_back() -> None:
     desk = Desk(alert())
     desk.learn("flags", failing())
     desk.now -= timedelta(hours=9)
     assert desk.compare() == ["BuildFailed"]
 
 
-def test_a_failure_is_told_again_though_the_clock_was_set_back() -> None:
+def test_a_failure_is_reported_again_though_the_clock_was_set_back() -> None:
     desk = Desk(alert(repeatInterval="1h"))
     desk.accept(failed())
     desk.learn("flags", failing())

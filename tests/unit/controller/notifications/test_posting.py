@@ -66,7 +66,7 @@ async def test_a_redirect_is_not_followed() -> None:
     assert asked == []
 
 
-async def test_of_a_long_answer_little_is_read_and_its_status_told() -> None:
+async def test_of_a_long_answer_little_is_read_and_its_status_is_shown() -> None:
     body = b"<html>\n\x1b[31m\xff" + b"x" * 1_000_000
     async with server(b"HTTP/1.1 500 X\r\nContent-Length: 1000009\r\n\r\n" + body, hang=True) as (url, _):
         answer = await ask(url)
@@ -75,7 +75,7 @@ async def test_of_a_long_answer_little_is_read_and_its_status_told() -> None:
     assert len(answer.content) <= 4_096
 
 
-async def test_of_an_answer_known_words_alone_are_told() -> None:
+async def test_only_known_words_of_an_answer_are_shown() -> None:
     body = b'{"error": "channel_not_found", "password": "s3cret"}'
     head = b"HTTP/1.1 403 X\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with server(head + body) as (url, _):

@@ -25,8 +25,10 @@ def namespace(name: str = "other", version: str = "1", **labels: str) -> Resourc
     return Resource(ObjectKey("Namespace", "", name), name, 0, version, labels=labels or TEAM)
 
 
-def grant(to: dict[str, Any] | None = None, whom: str = "shop", kind: str = "FlagAlert") -> Resource:
-    source = {"group": "flagstaff.dev", "kind": kind, "namespace": whom}
+def grant(
+    to: dict[str, Any] | None = None, from_namespace: str = "shop", kind: str = "FlagAlert"
+) -> Resource:
+    source = {"group": "flagstaff.dev", "kind": kind, "namespace": from_namespace}
     spec = {"from": [source], "to": [to or FLAGS]}
     return Resource(ObjectKey("FlagGrant", "other", "alerts"), "grant", 1, "1", spec=spec)
 
@@ -37,9 +39,9 @@ def selecting(labels: Any = None, **spec: Any) -> Resource:
     return alert(**{"eventSources": sources, **spec})
 
 
-def there(told: Event) -> Event:
+def there(event: Event) -> Event:
     """The same of a namespace that is not the alert's."""
-    return replace(told, object=THERE)
+    return replace(event, object=THERE)
 
 
 def thing(found: dict[str, Any], version: str = "1") -> Resource:
@@ -55,14 +57,14 @@ def thing(found: dict[str, Any], version: str = "1") -> Resource:
         ((selecting(), namespace(), grant({**FLAGS, "name": "others"})), False),
         ((selecting(), namespace(), grant({**FLAGS, "kind": "FlagSource"})), False),
         ((selecting(), namespace(), grant(kind="FlagSet")), False),
-        ((selecting(), namespace(), grant(whom="elsewhere")), False),
+        ((selecting(), namespace(), grant(from_namespace="elsewhere")), False),
         ((selecting(), namespace()), False),
         ((selecting(), namespace(team="search"), grant()), False),
         ((selecting(), grant()), False),
         ((alert(), namespace(), grant()), False),
     ],
 )
-def test_an_event_of_another_namespace_is_told_where_it_is_selected_and_granted(
+def test_an_event_of_another_namespace_is_sent_where_it_is_selected_and_granted(
     objects: tuple[Resource, ...], reached: bool
 ) -> None:
     assert Desk(*objects).accept(there(failed())) == (["BuildFailed"] if reached else [])
@@ -77,8 +79,8 @@ def test_what_is_sent_names_the_namespace_of_the_object_also_after_a_restart() -
     desk = Desk(selecting(template="${namespace}/${name}"), namespace(), grant())
     desk.accept(there(failed()))
     desk = desk.restart()
-    (told,) = desk.box.pending.values()
-    assert (told.namespace, told.message) == ("other", "other/flags")
+    (message,) = desk.box.pending.values()
+    assert (message.namespace, message.message) == ("other", "other/flags")
     assert list(desk.box.reported) == ["all/FlagSet/other/flags"]
 
 
@@ -93,15 +95,15 @@ def test_objects_of_one_name_in_two_namespaces_are_two_incidents() -> None:
     assert [each.namespace for each in desk.box.pending.values()] == [None, "other", "other"]
 
 
-def test_one_message_of_a_group_tells_objects_of_one_name_apart() -> None:
+def test_one_message_of_a_group_distinguishes_objects_of_one_name() -> None:
     desk = Desk(selecting(groupWait="30s"), namespace("shop"), namespace(), grant())
     desk.accept(failed(), there(replace(failed(), key="f" * 64)))
-    (told,) = desk.box.pending.values()
-    assert told.message == "FlagSet/flags: words\nFlagSet/other/flags: words"
-    assert told.objects == ("FlagSet/other/flags",)
+    (message,) = desk.box.pending.values()
+    assert message.message == "FlagSet/flags: words\nFlagSet/other/flags: words"
+    assert message.objects == ("FlagSet/other/flags",)
 
 
-def test_what_fails_is_told_once_its_namespace_lets_the_alert_in_and_nothing_once_it_does_not() -> None:
+def test_a_failure_is_reported_once_its_namespace_lets_the_alert_in_and_not_after_that_ends() -> None:
     desk = Desk(selecting(), namespace(), thing(status("BuildFailed")))
     assert desk.compare() == []
     desk.objects.learn(grant())
@@ -113,7 +115,7 @@ def test_what_fails_is_told_once_its_namespace_lets_the_alert_in_and_nothing_onc
     assert desk.box.reported == {}
 
 
-def test_a_namespace_that_loses_its_label_is_told_of_no_more() -> None:
+def test_a_namespace_that_loses_its_label_is_reported_no_more() -> None:
     desk = Desk(selecting(**{"for": "5m"}), namespace(), grant())
     desk.accept(there(failed()))
     desk.objects.learn(thing(status("BuildFailed")))
@@ -122,7 +124,7 @@ def test_a_namespace_that_loses_its_label_is_told_of_no_more() -> None:
     assert desk.box.status()["failing"] is None
 
 
-def test_what_was_told_is_remembered_while_it_is_not_known_which_namespaces_there_are() -> None:
+def test_reports_are_remembered_while_the_namespaces_are_not_known() -> None:
     desk = Desk(selecting(), namespace(), grant(), thing(status("BuildFailed")))
     desk.compare()
     kept = {name: value for name, value in desk.box.status().items() if value is not None}

@@ -184,7 +184,7 @@ async def test_a_provider_that_is_gone_is_forgotten() -> None:
 # -- alerts --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_alert_says_whether_anybody_is_told() -> None:
+async def test_an_alert_shows_whether_it_has_a_recipient() -> None:
     desk = Desk()
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     result = await reconciler.reconcile(alert(), NOW)
@@ -219,8 +219,8 @@ async def test_an_alert_says_why_a_condition_could_not_be_evaluated_until_it_is_
     assert desk.accept(event("Applied")) == ["Applied"]
     assert (asking.key, 0.0) in desk.woken
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
-    told = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
-    assert told.endswith("could be evaluated: spec.inclusion:1:1: no such member in mapping: 'tier'")
+    message = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
+    assert message.endswith("could be evaluated: spec.inclusion:1:1: no such member in mapping: 'tier'")
     edited = replace(asking, generation=2)
-    told = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
-    assert told == "alerts go to FlagProvider chat"
+    message = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
+    assert message == "alerts go to FlagProvider chat"

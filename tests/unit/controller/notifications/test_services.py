@@ -87,7 +87,7 @@ def test_an_address_has_no_parameters_and_no_second_recipient(address: str, more
         ("wecombot://t0ken%2F%2E%2E", "apprise does not take it"),
     ],
 )
-def test_what_is_wrong_is_told_without_the_token(address: str, words: str) -> None:
+def test_a_wrong_address_is_reported_without_the_token(address: str, words: str) -> None:
     with pytest.raises(AddressRefused, match=words) as refused:
         built(address)
     assert "t0ken" not in str(refused.value)

@@ -38,7 +38,7 @@ def test_a_template_is_filled(text: str, want: str) -> None:
         ("${message", "1:1: write $$"),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_place(text: str, want: str) -> None:
+def test_an_invalid_template_is_refused_with_its_place(text: str, want: str) -> None:
     with pytest.raises(InvalidSpecError) as raised:
         usable(alert(template=text))
     assert f"spec.template:{want}" in str(raised.value)

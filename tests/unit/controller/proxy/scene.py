@@ -1,5 +1,5 @@
-"""A proxy without ports or a cluster: objects are told, streams are opened, and tokens are whoever they say
-they are.
+"""A proxy without ports or a cluster: a test puts objects and opens streams, and a token is whoever it says
+it is.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Scene:
             stream.close(error.code, error.message)
         return stream
 
-    async def tell(self, say: Callable[[], None]) -> None:
+    async def report(self, say: Callable[[], None]) -> None:
         """As an evaluator does: again once, where it is asked to. Raises RpcError."""
         try:
             say()

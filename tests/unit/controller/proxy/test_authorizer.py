@@ -102,15 +102,15 @@ async def test_whoever_waits_for_a_flag_set_id_gets_it_when_it_comes() -> None:
     assert said(stream) == ["of a"]
 
 
-async def test_warn_serves_everybody_at_once_and_names_whom_enforce_would_refuse() -> None:
+async def test_warn_serves_everybody_at_once_and_names_the_clients_that_enforce_would_refuse() -> None:
     made = scene("warn")
     streams = [made.open("a/web", token) for token in ("", "eve", "bob", "ann")]
     assert all(said(each) == ["of a"] for each in streams)
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.authorizer.results == looks
-    told = sorted(news.message for _, news in made.proxy.notices.take())
-    assert [each.split()[1] for each in told] == ["10.0.0.1", "10.0.0.2", "bob"]
+    warned = sorted(event.message for _, event in made.proxy.notices.take())
+    assert [each.split()[1] for each in warned] == ["10.0.0.1", "10.0.0.2", "bob"]
     assert made.proxy.notices.take() == []
 
 
@@ -121,8 +121,10 @@ async def test_warn_names_who_is_served_by_a_flag_set_id_without_the_right() -> 
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.authorizer.results == looks
-    told = sorted((resource.name, news.message.split()[1]) for resource, news in made.proxy.notices.take())
-    assert told == [("web", "10.0.0.1"), ("web", "10.0.0.2"), ("web", "bob")]
+    warned = sorted(
+        (resource.name, event.message.split()[1]) for resource, event in made.proxy.notices.take()
+    )
+    assert warned == [("web", "10.0.0.1"), ("web", "10.0.0.2"), ("web", "bob")]
 
 
 async def test_off_looks_at_nothing() -> None:
@@ -229,7 +231,7 @@ async def test_metadata_is_for_whoever_has_a_token() -> None:
     assert (len(known.sent), unknown.ended[0]) == (1, Code.UNAUTHENTICATED)
 
 
-def test_a_bound_token_tells_its_pod() -> None:
+def test_a_bound_token_names_its_pod() -> None:
     key = "authentication.kubernetes.io/pod-"
     extra = ((f"{key}name", ("web-1",)), (f"{key}uid", ("u1",)))
     caller = User("system:serviceaccount:shop:web", extra=extra).caller

@@ -53,7 +53,7 @@ def test_a_flag_that_is_gone_is_gone() -> None:
     assert set(received(built({"flags": {"b": GOOD}}), before).flag_set.flags) == {"b"}
 
 
-def test_the_mark_is_told_once_and_kept_by_nobody() -> None:
+def test_the_mark_is_delivered_once_and_not_kept_in_the_flag_set() -> None:
     one = built({"flags": {"a": BAD, "b": GOOD}})
     document = json.loads(one.document)
     assert LEFT_OUT_KEY in document["metadata"]

@@ -56,9 +56,9 @@ def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(eve
 def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> None:
     catalog = Catalog()
     for kind in (KIND, FLAG_KIND):
-        told = body(("a", "x"))
-        told["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
-        catalog.learn(kind, told)
+        object_body = body(("a", "x"))
+        object_body["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
+        catalog.learn(kind, object_body)
     assert list(catalog.conflicts()) == []
     catalog.learn(FLAG_KIND, body(("a", "x")))
     assert [each.reason for each in catalog.conflicts()] == ["Shadowed"]
@@ -66,12 +66,12 @@ def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> No
 
 def test_only_annotations_of_ours_are_kept() -> None:
     catalog = Catalog()
-    told = body(("a", "x"))
-    told["metadata"]["annotations"] = {
+    object_body = body(("a", "x"))
+    object_body["metadata"]["annotations"] = {
         "kubectl.kubernetes.io/last-applied-configuration": "…",
         "flagstaff.dev/observed-at": "t",
     }
-    catalog.learn(KIND, told)
+    catalog.learn(KIND, object_body)
     seen = catalog.served(("a", "x"))
     assert seen is not None
     assert seen.annotations == {"flagstaff.dev/observed-at": "t"}
@@ -79,9 +79,9 @@ def test_only_annotations_of_ours_are_kept() -> None:
 
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
     catalog = Catalog()
-    told = body(("a", "x"))
-    told["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
-    catalog.learn(KIND, told)
+    object_body = body(("a", "x"))
+    object_body["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
+    catalog.learn(KIND, object_body)
     part = body(("a", "s"))
     part["spec"] = {"digest": "s", "flagSpec": {"flags": {}, "metadata": {"flagSetId": "id"}}}
     catalog.learn("FlagShard", part)
@@ -92,16 +92,16 @@ def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
 
 def test_a_version_changes_with_the_spec_and_with_each_shard_and_with_nothing_else() -> None:
     catalog = Catalog()
-    told = body(("a", "x"))
-    told["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
-    catalog.learn(KIND, told)
+    object_body = body(("a", "x"))
+    object_body["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
+    catalog.learn(KIND, object_body)
     first = catalog.version(("a", "x"))
-    told["status"] = {"flags": 1}
-    catalog.learn(KIND, told)
+    object_body["status"] = {"flags": 1}
+    catalog.learn(KIND, object_body)
     assert catalog.version(("a", "x")) == first
     catalog.learn("FlagShard", body(("a", "s")))
     whole = catalog.version(("a", "x"))
-    catalog.learn(KIND, told | {"metadata": told["metadata"] | {"generation": 2}})
+    catalog.learn(KIND, object_body | {"metadata": object_body["metadata"] | {"generation": 2}})
     assert len({first, whole, catalog.version(("a", "x"))}) == 3
     catalog.forget(KIND, "a", "x")
     assert catalog.version(("a", "x")) is None

@@ -72,7 +72,7 @@ def test_one_that_serves_nothing_yet_lags_since_it_joined() -> None:
     assert [(each.digest, each.since) for each in known.laggards()] == [("", 150.0)]
 
 
-def test_one_that_is_silent_lags_since_it_was_heard_of_last() -> None:
+def test_a_silent_member_lags_since_its_last_report() -> None:
     known = membership("a", "b")
     wait(known, SILENT - 1)
     known.hear(pod("b"), Report(1000, DIGEST, "main@sha1:1", 100.25), 115.0)
@@ -243,7 +243,7 @@ def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(goodbye: b
     assert (summed.served, summed.total, summed.laggards) == (1, 1, ())
 
 
-def test_who_is_heard_of_anywhere_is_silent_nowhere_whatever_its_clock_says() -> None:
+def test_a_member_that_reports_to_one_proxy_is_silent_at_none_whatever_its_clock_says() -> None:
     one, other = membership("a"), membership()
     wait(one, SILENT)
     other.hear(pod("a"), Report(500, DIGEST), 120.0)
@@ -299,7 +299,7 @@ def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
         pytest.param(Identity("shop", "a", "uid-a", "i"), id="a claim"),
     ],
 )
-def test_a_goodbye_elsewhere_keeps_nobody_out_who_is_heard_of_for_long(back: Identity) -> None:
+def test_a_goodbye_elsewhere_does_not_exclude_a_member_that_goes_on_reporting(back: Identity) -> None:
     one, other = membership("a"), membership()
     one.leave(pod("a"), 1000, 102.0)
     other.hear(back, Report(998, DIGEST), 103.0)

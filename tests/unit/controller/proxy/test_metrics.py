@@ -47,7 +47,7 @@ async def scraped() -> dict[str, float]:
     }
 
 
-async def test_what_is_open_held_unfit_and_old_is_told() -> None:
+async def test_open_held_unfit_and_old_streams_are_counted() -> None:
     found = await scraped()
     expected = {
         "flagstaff_proxy_streams[]": 2,
@@ -66,8 +66,8 @@ async def test_what_is_open_held_unfit_and_old_is_told() -> None:
 
 async def test_every_metric_stands_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    told = set(re.findall(r"`(_?[a-z_]+)", page))
+    described = set(re.findall(r"`(_?[a-z_]+)", page))
     series = {name.partition("[")[0] for name in await scraped()}
     names = {re.sub("_(bucket|count|sum|created)$", "", name) for name in series}
     short = {name: name.removeprefix("flagstaff_proxy") for name in names}
-    assert {name for name in names if name not in told and short[name] not in told} == set()
+    assert {name for name in names if name not in described and short[name] not in described} == set()

@@ -15,7 +15,7 @@ def pod(name: str, uid: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "shop", "name": name, "uid": uid}}
 
 
-def test_nothing_is_known_until_all_namespaces_were_told() -> None:
+def test_nothing_is_known_until_all_namespaces_were_listed() -> None:
     pods = PodUids(("a", "b"))
     sink = PodSink(pods, lambda _: None)
     sink.learn("Pod", pod("p", "1"))
@@ -25,7 +25,7 @@ def test_nothing_is_known_until_all_namespaces_were_told() -> None:
     assert (pods.exists("1"), pods.exists("2")) == (True, False)
 
 
-def test_one_that_goes_is_told() -> None:
+def test_a_pod_that_goes_is_reported() -> None:
     gone: list[str] = []
     pods = PodUids()
     sink = PodSink(pods, gone.append)

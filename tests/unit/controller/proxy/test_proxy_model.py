@@ -87,12 +87,12 @@ class Subscribers(RuleBasedStateMachine):
         self.loop.run_until_complete(self.scene.rest())
         newest = self.there.get(KIND) or self.there.get(FEATURE_FLAG)
         for stream in self.streams:
-            heard = said(stream)
+            received = said(stream)
             if stream.ended is not None:
                 assert stream.ended[0] is Code.NOT_FOUND
-                assert heard
+                assert received
             else:
-                assert heard[-1:] == ([newest] if newest else [])
+                assert received[-1:] == ([newest] if newest else [])
         assert self.scene.proxy.hub.streams == sum(not each.closed for each in self.streams)
         self.loop.close()
 

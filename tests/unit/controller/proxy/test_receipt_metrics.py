@@ -55,8 +55,8 @@ class World:
 
     def report(self, pod: str, name: str = "flags", **fields: Any) -> None:
         member = Member(instance=pod, namespace="shop", pod=pod, pod_uid=pod, connected_at_ms=7)
-        told = {"member": member, "selector": name, "digest": self.digest, **fields}
-        message = ReportRequest(**told).SerializeToString()
+        fields = {"member": member, "selector": name, "digest": self.digest, **fields}
+        message = ReportRequest(**fields).SerializeToString()
         self.receipts.report(Call(REPORT, (), "peer"), message)
 
     def scrape(self) -> dict[str, float]:
@@ -67,7 +67,7 @@ class World:
             for sample in family.samples
         }
 
-    def told(self, *names: str) -> list[float | None]:
+    def values(self, *names: str) -> list[float | None]:
         found = self.scrape()
         return [found.get(name) for name in names]
 
@@ -77,22 +77,22 @@ def world() -> World:
     return World()
 
 
-def test_members_are_told_by_flag_set_and_state(world: World) -> None:
+def test_members_are_counted_by_flag_set_and_state(world: World) -> None:
     world.report("a")
     world.report("b", digest="sha256:old")
     world.report("c", "other")
     world.receipts.followed(("shop", "flags"), Call(REPORT, (), "peer"))
     states = ("served", "lagging", "delivered")
-    assert world.told(*(f"set_members['flags', 'shop', '{each}']" for each in states)) == [1, 1, 1]
-    assert world.told("set_members['other', 'shop', 'lagging']") == [0]
-    assert world.told(*(f"members['{each}']" for each in states)) == [2, 1, 1]
+    assert world.values(*(f"set_members['flags', 'shop', '{each}']" for each in states)) == [1, 1, 1]
+    assert world.values("set_members['other', 'shop', 'lagging']") == [0]
+    assert world.values(*(f"members['{each}']" for each in states)) == [2, 1, 1]
 
 
 def test_one_that_is_silent_lags(world: World) -> None:
     world.report("a")
     for _ in range(20):
         world.receipts.tick(1.0)
-    assert world.told("members['served']", "members['lagging']") == [0, 1]
+    assert world.values("members['served']", "members['lagging']") == [0, 1]
 
 
 def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first(
@@ -108,7 +108,7 @@ def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first(
         for name in ("late", "more")
         for state in ("served", "lagging", "delivered")
     ]
-    assert world.told("members['served']", "members['lagging']") == [6, 1]
+    assert world.values("members['served']", "members['lagging']") == [6, 1]
 
 
 def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) -> None:
@@ -118,7 +118,7 @@ def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) ->
     for name, pod in (("forbidden", "a"), ("flags", ""), ("flags", "")):
         with pytest.raises(RpcError):
             world.report(pod, name)
-    assert world.told(
+    assert world.values(
         "receipts_total[]",
         "receipt_writes_total[]",
         "receipts_refused_total['permission_denied']",
@@ -126,7 +126,7 @@ def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) ->
     ) == [2, 7, 1, 2]
 
 
-def test_the_time_from_observed_to_served_is_told_once_for_each_member_that_follows(
+def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_follows(
     world: World,
 ) -> None:
     for pod in "ab":
@@ -134,7 +134,7 @@ def test_the_time_from_observed_to_served_is_told_once_for_each_member_that_foll
     for _ in range(3):
         world.report("a", replaced=True, served_for_ms=9_970)
     world.report("b", replaced=True, served_for_ms=7_000)
-    assert world.told(
+    assert world.values(
         "served_after_seconds_count[]",
         "served_after_seconds_bucket['0.025']",
         "served_after_seconds_bucket['0.05']",
@@ -157,4 +157,4 @@ def test_whoever_did_not_follow_here_has_no_time(
     if before is not None:
         world.report("a", digest=before)
     world.report("a", **fields)
-    assert world.told("served_after_seconds_count[]") == [0]
+    assert world.values("served_after_seconds_count[]") == [0]

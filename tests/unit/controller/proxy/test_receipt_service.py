@@ -69,14 +69,12 @@ async def test_what_is_delivered_is_what_members_should_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "moment"),
+    ("stamp", "moment"),
     [("2026-01-01T00:00:00.250Z", 1767225600.25), ("yesterday", None), (None, None)],
 )
-async def test_when_a_change_was_observed_is_told_by_the_object(
-    told: str | None, moment: float | None
-) -> None:
+async def test_the_object_says_when_a_change_was_observed(stamp: str | None, moment: float | None) -> None:
     scene = Scene()
-    scene.learn("shop/flags", flags("one"), annotations={} if told is None else {OBSERVED_AT: told})
+    scene.learn("shop/flags", flags("one"), annotations={} if stamp is None else {OBSERVED_AT: stamp})
     expected = scene.proxy.receipt_service.expected(PLACE)
     assert expected is not None
     assert expected.observed_at == moment
@@ -159,12 +157,12 @@ WAYS = [(report, (0, 1)), (goodbye, (0, 0))]
 
 
 @pytest.mark.parametrize(("say", "after"), WAYS, ids=["report", "goodbye"])
-async def test_by_a_flag_set_id_a_pod_is_heard_also_once_its_token_is_due_for_a_review(
+async def test_by_a_flag_set_id_a_report_counts_also_once_its_token_is_due_for_a_review(
     say: Any, after: tuple[int, int]
 ) -> None:
     scene = await by_id()
     scene.now += TOKEN_SECONDS
-    await scene.tell(partial(say, scene, "sha256:another", "pod-a", selector=BY_ID))
+    await scene.report(partial(say, scene, "sha256:another", "pod-a", selector=BY_ID))
     assert [each[1:] for each in counts(scene)] == [after]
     await scene.rest()
     assert scene.reviews.asked.count(("pod-a",)) == 2
@@ -176,7 +174,7 @@ async def test_by_a_flag_set_id_too_a_report_without_a_token_of_a_pod_is_refused
 ) -> None:
     scene = await by_id()
     with pytest.raises(RpcError) as refused:
-        await scene.tell(partial(report, scene, "", token, selector=BY_ID))
+        await scene.report(partial(report, scene, "", token, selector=BY_ID))
     assert refused.value.code == Code.PERMISSION_DENIED
 
 
@@ -196,7 +194,7 @@ async def test_a_report_without_a_stream_is_asked_for_again_until_it_is_known_wh
     with pytest.raises(RpcError) as pending:
         say()
     assert (pending.value.code, counts(scene)) == (Code.UNAVAILABLE, [(PLACE, 1, 1)])
-    await scene.tell(say)
+    await scene.report(say)
     assert counts(scene) == [(PLACE, 1, 1), (("shop", "other"), 0, 1)]
 
 

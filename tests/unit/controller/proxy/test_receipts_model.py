@@ -31,8 +31,8 @@ class Member:
     digest: str = ""
     frozen: bool = False
     said: str = ""
-    """What its last report told."""
-    heard: float = 0.0
+    """The digest of its last report."""
+    reported: float = 0.0
     """When that was."""
     left: float = 0.0
     set_back: bool = False
@@ -87,7 +87,7 @@ class Receipts(RuleBasedStateMachine):
         assert member.proxy is not None
         report = Report(member.connected_at, member.digest, member.digest, self.clock, True)
         self.proxies[member.proxy].hear(member.who, report, self.clock)
-        member.said, member.heard = member.digest, self.clock
+        member.said, member.reported = member.digest, self.clock
 
     def tick(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -133,17 +133,17 @@ class Receipts(RuleBasedStateMachine):
         assert member.proxy is not None
         known = {each.who.id for each in self.proxies[member.proxy].standings()}
         # None is under way for as long as it takes to be silent.
-        if member.who.id in known and self.clock - member.heard < SILENT:
+        if member.who.id in known and self.clock - member.reported < SILENT:
             report = Report(member.connected_at - 1, "stale", "", self.clock)
             self.proxies[member.proxy].hear(member.who, report, self.clock)
 
     @precondition(lambda self: self.members)
     @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1), goodbye=st.booleans())
     def forge(self, which: int, proxy: int, goodbye: bool) -> None:
-        """A claim to be a pod that is vouched for, and heard of."""
+        """A claim to be a pod whose token is verified and that reports."""
         member = self.members[which % len(self.members)]
         there = not member.frozen and not self.killed
-        if member.who.verified and there and self.clock - member.heard < SILENT:
+        if member.who.verified and there and self.clock - member.reported < SILENT:
             self.forged(member, proxy, goodbye=goodbye)
 
     @precondition(lambda self: self.departed)
@@ -221,7 +221,7 @@ class Receipts(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5, int(SILENT) + 1, int(FORGOTTEN) + 1]))
     def wait(self, seconds: int) -> None:
-        """Time goes by in which nobody is heard of, or, from time to time, all who can speak are."""
+        """Time goes by without a report, or, from time to time, with one of each member that can."""
         for _ in range(seconds):
             self.tick(1)
             if int(self.clock) % 5 == 0:
@@ -254,8 +254,8 @@ class Receipts(RuleBasedStateMachine):
         """But for what went with a proxy that was killed, until all who can have spoken again."""
         if self.killed:
             return
-        there = [each for each in self.members if each.who.pod or self.clock - each.heard < FORGOTTEN]
-        silent = {each.who.name for each in there if self.clock - each.heard >= SILENT}
+        there = [each for each in self.members if each.who.pod or self.clock - each.reported < FORGOTTEN]
+        silent = {each.who.name for each in there if self.clock - each.reported >= SILENT}
         wrong = {each.who.name for each in there if each.said != self.truth.digest}
         summed = self.summed()
         assert (summed.served, summed.total) == (len(there) - len(silent | wrong), len(there))

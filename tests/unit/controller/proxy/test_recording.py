@@ -44,11 +44,11 @@ class Cluster:
     """What is refused was done all the same."""
     refused: int = 0
     looks: int = 0
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         del manager
-        self.heard.set()
+        self.asked.set()
         key = (manifest["kind"], manifest["metadata"]["name"])
         if self.down and self.late:
             self.there.setdefault(key, "uid-late")
@@ -59,13 +59,13 @@ class Cluster:
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
         del api_version, namespace
-        self.heard.set()
+        self.asked.set()
         self.looks += 1
         return self.there.get((kind, name))
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         del api_version, namespace, uid
-        self.heard.set()
+        self.asked.set()
         if not self.down or self.late:
             self.there.pop((kind, name), None)
         self._reach()
@@ -87,8 +87,8 @@ class Cluster:
     async def until(self, enough: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not enough():
-                self.heard.clear()
-                await self.heard.wait()
+                self.asked.clear()
+                await self.asked.wait()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""How a proxy is told to run."""
+"""How a proxy is configured."""
 
 from __future__ import annotations
 

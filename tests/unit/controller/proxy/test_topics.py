@@ -32,7 +32,7 @@ async def test_a_slow_stream_loses_no_newest_value() -> None:
     assert said(slow) == ["0", "1000"]
 
 
-async def test_a_stream_that_hangs_up_while_it_is_told_holds_up_nobody() -> None:
+async def test_a_stream_that_hangs_up_during_a_delivery_delays_no_other() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("0"))
     leaving, staying = scene.open("shop/web", writable=False), scene.open("shop/web")
@@ -43,7 +43,7 @@ async def test_a_stream_that_hangs_up_while_it_is_told_holds_up_nobody() -> None
     assert (said(staying)[-1], scene.proxy.hub.streams) == ("2", 1)
 
 
-async def test_streams_that_come_and_go_while_everybody_is_told_break_nothing() -> None:
+async def test_streams_that_come_and_go_during_a_delivery_break_nothing() -> None:
     scene = Scene(max_streams=1000, max_streams_per_host=1000)
     scene.learn("shop/web", flags("0"))
     streams = [scene.open("shop/web") for _ in range(300)]
@@ -239,8 +239,8 @@ async def test_of_large_sets_that_change_quickly_the_newest_is_sent() -> None:
         scene.learn("shop/web", large(str(number)))
         await asyncio.sleep(0.001)
     await scene.rest()
-    heard = [int(each) for each in said(stream)]
-    assert (heard, heard[-1]) == (sorted(heard), 29)
+    received = [int(each) for each in said(stream)]
+    assert (received, received[-1]) == (sorted(received), 29)
 
 
 async def test_a_status_that_is_written_builds_and_sends_nothing() -> None:
@@ -280,7 +280,7 @@ async def test_what_is_no_selector_is_refused(selector: str) -> None:
     assert ended[0] is Code.INVALID_ARGUMENT
 
 
-async def test_the_digest_that_is_served_is_told_with_the_flags() -> None:
+async def test_the_digest_that_is_served_is_sent_with_the_flags() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     stream = scene.open("shop/web", path=OLD_SYNC)

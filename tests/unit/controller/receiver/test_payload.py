@@ -53,13 +53,13 @@ def pushed(sender: Sender, payload: Any, **headers: Any) -> Push:
     ("sender", "payload"),
     [("github", GITHUB), ("gitea", GITHUB), ("gitlab", GITLAB), ("generic-hmac", GENERIC)],
 )
-def test_a_push_tells_repository_reference_and_commit(sender: Sender, payload: Any) -> None:
+def test_a_push_names_repository_reference_and_commit(sender: Sender, payload: Any) -> None:
     push = pushed(sender, payload)
     assert (push.reference, push.commit) == ("refs/heads/main", COMMIT)
     assert push.repositories
 
 
-def test_a_repository_is_told_in_all_its_spellings() -> None:
+def test_a_repository_is_found_in_all_its_spellings() -> None:
     assert set(pushed("github", GITHUB).repositories) == set(GITHUB["repository"].values())
     assert set(pushed("gitlab", GITLAB).repositories) == set(GITLAB["project"].values())
 
@@ -75,7 +75,7 @@ TAG = {"ref": "refs/tags/v1", "after": TAG_OBJECT}
         pytest.param("gitlab", {**GITLAB, **TAG, "object_kind": "tag_push"}, id="gitlab"),
     ],
 )
-def test_of_an_annotated_tag_the_commit_is_told_not_the_tag(sender: Sender, payload: Any) -> None:
+def test_an_annotated_tag_gives_the_commit_not_the_tag(sender: Sender, payload: Any) -> None:
     event = "Tag Push Hook" if sender == "gitlab" else "push"
     push = pushed(sender, payload, event=event)
     assert (push.reference, push.commit) == ("refs/tags/v1", COMMIT)

@@ -53,7 +53,7 @@ class Around:
         return self.endpoints.find(webhook_path(token, receiver().key)) is not None
 
 
-async def test_a_path_is_told_and_answered() -> None:
+async def test_a_path_is_shown_and_answered() -> None:
     around = Around({"token": TOKEN})
     result = await around.reconcile()
     path = result.status["webhookPath"]

@@ -247,9 +247,9 @@ def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureF
     around.send(token=b"a guess")
     around.sender = "gitlab"
     around.send(GITLAB, token=b"a-guessed-token")
-    told = [TOKEN, OLD, b"a guess", b"a-guessed-token", b"payload", b"acme", PATH.encode()]
+    private = [TOKEN, OLD, b"a guess", b"a-guessed-token", b"payload", b"acme", PATH.encode()]
     assert caplog.text
-    assert [each for each in told if each.decode() in caplog.text] == []
+    assert [each for each in private if each.decode() in caplog.text] == []
 
 
 async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> None:

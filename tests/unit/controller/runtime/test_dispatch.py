@@ -57,7 +57,7 @@ def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_i
     assert flags.keys == [FLAGS] * 2
 
 
-def test_the_loop_of_an_object_that_is_gone_is_told() -> None:
+def test_the_loop_of_a_deleted_object_is_woken() -> None:
     cache, flags = Cache(), Woken()
     dispatching(cache, flags)
     cache.learn(Resource(FLAGS, "f", 1, "1"))

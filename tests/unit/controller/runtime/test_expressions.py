@@ -79,7 +79,7 @@ def test_an_expression_holds_or_not(text: str, want: bool) -> None:
         ("r'a\\' == event.reason", "1:2: the text that begins here does not end"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_when_it_is_read(text: str, want: str) -> None:
+def test_a_mistake_is_reported_with_its_place_when_it_is_read(text: str, want: str) -> None:
     with pytest.raises(ExpressionError) as raised:
         Expression.of(text, KNOWN)
     assert want in str(raised.value)
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_told_with_its_place_when_it_is_read(text: str, want: s
         ("event.flags[1000] == 'a'", "1:1: "),
     ],
 )
-def test_what_an_event_does_not_allow_is_told(text: str, want: str) -> None:
+def test_an_access_that_an_event_does_not_allow_is_reported(text: str, want: str) -> None:
     with pytest.raises(ExpressionError) as raised:
         holds(text)
     assert want in str(raised.value)
@@ -172,11 +172,11 @@ _WORDS: Final = st.sampled_from(
 
 @given(st.lists(_WORDS, max_size=40).map("".join) | st.text(max_size=60))
 @settings(max_examples=100, deadline=None)
-def test_whatever_is_written_is_true_or_false_or_told(text: str) -> None:
+def test_every_text_is_true_or_false_or_an_error_with_a_place(text: str) -> None:
     try:
         found = holds(text)
     except ExpressionError as error:
-        told = str(error)
+        outcome = str(error)
     else:
-        told = f"1:1: {found}"
-    assert told.split(":")[0].isdigit()
+        outcome = f"1:1: {found}"
+    assert outcome.split(":")[0].isdigit()

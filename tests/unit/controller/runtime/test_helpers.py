@@ -121,7 +121,7 @@ async def test_a_file_over_the_limit_cannot_be_written(helpers: Helpers, tmp_pat
         await helpers.run(limits, written, str(tmp_path / "large"), 2_000_000)
 
 
-async def test_a_helper_that_ends_by_itself_is_told(helpers: Helpers) -> None:
+async def test_a_helper_that_ends_by_itself_is_reported(helpers: Helpers) -> None:
     with pytest.raises(HelperLostError, match="exit status 3"):
         await helpers.run(LIMITS, os._exit, 3)
     assert await helpers.run(LIMITS, max, 1, 2) == 2
@@ -130,7 +130,7 @@ async def test_a_helper_that_ends_by_itself_is_told(helpers: Helpers) -> None:
 async def test_a_task_whose_caller_is_cancelled_is_killed(helpers: Helpers) -> None:
     pid = await helpers.run(LIMITS, os.getpid)
     task = asyncio.create_task(helpers.run(LIMITS, spin))
-    while helpers._idle:  # noqa: ASYNC110 - nothing tells that it began
+    while helpers._idle:  # noqa: ASYNC110 - nothing signals that it began
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""What a replica does while it leads, and the label that tells others so."""
+"""What a replica does while it leads, and the label that shows it to others."""
 
 from __future__ import annotations
 

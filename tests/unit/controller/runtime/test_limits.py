@@ -37,10 +37,10 @@ def test_0_lifts_a_limit(limits: Limits) -> None:
         ("[" * 5000, "shop: is not YAML: "),
     ],
 )
-def test_what_cannot_be_read_is_told_and_changes_nothing(limits: Limits, text: str, problem: str) -> None:
+def test_invalid_limits_are_reported_and_change_nothing(limits: Limits, text: str, problem: str) -> None:
     limits.replace({"shop": "sources: 20"})
-    [told] = limits.replace({"shop": text, "other": "sources: 7"})
-    assert told.startswith(problem)
+    [reported] = limits.replace({"shop": text, "other": "sources: 7"})
+    assert reported.startswith(problem)
     assert (limits.of("shop").sources, limits.of("other").sources) == (20, 7)
     # Of a namespace that never had any the options hold.
     limits.replace({})
@@ -48,10 +48,10 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(limits: Limits, text: s
     assert limits.of("shop").sources == 5
 
 
-def test_each_namespace_with_other_limits_is_told(limits: Limits) -> None:
-    told: list[str] = []
-    limits.changed = told.append
+def test_each_namespace_whose_limits_change_is_passed_on(limits: Limits) -> None:
+    changed: list[str] = []
+    limits.changed = changed.append
     limits.replace({"a": "sources: 1", "b": "sources: 1"})
-    assert told == ["a", "b"]
+    assert changed == ["a", "b"]
     limits.replace({"b": "sources: 1", "c": "sources: 1"})
-    assert told == ["a", "b", "a", "c"]
+    assert changed == ["a", "b", "a", "c"]

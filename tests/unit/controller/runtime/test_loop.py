@@ -49,7 +49,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @dataclass
 class ScriptedReconciler:
-    """Does what it is told, and notes what it was given."""
+    """Returns the results that are set, and notes what it was given."""
 
     results: list[Result | Exception] = field(default_factory=list)
     given: list[Resource] = field(default_factory=list)
@@ -83,7 +83,7 @@ class ApiServer:
 
     objects: Cache
     written: list[Mapping[str, Any]] = field(default_factory=list)
-    told: list[Resource] = field(default_factory=list)
+    written_of: list[Resource] = field(default_factory=list)
     said: list[Event] = field(default_factory=list)
     written_when_said: list[int] = field(default_factory=list)
     refuse: list[Setback] = field(default_factory=list)
@@ -95,7 +95,7 @@ class ApiServer:
         if self.refuse:
             raise self.refuse.pop(0)
         self.written.append(status)
-        self.told.append(resource)
+        self.written_of.append(resource)
         if self.gone:
             return None
         version = str(int(resource.resource_version) + 1)
@@ -136,7 +136,7 @@ class Around:
             self.loop.wake(resource.key)
 
     async def settled_of(self, namespace: str) -> None:
-        await until(lambda: namespace in {each.namespace for each in self.server.told})
+        await until(lambda: namespace in {each.namespace for each in self.server.written_of})
 
     async def settled(self, times: int) -> None:
         """Wait until so many reconciles have ended and nothing is under way."""
@@ -237,7 +237,7 @@ async def test_a_failure_is_tried_again_until_it_works() -> None:
         assert around.loop.queue._failures == {}
 
 
-async def test_what_nobody_foresaw_is_a_failure_that_tells_no_details(
+async def test_an_unexpected_error_is_a_failure_that_shows_no_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running(Around(RuntimeError("a secret"))) as around:
@@ -339,7 +339,7 @@ async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -
         assert [each["observedGeneration"] for each in around.server.written] == [1, 2]
 
 
-async def test_news_that_come_late_change_nothing() -> None:
+async def test_changes_that_come_late_change_nothing() -> None:
     objects = Cache()
     assert objects.learn(seen(7, generation=3))
     assert not objects.learn(seen(6, generation=2))
@@ -389,7 +389,7 @@ HANDLED = {"observedGeneration": 1, "conditions": [READY], "lastHandledReconcile
     ],
     ids=["steady", "request done", "requested", "another spec", "not ready", "new"],
 )
-async def test_a_slow_look_is_told_only_where_something_is_to_be_done(
+async def test_a_slow_reconcile_is_logged_only_where_something_is_to_be_done(
     changed: dict[str, Any], said: bool
 ) -> None:
     around = Around()
@@ -453,7 +453,7 @@ async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
         assert around.observer.results == []
 
 
-async def test_one_that_was_made_again_meanwhile_is_not_told_the_others_status() -> None:
+async def test_an_object_that_was_made_again_meanwhile_does_not_get_the_old_status() -> None:
     async with running(Around()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(seen())

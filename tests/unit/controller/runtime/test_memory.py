@@ -38,11 +38,11 @@ def there(cluster: MemoryCluster) -> Resource:
 
 
 async def test_only_another_spec_is_another_generation(cluster: MemoryCluster) -> None:
-    written, by_whom = await cluster.apply(body(a=1), manager="m")
+    written, manager = await cluster.apply(body(a=1), manager="m")
     await cluster.apply(body(a=1), manager="m")
     assert (there(cluster).generation, there(cluster).uid) == (1, written["metadata"]["uid"])
     await cluster.apply(body(a=2), manager="m")
-    assert (there(cluster).generation, there(cluster).spec, by_whom) == (2, {"a": 2}, "")
+    assert (there(cluster).generation, there(cluster).spec, manager) == (2, {"a": 2}, "")
     assert (written["spec"], written["metadata"]["generation"]) == ({"a": 1}, 1)
 
 
@@ -56,7 +56,7 @@ async def test_a_status_stays_when_the_object_is_applied_again(
     assert [change.latest.resource_version for change in changes] == ["1", "2", "3"]
 
 
-async def test_whoever_applies_is_told_after_the_object_is_there() -> None:
+async def test_an_apply_returns_after_the_object_is_there() -> None:
     seen: list[object] = []
 
     async def applied(resource: Resource) -> None:

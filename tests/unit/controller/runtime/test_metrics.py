@@ -31,9 +31,9 @@ def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -
     }
 
 
-def test_who_serves_it_is_told_by_state() -> None:
-    told = {"served": "411/412", "total": 412, "delivered": 3}
-    assert scraped(told) == {"served": 411, "lagging": 1, "delivered": 3}
+def test_evaluators_are_counted_by_state() -> None:
+    status = {"served": "411/412", "total": 412, "delivered": 3}
+    assert scraped(status) == {"served": 411, "lagging": 1, "delivered": 3}
 
 
 def test_where_no_stock_provider_follows_there_is_none() -> None:
@@ -49,5 +49,5 @@ def test_a_standby_says_nothing_so_that_sums_are_right() -> None:
     [{}, {"served": "2/2"}, {"served": "all", "total": 2}, {"total": 2}, {"served": "2/2", "total": "2"}],
     ids=str,
 )  # fmt: skip
-def test_a_status_that_does_not_tell_has_no_series(status: dict[str, Any]) -> None:
+def test_a_status_without_counts_has_no_series(status: dict[str, Any]) -> None:
     assert scraped(status, "FlagSet") == {}

@@ -83,7 +83,7 @@ async def test_a_worker_that_waits_takes_what_comes(queue: KeyedQueue[str]) -> N
     assert await taking == "a"
 
 
-async def test_a_worker_that_waits_for_a_time_is_told_of_an_earlier_one() -> None:
+async def test_a_worker_that_waits_for_a_time_notices_an_earlier_one() -> None:
     queue: KeyedQueue[str] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
     queue.put("a", 3600.0)
     taking = asyncio.create_task(queue.take())
@@ -208,7 +208,7 @@ async def test_nothing_is_kept_of_a_key_that_is_forgotten(
     assert [len(each) for each in kept] == [0] * 6
 
 
-async def test_who_gives_back_what_nobody_took_makes_no_place(shared: KeyedQueue[str]) -> None:
+async def test_a_key_that_no_worker_holds_frees_no_place_when_it_is_done(shared: KeyedQueue[str]) -> None:
     for key in ("a1", "a2", "a3"):
         shared.put(key)
     shared.done("a1")

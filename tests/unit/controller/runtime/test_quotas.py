@@ -73,11 +73,11 @@ def test_nobody_grows_into_what_a_younger_one_has() -> None:
     assert not space.lets(old, 2)
     assert space.lets(old, 1)
     assert space.lets(young, 5)
-    # Its status does not tell yet.
+    # Its status does not show it yet.
     assert space.lets(old, 5)
 
 
-def test_what_was_let_counts_before_a_status_tells_of_it_until_the_object_goes() -> None:
+def test_an_allowed_object_counts_before_its_status_shows_it_and_until_it_is_deleted() -> None:
     first, second = source("a"), source("b")
     space = Space(first, second)
     assert space.lets(first, 8)

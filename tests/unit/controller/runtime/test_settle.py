@@ -41,7 +41,7 @@ def summary(status: Any) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
-def told(settled: Settled) -> tuple[tuple[str, str, str], ...]:
+def events_of(settled: Settled) -> tuple[tuple[str, str, str], ...]:
     """(reason, message, severity) of each Event."""
     return tuple((each.reason, each.message, each.severity) for each in settled.events)
 
@@ -80,7 +80,7 @@ def test_a_first_result_is_summed_up(
     settled = settle(resource(), result, NOW)
     assert summary(settled.status) == conditions
     assert settled.status["observedGeneration"] == 1
-    assert (settled.retry, told(settled)) == (retry, said)
+    assert (settled.retry, events_of(settled)) == (retry, said)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_good_outcome_removes_what_it_does_not_say() -> None:
 
 def test_what_works_again_is_said_once() -> None:
     failing = after(GOOD, BROKEN)
-    assert told(settle(failing, GOOD, LATER)) == (("Recovered", GOOD.outcome.message, "Normal"),)
+    assert events_of(settle(failing, GOOD, LATER)) == (("Recovered", GOOD.outcome.message, "Normal"),)
     assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).events == ()
     assert settle(after(INVALID), GOOD, LATER).events[0].reason == "Recovered"
 
@@ -151,12 +151,12 @@ def test_a_slow_recovery_is_said_too(setback: Result) -> None:
     assert settle(slow, setback, LATER).events == ()
 
 
-def test_another_failure_is_news_and_a_reconciles_own_news_follow() -> None:
+def test_another_failure_makes_an_event_and_the_events_of_the_reconcile_follow() -> None:
     other = Result.of(Failed("AuthenticationFailed", "denied"), events=(Occurrence("Held", "banner"),))
     said = settle(after(BROKEN), other, NOW).events
     assert [each.reason for each in said] == ["AuthenticationFailed", "Held"]
-    told = settle(after(BROKEN), Result(Done("ok"), events=(Occurrence("NewArtifact", "x"),)), NOW).events
-    assert [each.reason for each in told] == ["Recovered", "NewArtifact"]
+    events = settle(after(BROKEN), Result(Done("ok"), events=(Occurrence("NewArtifact", "x"),)), NOW).events
+    assert [each.reason for each in events] == ["Recovered", "NewArtifact"]
 
 
 SET = {"lastAttemptedRevision": "main@sha1:2", "lastAppliedRevision": "main@sha1:2", "digest": "sha256:s"}
@@ -224,20 +224,20 @@ def test_what_passes_within_moments_changes_nothing_but_that_somebody_is_at_it()
     ):
         asked = replace(after(before), annotations={REQUESTED_AT: "t1"})
         settled = settle(asked, passing, NOW)
-        assert (told(settled), settled.next_look, settled.retry) == ((), 2.0, False)
+        assert (events_of(settled), settled.next_look, settled.retry) == ((), 2.0, False)
         assert summary(settled.status) == {
             "Ready": ready, "Reconciling": ("True", going), "Wide": ("True", "Wider"),
         }  # fmt: skip
         assert settled.status["size"] == 2
         assert "lastHandledReconcileAt" not in settled.status
-        assert told(settle(replace(asked, status=settled.status), before, NOW)) == ()
+        assert events_of(settle(replace(asked, status=settled.status), before, NOW)) == ()
 
 
 def test_a_message_is_cut_where_nobody_reads_on() -> None:
     status = after(ENDLESS).status
-    told = find(status, "Ready")
-    assert told is not None
-    assert len(told["message"]) == MESSAGE_CHARACTERS
+    ready = find(status, "Ready")
+    assert ready is not None
+    assert len(ready["message"]) == MESSAGE_CHARACTERS
 
 
 # -- any sequence ------------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ def check_final(found: Resource, settled: Settled) -> None:
     assert (ready["status"] == "True") is not bool(abnormal), "FAIL1, FAIL3, FAIL4"
     assert ready["status"] != "Unknown", "FAIL11"
     assert status["observedGeneration"] == found.generation, "FAIL6, FAIL7"
-    told = {each["observedGeneration"] for each in conditions.values()}
-    assert told == {found.generation}, "FAIL8, FAIL9, WARN5"
+    generations = {each["observedGeneration"] for each in conditions.values()}
+    assert generations == {found.generation}, "FAIL8, FAIL9, WARN5"
     assert not abnormal or conditions[abnormal.pop()]["message"] == ready["message"], "WARN2"
     assert None not in status.values()
 

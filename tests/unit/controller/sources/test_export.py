@@ -73,9 +73,7 @@ def life(tmp_path: Path, writer: Writer) -> Life:
     return made
 
 
-async def test_the_artifact_is_told_and_told_again_only_when_it_is_another(
-    life: Life, writer: Writer
-) -> None:
+async def test_the_artifact_is_exported_and_again_only_when_it_changes(life: Life, writer: Writer) -> None:
     await life.look()
     assert writer.exported is not None
     assert writer.artifact == life.status["artifact"]
@@ -94,7 +92,7 @@ async def test_the_artifact_is_told_and_told_again_only_when_it_is_another(
     assert writer.asked == ["apply", "status", "status"]
 
 
-async def test_a_source_that_fails_leaves_what_was_told(life: Life, writer: Writer) -> None:
+async def test_a_source_that_fails_leaves_the_last_export(life: Life, writer: Writer) -> None:
     await life.look()
     life.source.resolving = Failed("Timeout", "no answer")
     await life.look()
@@ -133,7 +131,9 @@ async def test_what_somebody_else_made_is_left_alone(life: Life, writer: Writer,
     assert life.stored() == {"flags.json": b"{}"}
 
 
-async def test_a_refusal_is_told_and_the_artifact_is_there_all_the_same(life: Life, writer: Writer) -> None:
+async def test_a_refused_export_is_reported_and_the_artifact_is_stored_all_the_same(
+    life: Life, writer: Writer
+) -> None:
     writer.refusal = Failed("AccessDenied", "forbidden")
     after = await life.look()
     assert life.condition("Ready") == ("False", "AccessDenied")

@@ -16,7 +16,7 @@ SEEN = {"observedGeneration": 2}
 def since(
     status: dict[str, Any] | None = None, *, turns: LookSchedule | None = None, **more: Any
 ) -> timedelta:
-    """How old what the source is told may be."""
+    """The greatest age of a listing that the source may use."""
     resource = Resource(KEY, "uid", 2, "1", status=SEEN if status is None else status, **more)
     look = (turns or LookSchedule()).look(resource, NOW)
     assert look.now == NOW
@@ -24,7 +24,7 @@ def since(
     return NOW - look.since
 
 
-def test_a_source_in_its_turn_takes_what_another_was_told() -> None:
+def test_a_scheduled_look_uses_the_listing_of_another_source() -> None:
     assert since() == SHARED
 
 
@@ -52,7 +52,7 @@ def test_a_request_wants_the_newest_until_it_is_done(handled: str | None, age: t
     ],
     ids=["earlier", "in this second", "clocks differ", "no zone", "never"],
 )
-def test_a_new_source_takes_what_was_told_since_it_is_there(
+def test_a_new_source_uses_a_listing_made_since_its_creation(
     status: dict[str, Any], created: str, age: timedelta
 ) -> None:
     assert since(status, created=created) == age

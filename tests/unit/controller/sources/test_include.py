@@ -54,7 +54,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
 OWN = {"flags.json": "own"}
 
 
-async def test_included_files_are_in_a_folder_of_the_sources_name_and_the_status_tells_of_which_revision(
+async def test_included_files_are_in_a_folder_of_the_sources_name_and_the_status_shows_their_revision(
     two: Two,
 ) -> None:
     await two.share()
@@ -62,10 +62,10 @@ async def test_included_files_are_in_a_folder_of_the_sources_name_and_the_status
     assert two.files() == {**OWN, "shared/base/banner.json": "shared", "shared/readme.md": "read"}
     status = two.status()
     assert status["observedInclude"] == [{"repository": {"name": "shared"}}]
-    (told,) = status["includedArtifacts"]
+    (included,) = status["includedArtifacts"]
     theirs = two.status("shared")["artifact"]
-    assert told == {name: each for name, each in theirs.items() if name != "metadata"}
-    assert told["revision"] == f"main@sha1:{two.first}"
+    assert included == {name: each for name, each in theirs.items() if name != "metadata"}
+    assert included["revision"] == f"main@sha1:{two.first}"
     assert two.condition()[1] == "Succeeded"
 
 
@@ -99,7 +99,7 @@ async def test_a_commit_in_an_included_source_makes_a_new_artifact_at_once(two: 
     assert after["metadata"][seen] > before["metadata"][seen]
 
 
-async def test_what_changes_no_included_file_fetches_nothing_and_is_told(two: Two) -> None:
+async def test_a_change_outside_the_included_files_fetches_nothing_and_is_shown(two: Two) -> None:
     await two.share()
     await two.include()
     before = two.status()["artifact"]
@@ -133,7 +133,7 @@ async def test_a_source_that_is_not_there_is_waited_for(two: Two) -> None:
     assert two.files()["shared/readme.md"] == "read"
 
 
-async def test_a_source_without_an_artifact_is_waited_for_and_its_trouble_is_told(two: Two) -> None:
+async def test_a_source_without_an_artifact_is_waited_for_and_its_failure_is_shown(two: Two) -> None:
     await two.share(git={"ref": {"branch": "nowhere"}})
     await two.include()
     assert two.condition()[1] == "IncludeUnavailable"
@@ -218,7 +218,7 @@ async def test_ignore_leaves_out_included_files_too(two: Two) -> None:
     assert two.files() == {**OWN, "shared/base/banner.json": "shared"}
 
 
-async def test_what_an_included_source_left_out_is_told_where_it_would_be(two: Two) -> None:
+async def test_a_file_that_an_included_source_left_out_is_named_with_its_included_path(two: Two) -> None:
     (two.shared.path / "base/link.json").symlink_to("banner.json")
     (two.shared.path / "elsewhere.json").symlink_to("base/banner.json")
     two.shared.commit()

@@ -20,7 +20,7 @@ def waiting() -> PendingPushes:
     return expected
 
 
-def test_a_source_of_which_nothing_was_told_waits_for_its_turn() -> None:
+def test_a_source_without_a_push_waits_for_its_turn() -> None:
     assert PendingPushes().next_look(KEY, BEFORE, NOW) is None
 
 

@@ -1,4 +1,4 @@
-"""A FlagSource's life, told as what its source answers and what its status then says; storage is real, Git is
+"""A FlagSource's life: what its source answers and what its status then says; storage is real, Git is
 played.
 """
 
@@ -46,7 +46,7 @@ GIT_DOWN = Failed("GitOperationFailed", "https://h/r: could not connect")
 
 @dataclass
 class Played:
-    """A source that answers as it is told; also whoever opens it."""
+    """A source with answers that the test sets; also the provider that opens it."""
 
     commit: str = FIRST
     files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
@@ -201,7 +201,7 @@ async def test_a_new_artifact_says_who_signed_it(life: Life) -> None:
     assert event.metadata == {"flagstaff.dev/verified-by": "Ada <ada@example.com> (key 1)"}
 
 
-async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:
+async def test_a_commit_that_changes_no_file_makes_no_event(settled: Life) -> None:
     digest = settled.status["artifact"]["digest"]
     settled.source.commit = SECOND
     after = await settled.look()
@@ -257,7 +257,7 @@ async def test_an_artifact_that_could_not_be_stored_leaves_its_room_to_others(
     assert life.condition("Ready") == ("False", "QuotaExceeded")
 
 
-async def test_what_was_left_out_is_told(life: Life) -> None:
+async def test_a_file_that_was_left_out_is_named(life: Life) -> None:
     life.source.skipped = ("a: symlink, not followed",)
     after = await life.look()
     assert after.events[0].message.endswith("left out: a: symlink, not followed")
@@ -346,7 +346,7 @@ LOSSES = [lose_the_disk, lose_the_archive, damage_the_archive, damage_the_index]
 
 @pytest.mark.parametrize("lose", LOSSES)
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-async def test_what_is_lost_is_fetched_again_and_is_no_news(
+async def test_a_lost_artifact_is_fetched_again_without_an_event(
     settled: Life, lose: Any, restarted: bool
 ) -> None:
     before = settled.status
@@ -385,13 +385,13 @@ async def test_a_full_disk_keeps_the_artifact_before(settled: Life, monkeypatch:
     assert settled.stored() == {"flags.json": b"2"}
 
 
-async def test_no_place_for_the_files_is_told(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: no_space())
     await life.look()
     assert life.condition("Ready") == ("False", "StorageFull")
 
 
-async def test_a_storage_that_cannot_be_had_is_told(life: Life) -> None:
+async def test_a_storage_that_cannot_be_opened_is_reported(life: Life) -> None:
     life.root.joinpath("flagsource").write_text("in the way")
     assert (await life.look()).retry
     assert life.condition("Ready") == ("False", "StorageFailed")
@@ -407,15 +407,15 @@ async def test_no_files_stay_behind(life: Life, tmp_path: Path, monkeypatch: pyt
     assert not list((tmp_path / "trees").iterdir())
 
 
-async def test_a_process_killed_before_it_told_stores_the_same_again(life: Life) -> None:
+async def test_a_process_killed_before_it_wrote_the_status_stores_the_same_again(life: Life) -> None:
     killed = await life.look(written=False)
     life.restart()
     await life.look()
-    told, again = killed.status["artifact"], life.status["artifact"]
-    # It was observed anew: nobody was told of the first time.
-    for moment in (told, again):
+    first, again = killed.status["artifact"], life.status["artifact"]
+    # It was observed anew: no status showed the first time.
+    for moment in (first, again):
         moment["lastUpdateTime"] = moment["metadata"]["flagstaff.dev/observed-at"] = ""
-    assert again == told
+    assert again == first
 
 
 async def test_a_revision_was_observed_when_the_look_began_that_found_it(life: Life) -> None:
@@ -428,7 +428,7 @@ async def test_a_revision_was_observed_when_the_look_began_that_found_it(life: L
     assert life.status["artifact"]["metadata"]["flagstaff.dev/observed-at"] > first
 
 
-async def test_killed_before_it_told_of_a_second_one_the_first_is_still_there(
+async def test_a_process_killed_before_it_reported_a_second_artifact_keeps_the_first(
     settled: Life,
 ) -> None:
     settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
@@ -523,7 +523,7 @@ async def test_a_source_that_is_gone_leaves_nothing(settled: Life) -> None:
     assert not settled.expected.waits(KEY, settled.now)
 
 
-async def test_a_disk_that_fails_while_files_are_packed_is_told(
+async def test_a_disk_that_fails_while_files_are_packed_is_reported(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.sources.reconciler.pack", no_space)

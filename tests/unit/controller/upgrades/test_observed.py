@@ -89,7 +89,7 @@ def waiting(reason: str) -> dict[str, Any]:
          "containers with unready status"),
     ],
 )  # fmt: skip
-def test_what_a_pod_lacks_is_told(status: dict[str, Any], why: str) -> None:
+def test_the_reason_why_a_pod_is_not_ready_is_shown(status: dict[str, Any], why: str) -> None:
     assert found(status=status).trouble == why
 
 

@@ -232,7 +232,7 @@ def test_a_restart_that_is_undone_halts_until_it_goes_on() -> None:
         assert (chosen(once), once.progress.halt) == ([], Halt("Deployment/a", "its restart was undone"))
 
 
-def test_an_undone_restart_halts_nothing_where_its_owner_took_it_out_or_its_pods_are_current() -> None:
+def test_an_undone_restart_halts_nothing_where_its_owner_removed_it_or_its_pods_are_current() -> None:
     before = Progress({"Deployment/a": NOW})
     for fine in (state("a", paused="paused", left="paused"), state("a", outdated=0)):
         assert chosen(looked(fine, state("b"), before=before, now=NOW + MINUTE)) == ["b"]
@@ -318,7 +318,7 @@ LOSSES: Final = st.lists(st.booleans(), min_size=100, max_size=100)
 
 @dataclass
 class Fleet:
-    """Workloads that do as they are told; a bad one never gets ready, and the template of one that is undone
+    """Workloads that get ready after a set time, a bad one never; the template of one that is undone
     is written back at once. All share one budget.
     """
 
@@ -332,9 +332,9 @@ class Fleet:
         self.at: dict[str, datetime] = {}
 
     def rolling(self, now: datetime) -> set[str]:
-        took = {"undone": timedelta(), "good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
+        delays = {"undone": timedelta(), "good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
         manners = dict(zip(NAMES, self.manners, strict=False))
-        return {name for name, at in self.at.items() if now - at < took[manners[name]]}
+        return {name for name, at in self.at.items() if now - at < delays[manners[name]]}
 
     def states(self, now: datetime) -> list[State]:
         rolling = self.rolling(now)

@@ -55,10 +55,10 @@ async def test_a_reader_of_the_report_that_is_gone_ends_the_run_with_that_error(
     free = dict.fromkeys(("port", "sync_port", "ofrep_port", "management_port"), 0)
     settings = evaluator_settings(host="127.0.0.1", **free)
 
-    def tell(_: object) -> None:
+    def ignore(_: object) -> None:
         raise BrokenPipeError
 
-    async with open_local(LocalOptions(str(repository.path)), settings, tell) as (local, _):
+    async with open_local(LocalOptions(str(repository.path)), settings, ignore) as (local, _):
         with pytest.raises(BrokenPipeError):
             await local.run()
 
@@ -107,7 +107,7 @@ print(sorted({{"aiohttp", "kopf", "kubernetes"}} & set(sys.modules)))
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-async def test_a_set_that_is_too_large_to_deliver_is_refused_and_told(tmp_path: Path) -> None:
+async def test_a_set_that_is_too_large_to_deliver_is_refused_and_reported(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     large = flag(metadata={"text": "x" * 1_100_000})
     repository.commit(flags__json=json.dumps({"flags": {"large": large}}))

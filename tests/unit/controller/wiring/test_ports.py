@@ -1,4 +1,4 @@
-"""The ports of a controller: each has an address of its own, and the metrics tell of each."""
+"""The ports of a controller: each has an address of its own, and the metrics name each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def routes(name: str) -> Routes:
-    def told() -> dict[str, Any]:
+    def status() -> dict[str, Any]:
         return {"ready": True, "name": name}
 
-    return management.routes(told, lambda: b"", Offload())
+    return management.routes(status, lambda: b"", Offload())
 
 
 async def asked(host: str, port: int) -> bytes:

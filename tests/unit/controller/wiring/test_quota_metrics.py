@@ -1,4 +1,4 @@
-"""What a scrape tells of quotas."""
+"""The metrics of quotas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scraped(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
     }
 
 
-def test_what_is_limited_is_told_beside_its_limit() -> None:
+def test_each_use_is_shown_beside_its_limit() -> None:
     objects, limits = Cache(), Limits(NamespaceLimits(sources=5, flags=100))
     limits.replace({"free": "sources: 0\nflags: 0\nartifactBytes: 1000"})
 

@@ -1,4 +1,4 @@
-"""The ConfigMap with limits of single namespaces, as an API server tells of it."""
+"""The ConfigMap with limits of single namespaces, as an API server delivers it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_without_a_name_nobody_is_asked(limits: Limits) -> None:
         assert limits.of("shop").sources == 5
 
 
-def test_what_is_wrong_is_told_once_and_once_more_when_it_is_another_thing(limits: Limits) -> None:
+def test_a_mistake_is_reported_once_and_once_more_when_it_changes(limits: Limits) -> None:
     events = Events()
     overrides = Overrides(limits, events)
     for text in ("sources: 20", "sources: x", "sources: x", "sources: y", "sources: -1"):

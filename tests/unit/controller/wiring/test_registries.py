@@ -78,20 +78,20 @@ async def test_a_helper_that_knows_no_login_leaves_us_nobody(
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [("""printf '{"Username": "<token>", "Secret": "x"}'""", "identity tokens"), (None, "cannot be run")],
 )
-async def test_a_helper_that_cannot_help_is_told(
-    docker: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
+async def test_a_credential_helper_that_fails_is_reported(
+    docker: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, message: str
 ) -> None:
     configure(docker, credsStore="tests")
     if script is not None:
         helper(docker, monkeypatch, script)
-    with pytest.raises(Failed, match=told):
+    with pytest.raises(Failed, match=message):
         await login()
 
 
-async def test_a_configuration_that_is_no_json_is_told(docker: Path) -> None:
+async def test_a_configuration_that_is_no_json_is_reported(docker: Path) -> None:
     (docker / "config.json").write_text("{")
     with pytest.raises(Stalled, match="is not JSON"):
         await login()
@@ -122,7 +122,7 @@ async def test_what_is_followed_is_named_in_the_address_or_beside_it(
 
 
 @pytest.mark.parametrize("reference", ["branch:main", "tag:-x", "semver:nonsense", "digest:12"])
-async def test_a_reference_that_an_artifact_cannot_have_is_told(docker: Path, reference: str) -> None:
+async def test_a_reference_that_an_artifact_cannot_have_is_reported(docker: Path, reference: str) -> None:
     with pytest.raises(Stalled) as raised:
         async with artifact_source("oci://h/r", reference=reference, interval=1.0, insecure=False):
             pass

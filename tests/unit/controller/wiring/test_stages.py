@@ -190,10 +190,10 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
     "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),
     "a receipt": (None, RECEIPT, {"FeatureFlagConfiguration/one"}),
-    "a receipt that tells another thing": (
+    "a receipt with another content": (
         *changed(RECEIPT, status={"digest": "d"}), {"FeatureFlagConfiguration/one"},
     ),
-    "a receipt that tells the same": (*changed(RECEIPT), set()),
+    "a receipt with the same content": (*changed(RECEIPT), set()),
     "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
     "a Flagd": (None, FLAGD, {"Flagd/flags"}),
     "a FeatureFlagSource": (None, SETTINGS, {"FeatureFlagSource/settings", "Flagd/flags"}),
@@ -216,7 +216,7 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
 
 
 @pytest.mark.parametrize(("before", "after", "who"), ROWS.values(), ids=ROWS.keys())
-def test_a_change_wakes_just_whom_it_concerns(
+def test_a_change_wakes_only_the_stages_it_concerns(
     before: Resource | None, after: Resource | None, who: set[str]
 ) -> None:
     keys = keys_woken(before, after)

@@ -77,7 +77,7 @@ def test_a_changed_byte_or_a_cut_is_never_taken_for_something_else(
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"{}\n{}", b"[" * 90, b"[" * 200_000, b"\xff\n", b'{"sha256": 2}\n', b"null\n"]
 )
-def test_a_damaged_file_is_set_aside_told_and_not_read(
+def test_a_damaged_file_is_set_aside_reported_and_not_read(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_bytes(content)
@@ -127,7 +127,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_what_an_earlier_build_kept_is_set_aside_and_told(
+def test_state_of_an_earlier_build_is_set_aside_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "flagset.json").write_text(json.dumps({"flags": {}}))

@@ -38,7 +38,7 @@ def provider(*pending: str, tested: str = "t", **conditions: str) -> dict[str, A
         (provider("another", Ready="True", Delivered="True"), Outcome(True, "delivered")),
     ],
 )
-def test_a_body_tells_what_came_of_a_test(body: dict[str, Any], outcome: Outcome) -> None:
+def test_a_body_gives_the_outcome_of_a_test(body: dict[str, Any], outcome: Outcome) -> None:
     assert outcome_of(body, "t") == outcome
 
 

@@ -63,7 +63,7 @@ def test_one_that_goes_bad_later_keeps_the_tokens_and_says_so_once(
     assert "s3cret" not in caplog.text
 
 
-def test_a_fault_that_comes_back_is_told_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_that_comes_back_is_reported_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = TokenFile(str(path))
     for content in ("", "newest", ""):
         path.write_text(content)

@@ -1,4 +1,4 @@
-"""ConfigMaps that follow the flags, and pods that are told."""
+"""ConfigMaps that follow the flags, and the annotations of pods that read them."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def document(**defaults: str) -> dict[str, Any]:
 
 @dataclass
 class World:
-    """A cluster that keeps one ConfigMap, and whoever is told."""
+    """A cluster that keeps one ConfigMap, and its pods and Events."""
 
     config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
-    """What they were told."""
+    """The versions in the pods' annotations."""
     slept: float = 0.0
     sleepers: int = 0
     writes: int = 0
@@ -89,7 +89,7 @@ class World:
         self.events.append(event)
 
     @property
-    def told(self) -> list[str]:
+    def reasons(self) -> list[str]:
         return [each.reason for each in self.events]
 
     def flags(
@@ -183,7 +183,7 @@ async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
     world.flags(2, flagSpec=document(banner="off"))
     await world.look()
     assert (world.defaults, sorted(world.touched)) == ({"banner": "off"}, ["a", "a", "b", "b"])
-    assert (world.writes, world.told) == (2, ["FlagFileWritten"] * 2)
+    assert (world.writes, world.reasons) == (2, ["FlagFileWritten"] * 2)
 
 
 async def test_what_changes_no_flag_writes_nothing() -> None:
@@ -210,7 +210,7 @@ async def test_what_was_deleted_is_made_again() -> None:
     world.config_maps.clear()
     world.time += flag_files.LOOK
     await world.look()
-    # Of the same flags, the pods are told once more.
+    # Of the same flags, the pods are annotated once more.
     assert (world.defaults, world.versions) == ({"banner": "on"}, ["1", "2"])
 
 
@@ -226,7 +226,7 @@ async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
     assert world.defaults == {"banner": "off", "cart": "on"}
     world.flags(3, flagSpec="none at all")
     await world.look()
-    assert (world.defaults, world.told[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
+    assert (world.defaults, world.reasons[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
 
 
 async def test_the_flags_stay_where_the_flag_set_goes() -> None:
@@ -265,10 +265,10 @@ async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag
     world.pods.forget("Pod", "shop", "a")
     world.time += flag_files.LOOK
     await world.look()
-    assert (world.owners, world.writes, world.told.count("FlagFileWritten")) == (["rs-2"], 2, 1)
+    assert (world.owners, world.writes, world.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
 
 
-async def test_without_flag_set_there_is_nothing_to_keep_and_strangers_are_not_told() -> None:
+async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotated() -> None:
     world = World()
     world.pods.learn("Pod", pod("a"))
     await world.look()
@@ -276,7 +276,7 @@ async def test_without_flag_set_there_is_nothing_to_keep_and_strangers_are_not_t
     world.pods.learn("Pod", pod("b"))
     await world.look()
     world.time += flag_files.LOOK
-    assert (world.writes, world.told, world.due()) == (0, [], False)
+    assert (world.writes, world.reasons, world.due()) == (0, [], False)
 
 
 async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
@@ -287,7 +287,7 @@ async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
     world.pods.learn("Pod", pod("b"))
     await world.look()
     assert (world.owners, world.touched) == (["rs-1", "uid-b"], ["a"])
-    # One that Kubernetes took off does not come back.
+    # One that Kubernetes removed does not come back.
     del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
     world.pods.forget("Pod", "shop", "a")
     world.time += flag_files.LOOK
@@ -316,7 +316,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
     file = await world.queue.take()
     await world.files.keep(file)
     world.queue.done(file)
-    assert (world.writes, world.told) == (0, ["FlagFileFailed"])
+    assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
     assert "not of Flagstaff; rename it" in world.events[0].message
     world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
     world.time += flag_files.LOOK
@@ -324,7 +324,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
     assert world.defaults == {"banner": "on"}
 
 
-async def test_the_same_failure_is_told_once() -> None:
+async def test_the_same_failure_is_reported_once() -> None:
     world = World(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
@@ -333,13 +333,13 @@ async def test_the_same_failure_is_told_once() -> None:
         await world.files.keep(file)
         world.queue.done(file)
         world.time += flag_files.LOOK
-    assert world.told == ["FlagFileFailed"]
+    assert world.reasons == ["FlagFileFailed"]
     world.failing = None
     await world.look()
     assert world.defaults == {"banner": "on"}
 
 
-async def test_more_than_a_config_map_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_content_larger_than_a_config_map_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flag_files, "MOST_BYTES", 10)
     world = World()
     world.flags(flagSpec=document(banner="on"))
@@ -369,7 +369,7 @@ async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> Non
         await until(lambda: world.touched == ["a"])
 
 
-async def test_a_file_is_written_again_while_its_pods_are_told_of_the_last_change() -> None:
+async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last_change() -> None:
     world = World(blocked=lambda verb, _namespace: verb == "touch")
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
@@ -380,18 +380,18 @@ async def test_a_file_is_written_again_while_its_pods_are_told_of_the_last_chang
     assert world.defaults == {"banner": "off"}
 
 
-async def test_kubelets_have_time_to_hear_of_each_change_before_they_are_told() -> None:
+async def test_kubelets_have_time_to_see_each_change_before_the_pods_are_annotated() -> None:
     world = World(heard=1.0)
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
-    told = []
+    touched = []
     for moment in (0.0, 0.75, 1.0, 1.5, 1.75):
         world.time = moment
         if moment == 0.75:
             world.flags(2, flagSpec=document(banner="off"))
         await world.look()
-        told.append(len(world.touched))
-    assert told == [0, 0, 1, 1, 2]
+        touched.append(len(world.touched))
+    assert touched == [0, 0, 1, 1, 2]
 
 
 async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_take() -> None:
@@ -405,14 +405,14 @@ async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_ta
     assert world.slept == pytest.approx(2.0)
 
 
-async def test_pods_that_may_not_be_annotated_are_told_of() -> None:
+async def test_pods_that_may_not_be_annotated_are_reported() -> None:
     world = World(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
     world.pods.learn("Pod", pod("b"))
     async with world.running():
-        await until(lambda: "FlagFileFailed" in world.told)
-    assert world.told == ["FlagFileWritten", "FlagFileFailed"]
+        await until(lambda: "FlagFileFailed" in world.reasons)
+    assert world.reasons == ["FlagFileWritten", "FlagFileFailed"]
 
 
 def test_a_pod_names_few_files() -> None:

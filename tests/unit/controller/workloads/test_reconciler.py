@@ -22,7 +22,7 @@ def ready(settled: Settled) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
-def told(settled: Settled) -> list[tuple[str, str]]:
+def events_of(settled: Settled) -> list[tuple[str, str]]:
     return [(each.reason, each.message) for each in settled.events]
 
 
@@ -31,7 +31,7 @@ async def test_it_is_ready_once_the_deployment_is() -> None:
     first = await world.look(replicas=2)
     assert world.taken() == ["apply Deployment", "apply Service"]
     assert ready(first) == ("False", "Progressing", "0 of 2 replicas are ready")
-    assert told(first) == [("Applied", "Deployment flags created"), ("Applied", "Service flags created")]
+    assert events_of(first) == [("Applied", "Deployment flags created"), ("Applied", "Service flags created")]
     world.rolled_out(2)
     second = await world.look(replicas=2)
     assert ready(second) == ("True", "Succeeded", "2 of 2 replicas are ready")
@@ -68,9 +68,9 @@ async def test_what_was_removed_is_made_anew_and_what_was_changed_is_restored() 
     await world.look()
     world.taken()
     world.objects.forget(ObjectKey("Deployment", "shop", "flags"))
-    assert told(await world.look()) == [("DriftCorrected", "Deployment flags was removed; restored")]
+    assert events_of(await world.look()) == [("DriftCorrected", "Deployment flags was removed; restored")]
     world.change("Service", type="NodePort")
-    assert told(await world.look()) == [("DriftCorrected", "Service flags was changed; restored")]
+    assert events_of(await world.look()) == [("DriftCorrected", "Service flags was changed; restored")]
     assert world.the("Service").spec["type"] == "ClusterIP"
     assert world.taken() == ["apply Deployment", "apply Service"]
 
@@ -81,7 +81,7 @@ async def test_what_is_switched_off_is_removed() -> None:
     assert world.taken() == ["apply Deployment", "apply Service", "apply Ingress", "apply HTTPRoute"]
     settled = await world.look(ingress={**INGRESS, "enabled": False})
     assert sorted(world.taken()) == ["delete HTTPRoute", "delete Ingress"]
-    assert sorted(told(settled)) == [
+    assert sorted(events_of(settled)) == [
         ("Pruned", "HTTPRoute flags removed"),
         ("Pruned", "Ingress flags removed"),
     ]
@@ -92,7 +92,7 @@ async def test_a_changed_source_changes_the_deployment_alone() -> None:
     await world.look()
     world.taken()
     world.objects.learn(replace(source(debugLogging=True), resource_version="2"))
-    assert told(await world.look()) == [("Applied", "Deployment flags changed")]
+    assert events_of(await world.look()) == [("Applied", "Deployment flags changed")]
     assert world.taken() == ["apply Deployment"]
 
 
@@ -100,7 +100,7 @@ async def test_a_controller_that_starts_changes_nothing() -> None:
     world = World()
     await world.look()
     world.reconciler.forget(ObjectKey("Flagd", "shop", "flags"))
-    assert told(await world.look()) == []
+    assert events_of(await world.look()) == []
 
 
 async def test_it_waits_for_its_source() -> None:
@@ -136,7 +136,7 @@ async def test_an_object_of_somebody_else_is_left_alone() -> None:
         "Service flags is there already and does not belong to this Flagd; remove it, or give the Flagd another name",
     )
     assert world.taken() == ["apply Deployment"]
-    assert ("Applied", "Deployment flags created") in told(settled)
+    assert ("Applied", "Deployment flags created") in events_of(settled)
 
 
 async def test_what_the_operator_made_is_handed_over_by_its_label() -> None:
@@ -172,17 +172,17 @@ async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counte
     world.taken()
     settled = await world.look(gatewayApiRoutes=ROUTES)
     assert world.taken() == ["delete Ingress"]
-    assert ("Pruned", "Ingress flags removed") in told(settled)
+    assert ("Pruned", "Ingress flags removed") in events_of(settled)
     assert ready(settled)[1] == "GatewayApiMissing"
     assert settled.status["readyReplicas"] == 1
     assert settled.next_look == 60
 
 
-async def test_a_failed_write_is_tried_again_and_what_was_done_is_told() -> None:
+async def test_a_failed_write_is_tried_again_and_the_writes_that_succeeded_are_reported() -> None:
     world = World(failing={"Service": Failed("AccessDenied", "forbidden")})
     settled = await world.look()
     assert settled.retry
-    assert ("Applied", "Deployment flags created") in told(settled)
+    assert ("Applied", "Deployment flags created") in events_of(settled)
     world.failing = {}
     await world.look()
     assert world.taken() == ["apply Deployment", "apply Service"]

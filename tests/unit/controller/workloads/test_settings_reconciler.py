@@ -46,7 +46,7 @@ async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         (source({"source": "checkout"}), "follows shop/checkout"),
         (source({"source": "checkout", "provider": "file"}), "follows shop/checkout"),
@@ -59,8 +59,8 @@ async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) 
         ),
     ],
 )
-async def test_it_is_ready_where_pods_would_be_injected(given: Resource, told: str) -> None:
-    assert await ready(given, FLAGS) == ("True", "Succeeded", told)
+async def test_it_is_ready_where_pods_would_be_injected(given: Resource, expected: str) -> None:
+    assert await ready(given, FLAGS) == ("True", "Succeeded", expected)
 
 
 @pytest.mark.parametrize("given", [source({"source": "checkout"}), IN_PROCESS])
@@ -69,7 +69,7 @@ async def test_a_flag_set_that_is_not_there_is_waited_for(given: Resource) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         (source(), "FeatureFlagSource one: spec.sources"),
         (source({"source": "other/checkout"}), "FeatureFlagSource: sources[0]: "),
@@ -78,10 +78,10 @@ async def test_a_flag_set_that_is_not_there_is_waited_for(given: Resource) -> No
         (one("InProcessConfiguration", {}), "InProcessConfiguration: selector is missing"),
     ],
 )
-async def test_what_pods_are_refused_for_stalls_in_the_same_words(given: Resource, told: str) -> None:
+async def test_what_pods_are_refused_for_stalls_in_the_same_words(given: Resource, expected: str) -> None:
     status, reason, message = await ready(given, OTHER)
     assert (status, reason) == ("False", "InvalidSpec")
-    assert message.startswith(told)
+    assert message.startswith(expected)
 
 
 async def test_without_the_option_files_are_refused() -> None:

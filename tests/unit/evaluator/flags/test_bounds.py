@@ -49,7 +49,7 @@ def test_a_chain_longer_than_the_stack_is_followed() -> None:
     assert Expander(chain).expand({"!": {"$ref": "e0"}}) == {"!": {"var": "a"}}
 
 
-def test_a_cycle_longer_than_the_stack_is_told() -> None:
+def test_a_cycle_longer_than_the_stack_is_reported() -> None:
     ring = {f"e{at}": {"!": {"$ref": f"e{(at + 1) % 20_000}"}} for at in range(20_000)}
     found = check_cycles(ring)
     assert len(found) == 20_000

@@ -265,8 +265,8 @@ def test_nothing_is_not_stale_and_what_is_said_already_is_no_change() -> None:
 
 
 def test_a_peer_that_is_cut_off_itself_knows_better_since_when() -> None:
-    told = {"flagstaff.dev/stale-since": "2025-01-01T00:00:00Z"}
-    made = catalog({"low": one("a", **told)}).with_staleness("low", SINCE)
+    older = {"flagstaff.dev/stale-since": "2025-01-01T00:00:00Z"}
+    made = catalog({"low": one("a", **older)}).with_staleness("low", SINCE)
     low = made.of_source("low")
     assert low is not None
-    assert low.metadata == {**MARKS, **told}
+    assert low.metadata == {**MARKS, **older}

@@ -116,7 +116,7 @@ def test_a_rule_too_large_to_expand_counts_as_changed_with_its_evaluators() -> N
     assert changes(old, new) == {"banner": (Change.TARGETING,)}
 
 
-def test_a_large_set_with_one_change_tells_that_one() -> None:
+def test_the_difference_of_a_large_set_names_the_one_change() -> None:
     flags = {f"f{at}": flag(f"f{at}", targeting=USES_STAFF) for at in range(10_000)}
     changed = {**flags, "f7": flag("f7", state=State.DISABLED, targeting=USES_STAFF)}
     found = diff(FlagSet(flags=flags), FlagSet(flags=changed))

@@ -271,7 +271,7 @@ def test_a_whole_flag_that_only_an_overlay_has_is_a_note_and_served() -> None:
     ]
 
 
-def test_a_file_that_cannot_be_read_is_all_that_is_told_of_what_it_may_have_held() -> None:
+def test_a_file_that_cannot_be_read_is_reported_without_problems_of_its_flags() -> None:
     result = merged('{"flags": {', {"flags": {"f": {"defaultVariant": "on", "state": "ENABLD"}}})
     assert places(result) == [
         ("base.json", "$", "broken-json"),

@@ -134,7 +134,7 @@ def test_a_bucket_of_fractional_that_is_no_variant_is_a_warning() -> None:
     assert found[:2] == ("warning", "$.flags.f.targeting.fractional[1][0]")
 
 
-def test_an_outcome_of_a_shared_rule_is_told_where_the_flag_refers_to_it() -> None:
+def test_an_outcome_of_a_shared_rule_is_reported_where_the_flag_refers_to_it() -> None:
     (found,) = problems({"if": [True, {"$ref": "shared"}]}, {"shared": {"if": [{"var": "x"}, "blue"]}})
     assert found[1] == "$.flags.f.targeting.if[1].$ref"
     assert found[2].startswith('this shared rule can return "blue", which is not a variant')

@@ -127,18 +127,18 @@ def reaches(graph: dict[str, list[str]], start: str, end: str) -> bool:
 
 @settings(max_examples=300)
 @given(graphs)
-def test_a_cycle_is_told_where_a_reference_leads_back_to_its_evaluator(
+def test_a_cycle_is_reported_where_a_reference_leads_back_to_its_evaluator(
     graph: dict[str, list[str]],
 ) -> None:
     evaluators = {name: {"or": [ref(each) for each in targets]} for name, targets in graph.items()}
-    told = [name for name, each in check_cycles(evaluators) if each.code == "reference-cycle"]
+    cyclic = [name for name, each in check_cycles(evaluators) if each.code == "reference-cycle"]
     expected = [
         name
         for name, targets in graph.items()
         for target in targets
         if target in graph and (target == name or reaches(graph, target, name))
     ]
-    assert told == expected
+    assert cyclic == expected
 
 
 @settings(max_examples=300)
@@ -162,7 +162,7 @@ def test_the_expanded_rule_is_what_is_bounded() -> None:
         expand(rule, evaluators, nodes=21)
 
 
-def test_an_expansion_too_deep_is_told_at_the_reference_that_leads_there() -> None:
+def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there() -> None:
     evaluators = {"a": {"!": {"!": {"!": 1}}}}
     (problem,) = Expander(evaluators, depth=3).check({"or": [1, ref("a")]})
     assert (problem.code, problem.path) == ("rule-too-deep", ("or", 1))

@@ -73,7 +73,7 @@ ROUTES = Routes(
 
 
 class Pipe(asyncio.Transport):
-    """A transport that keeps what is written, and is full when it is told to be."""
+    """A transport that keeps what is written, and pauses its writer after `fills_after` bytes."""
 
     def __init__(self) -> None:
         super().__init__()

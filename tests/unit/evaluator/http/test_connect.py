@@ -137,7 +137,7 @@ def test_every_code_has_a_name_and_a_status() -> None:
     assert error_response(RpcError(Code.UNAVAILABLE, "")).body == b'{"code":"unavailable"}'
 
 
-def test_a_message_that_is_no_unicode_can_be_told() -> None:
+def test_an_error_message_that_is_no_unicode_can_be_sent() -> None:
     assert json.loads(error_response(RpcError(Code.UNKNOWN, "\ud800")).body)["code"] == "unknown"
 
 
@@ -327,7 +327,7 @@ def test_a_stream_keeps_the_rules_of_all_streams(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_stream_that_is_cut_is_told_so(version: str) -> None:
+def test_a_stream_that_is_cut_ends_with_an_error(version: str) -> None:
     routes = Routes(json_streams={"/t.T/S": lambda *_: None})
     client = Asking(version, routes)
     client.ask("/t.T/S", frame(b""), STREAM)

@@ -183,7 +183,7 @@ def test_a_block_longer_than_a_frame_is_continued() -> None:
     assert len(pair.received(StreamEnded)) == 1
 
 
-def test_a_client_whose_table_is_small_is_told_that_we_keep_none() -> None:
+def test_a_client_with_a_small_table_is_answered_that_we_keep_none() -> None:
     pair = Pair()
     pair.client.update_settings({SettingCodes.HEADER_TABLE_SIZE: 100})
     for _ in range(2):

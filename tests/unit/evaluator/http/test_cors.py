@@ -1,4 +1,4 @@
-"""Which origins may read answers, and how browsers are told."""
+"""Which origins may read answers, and which headers say so to browsers."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ KINDS = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_of_any_kind_tells_its_origin(version: str, kind: str) -> None:
+def test_an_answer_of_any_kind_names_its_origin(version: str, kind: str) -> None:
     path, method, body, sent = KINDS[kind]
     found = asked(version, OURS).ask(path, body, (*sent, ("origin", OURS)), method)
     assert found["access-control-allow-origin"] == OURS
@@ -133,7 +133,7 @@ def test_an_answer_of_any_kind_tells_its_origin(version: str, kind: str) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("origin", [(), (("origin", "https://other.example.com"),)])
-def test_another_origin_is_told_nothing_but_that_answers_differ(version: str, origin: Headers) -> None:
+def test_another_origin_learns_only_that_answers_differ(version: str, origin: Headers) -> None:
     found = asked(version, OURS).ask("/", b"", origin, "GET")
     assert found.status == 200
     assert [name for name, _ in found.headers if name.startswith("access-control")] == []

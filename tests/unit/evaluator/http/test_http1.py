@@ -70,7 +70,7 @@ def test_a_request_is_answered_with_its_status(sent: bytes, code: int) -> None:
     assert status(line().feed(sent)) == code
 
 
-def test_a_method_that_a_path_lacks_is_told_those_it_has() -> None:
+def test_a_method_that_a_path_lacks_is_answered_with_those_it_has() -> None:
     assert b"\r\nallow: GET, HEAD, PUT\r\n" in line().feed(request("/tree/leaf", "PATCH"))
 
 
@@ -164,7 +164,7 @@ def test_nothing_behind_the_last_request_of_a_connection_is_answered(last: bytes
     assert one.over()
 
 
-def test_a_client_that_expects_100_continue_is_told_to_go_on() -> None:
+def test_a_client_that_expects_100_continue_gets_it() -> None:
     one = line()
     head, body = posted("abc", "expect: 100-Continue\r\n").split(b"abc")[0], b"abc"
     assert one.feed(head) == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -119,13 +119,13 @@ def test_a_request_is_answered_with_its_status(sent: bytes, status: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "field"),
     [("application/json", (":status", "404")), ("application/grpc", ("grpc-status", "12"))],
 )
-def test_an_unknown_path_is_refused_before_its_body_comes(kind: str, told: tuple[str, str]) -> None:
+def test_an_unknown_path_is_refused_before_its_body_comes(kind: str, field: tuple[str, str]) -> None:
     line = plain()
     refused = line.feed(wire.headers_frame(1, encode_block([*wire.HEAD, ("content-type", kind)])))
-    assert told in fields(refused)[0].items()
+    assert field in fields(refused)[0].items()
     for _ in range(10):
         line.feed(wire.data_frame(1, bytes(10_000), 0))
     assert line.peer.measure() < 1_000
@@ -168,7 +168,7 @@ def test_a_unary_call_that_fails_has_its_status_in_trailers_behind_headers(path:
     assert trailers["grpc-status"] == str(int(code))
 
 
-def test_a_stream_that_is_refused_is_told_in_its_only_headers() -> None:
+def test_a_stream_that_is_refused_gets_the_status_in_its_only_headers() -> None:
     def refuse(call: Call, message: bytes, stream: MessageStream) -> None:
         raise RpcError(Code.UNAVAILABLE, "later")
 
@@ -285,7 +285,7 @@ def test_sending_on_a_stream_that_is_not_writable_raises() -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "lost", "goaway", "garbage"])
-def test_the_owner_is_told_once_that_its_stream_has_ended(how: str) -> None:
+def test_the_owner_is_notified_once_that_its_stream_has_ended(how: str) -> None:
     subscriptions = Subscriptions()
     subscriber, line = subscriptions.subscribe(1), subscriptions.line
     if how == "reset":
@@ -300,7 +300,7 @@ def test_the_owner_is_told_once_that_its_stream_has_ended(how: str) -> None:
     subscriber.stream.close()
 
 
-def test_an_owner_that_closes_its_stream_is_not_told() -> None:
+def test_an_owner_that_closes_its_stream_is_not_notified() -> None:
     subscriptions = Subscriptions()
     subscriber = subscriptions.subscribe(1)
     subscriber.stream.close(Code.UNAVAILABLE, "later")
@@ -324,7 +324,7 @@ def test_an_owner_that_fails_loses_its_stream_only(caplog: pytest.LogCaptureFixt
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_stream_past_its_deadline_is_told_so() -> None:
+def test_a_stream_past_its_deadline_ends_with_that_status() -> None:
     subscriptions = Subscriptions()
     subscriber = subscriptions.subscribe(1, ("grpc-timeout", "5S"))
     assert not fields(subscriptions.line.wait(4))

@@ -45,10 +45,10 @@ def later(subscriptions: Subscriptions, seconds: float = 1.0) -> bytes:
 )
 def test_pings_on_an_idle_stream_are_answered_and_send_nobody_away(pings: int, seconds: float) -> None:
     subscriptions, subscriber = subscribed()
-    heard = b"".join(
+    received = b"".join(
         subscriptions.line.feed(PING * pings) + later(subscriptions, seconds) for _ in range(1000)
     )
-    assert heard == ACKED * pings * 1000
+    assert received == ACKED * pings * 1000
     assert subscriptions.publish(1) == [b"1"]
     assert subscriber.ends == 0
 
@@ -63,7 +63,7 @@ def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, FLOOD], ids=["at once", "one by one"])
-def test_a_flood_of_pings_is_told_to_calm_down_and_ends_its_own_connection_only(
+def test_a_flood_of_pings_is_answered_with_enhance_your_calm_and_ends_its_own_connection_only(
     pieces: int,
 ) -> None:
     subscriptions, subscriber = subscribed()
@@ -77,7 +77,7 @@ def test_a_flood_of_pings_is_told_to_calm_down_and_ends_its_own_connection_only(
     assert (other.publish(1), bystander.ends) == ([b"1"], 0)
 
 
-def test_who_pings_and_reads_no_answer_is_heard_no_more_and_goes() -> None:
+def test_a_client_that_pings_and_reads_no_answer_is_read_no_more_and_disconnected() -> None:
     subscriptions, _ = subscribed()
     line = subscriptions.line
     line.pipe.fills_after = 2 * MOST * len(ACKED)

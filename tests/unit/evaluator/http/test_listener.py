@@ -1,4 +1,4 @@
-"""The port itself, over sockets: which protocol, how many connections, who is hurt by whom, how it ends."""
+"""The port itself, over sockets: which protocol, how many connections, which client slows another, how it ends."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_the_sweep_runs_by_itself() -> None:
         assert (await exchange(port, GET)).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_reader_that_stops_is_told_only_the_newest_when_it_goes_on() -> None:
+async def test_a_reader_that_stops_gets_only_the_newest_when_it_goes_on() -> None:
     opened: list[MessageStream] = []
     routes = Routes(streams={"/t.T/S": lambda *args: opened.append(args[2])})
     async with serving(routes) as (_, port):
@@ -184,7 +184,7 @@ async def test_draining_waits_for_what_is_in_flight_and_refuses_what_is_new() ->
         assert listener.connections == 0
 
 
-async def test_a_stream_that_outlasts_the_drain_is_told_unavailable() -> None:
+async def test_a_stream_that_outlasts_the_drain_ends_with_unavailable() -> None:
     ended = asyncio.Event()
 
     def start(call: Call, message: bytes, stream: MessageStream) -> None:

@@ -175,7 +175,7 @@ def sized(stage: Stage, length: int = 6) -> Stage:
     return stage
 
 
-def test_a_body_whose_length_was_told_is_just_its_bytes(version: str) -> None:
+def test_a_body_of_known_length_is_just_its_bytes(version: str) -> None:
     client, body = opened(version, sized(Stage()))
     body.send(b"one")
     body.finish(b"two")
@@ -271,7 +271,7 @@ def test_http_1_0_reads_until_the_connection_ends() -> None:
     assert connection.over()
 
 
-def test_http_1_0_keeps_its_connection_behind_a_body_whose_length_was_told() -> None:
+def test_http_1_0_keeps_its_connection_behind_a_body_of_known_length() -> None:
     stage = sized(Stage(), 3)
     connection = line(stage)
     old = GET.replace(b"1.1", b"1.0").replace(b"host: h", b"connection: keep-alive")

@@ -133,7 +133,7 @@ def test_replaced_files_are_read_again_however_they_are_replaced(
     assert (tls.refresh(), tls.refresh()) == (False, False)
 
 
-def test_a_change_that_follows_a_read_at_once_is_seen_though_no_time_tells_it(
+def test_a_change_that_follows_a_read_at_once_is_seen_though_its_modification_time_is_the_same(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = files.opened()
@@ -246,7 +246,9 @@ async def test_http_2_is_preferred_where_it_is_offered(
 
 
 @pytest.mark.parametrize("offered", [("h2",), ("http/1.1",), ()])
-async def test_what_is_spoken_is_told_by_the_first_bytes(files: Files, offered: tuple[str, ...]) -> None:
+async def test_the_first_bytes_decide_which_protocol_is_spoken(
+    files: Files, offered: tuple[str, ...]
+) -> None:
     async with secured(files.opened()) as (_, port):
         reader, writer = await connected(port, client(*offered))
         writer.write(PREFACE[:5])

@@ -166,7 +166,7 @@ async def test_a_socket_that_nobody_listens_on_is_replaced(path: Path) -> None:
         assert b"200 OK" in await answer(path)
 
 
-async def test_a_socket_in_use_is_left_to_whom_it_belongs(path: Path) -> None:
+async def test_a_socket_in_use_is_left_to_its_owner(path: Path) -> None:
     async with listening(path):
         with pytest.raises(OSError, match=r"another process listens.*flagd\.sock"):
             await Listener(ROUTES, name="second").start_unix(path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Store]:
-    """Follows a file, and tells the proxy of it."""
+    """Follows a file, and reports to the proxy what it serves."""
     async with listening(proxy) as port:
         receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
         (source,) = open_sources([SourceConfig(str(file), Provider.FILE)], clock=lambda: 1000.0)
@@ -42,7 +42,7 @@ async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Stor
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_what_is_served_of_a_file_is_told_to_an_endpoint_with_a_goodbye(tmp_path: Path) -> None:
+async def test_what_is_served_of_a_file_is_reported_to_an_endpoint_with_a_goodbye(tmp_path: Path) -> None:
     proxy, file, token = Proxy(), tmp_path / "flags.json", tmp_path / "token"
     file.write_bytes(document("on", "sha256:first"))
     token.write_text("mine")
@@ -58,7 +58,7 @@ async def test_what_is_served_of_a_file_is_told_to_an_endpoint_with_a_goodbye(tm
     assert dict(proxy.headers[-1].headers)["authorization"] == "Bearer mine"
 
 
-async def test_a_file_that_names_no_digest_is_told_by_the_digest_of_its_flags(tmp_path: Path) -> None:
+async def test_a_file_that_names_no_digest_is_reported_with_the_digest_of_its_flags(tmp_path: Path) -> None:
     proxy, file, token = Proxy(), tmp_path / "flags.json", tmp_path / "token"
     file.write_bytes(b'{"flags": {}}')
     token.write_text("mine")

@@ -1,4 +1,4 @@
-"""What a server is told of what is served, and when."""
+"""What is reported to a server about what is served, and when."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def flag_set(variant: str, digest: str = "sha256:whole") -> FlagSet:
 
 @dataclass
 class Server:
-    """Answers as a test says, and keeps what it was told."""
+    """Answers as a test says, and keeps the reports."""
 
     reports: list[ReportRequest] = field(default_factory=list)
     left: list[LeaveRequest] = field(default_factory=list)
     failure: AskFailed | None = None
     next_ms: int = 0
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, path: str, request: bytes) -> bytes:
         if path == LEAVE:
             self.left.append(LeaveRequest.FromString(request))
             return b""
         self.reports.append(ReportRequest.FromString(request))
-        self.heard.set()
+        self.reported.set()
         if self.failure is not None:
             raise self.failure
         return ReportResponse(next_ms=self.next_ms).SerializeToString()
@@ -77,8 +77,8 @@ class Server:
     async def until(self, enough: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not enough():
-                self.heard.clear()
-                await self.heard.wait()
+                self.reported.clear()
+                await self.reported.wait()
 
 
 @pytest.fixture
@@ -110,14 +110,14 @@ async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server
     assert report.member.connected_at_ms == 1_000_000
 
 
-@pytest.mark.parametrize(("failures", "told"), [(1, []), (4, ["receipts are not accepted: down"])])
+@pytest.mark.parametrize(("failures", "logged"), [(1, []), (4, ["receipts are not accepted: down"])])
 async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not_either(
     reporter: Reporter,
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     failures: int,
-    told: list[str],
+    logged: list[str],
 ) -> None:
     monkeypatch.setattr(receipts, "_AGAIN", 0.01)
     server.failure = AskFailed("down")
@@ -125,7 +125,7 @@ async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not
         await server.until(lambda: len(server.reports) >= failures)
         server.failure = None
         await server.until(lambda: len(server.reports) > failures)
-    assert caplog.messages == told
+    assert caplog.messages == logged
 
 
 @pytest.mark.parametrize("failure", [None, AskFailed("down")], ids=["taken", "not taken"])
@@ -140,7 +140,7 @@ async def test_a_receipt_that_was_taken_says_that_the_server_was_there(
         assert reporter.taken_within(60.0) is (failure is None)
 
 
-async def test_what_comes_into_force_is_told_at_once(reporter: Reporter, server: Server) -> None:
+async def test_a_change_is_reported_at_once(reporter: Reporter, server: Server) -> None:
     async with running(reporter, server):
         await server.until(lambda: bool(server.reports))
         reporter.serve(flag_set("on"), "sha256:own", False)
@@ -148,7 +148,7 @@ async def test_what_comes_into_force_is_told_at_once(reporter: Reporter, server:
     assert server.reports[-1].revision == "main@sha1:on"
 
 
-async def test_it_is_told_again_as_often_as_the_server_says(reporter: Reporter, server: Server) -> None:
+async def test_a_report_is_repeated_as_often_as_the_server_says(reporter: Reporter, server: Server) -> None:
     server.next_ms = 1
     async with running(reporter, server):
         await server.until(lambda: len(server.reports) >= 2)
@@ -202,7 +202,7 @@ async def test_a_goodbye_that_nobody_takes_holds_up_nothing(reporter: Reporter) 
         pytest.param(["on", "off", "on"], True, True, id="the second after last good"),
     ],
 )
-async def test_what_took_the_place_of_another_that_was_delivered_says_so(
+async def test_a_report_says_whether_the_set_replaced_another_that_was_delivered(
     reporter: Reporter, sets: list[str], from_disk: bool, replaced: bool
 ) -> None:
     for number, each in enumerate(sets):
@@ -245,7 +245,7 @@ class Proxy:
     reports: list[ReportRequest] = field(default_factory=list)
     goodbyes: list[LeaveRequest] = field(default_factory=list)
     backend: FakeBackend = field(default_factory=FakeBackend)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
 
     def report(self, call: Call, message: bytes) -> bytes:
         self.headers.append(call)
@@ -253,7 +253,7 @@ class Proxy:
             self.goodbyes.append(LeaveRequest.FromString(message))
             return LeaveResponse().SerializeToString()
         self.reports.append(ReportRequest.FromString(message))
-        self.heard.set()
+        self.reported.set()
         if len(self.reports) == 1:
             raise RpcError(Code.UNAVAILABLE, "not known yet")
         return ReportResponse(next_ms=5000).SerializeToString()
@@ -268,8 +268,8 @@ class Proxy:
     async def until(self, digest: str) -> None:
         async with asyncio.timeout(60):
             while not self.reports or self.reports[-1].digest != digest:
-                self.heard.clear()
-                await self.heard.wait()
+                self.reported.clear()
+                await self.reported.wait()
 
 
 @contextlib.asynccontextmanager

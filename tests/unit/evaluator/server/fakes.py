@@ -116,7 +116,7 @@ def call(headers: Headers = ()) -> Call:
 
 
 class FakeStream:
-    """A MessageStream whose peer reads only when told to."""
+    """A MessageStream whose peer reads only when the test says so."""
 
     def __init__(self, *, writable: bool = True) -> None:
         self.sent: list[bytes] = []

@@ -40,7 +40,7 @@ def test_a_bulk_answer_has_every_flag_once_and_its_digest(number: int) -> None:
     assert header(response.headers, "etag") == f'"{digest}"'
 
 
-def test_who_has_the_answer_is_told_so_after_the_same_steps() -> None:
+def test_a_client_that_has_the_answer_is_answered_not_modified_after_the_same_steps() -> None:
     served = world(*flags(MANY))
     first: Response = settled(served.ofrep.bulk(request()))
     etag = header(first.headers, "etag") or ""

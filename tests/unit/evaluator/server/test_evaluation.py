@@ -189,7 +189,7 @@ def bulk(served: World, headers: tuple[tuple[str, str], ...] = ()) -> Any:
     return v1.ResolveAllResponse.FromString(settled(message))
 
 
-def test_bulk_omits_flags_whose_type_no_default_tells() -> None:
+def test_bulk_omits_flags_whose_type_no_default_shows() -> None:
     keys = set(bulk(world(*fakes.ALL)).flags)
     assert keys == {one.key for one in fakes.ALL} - {"no/default"}
 

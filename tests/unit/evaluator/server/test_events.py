@@ -62,7 +62,7 @@ def changes(stream: FakeStream) -> list[dict[str, str]]:
     ]
 
 
-def test_a_subscriber_is_told_at_once_that_the_provider_is_ready() -> None:
+def test_a_subscriber_is_notified_at_once_that_the_provider_is_ready() -> None:
     assert events(Scene().open()) == [("provider_ready", {})]
 
 
@@ -85,7 +85,7 @@ def test_a_slow_reader_gets_one_cumulative_change() -> None:
     assert changes(stream) == [{"f": "update", "new-999": "write"}]
 
 
-def test_a_change_taken_back_before_it_could_be_told_is_never_told() -> None:
+def test_a_change_reverted_before_it_could_be_sent_is_never_sent() -> None:
     scene = Scene()
     stream = scene.open()
     stream.writable = False
@@ -137,7 +137,7 @@ def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
     assert [kind for kind, _ in events(stream)] == ["provider_ready"]
 
 
-def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
+def test_a_stream_that_was_sent_nothing_ends_without_a_goodbye() -> None:
     streams, stream = EventStreams(Store(), FakeTimers(), unhurried(), run=in_place), FakeStream()
     streams.open(call(), b"", stream)
     streams.close()
@@ -153,12 +153,12 @@ def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
     assert changes(stream) == [{"f": "write"}]
 
 
-@pytest.mark.parametrize(("selector", "told"), [("flagSetId=shop", 1), ("flagSetId=bank", 0)])
-def test_a_subscriber_hears_only_of_what_it_selects(selector: str, told: int) -> None:
+@pytest.mark.parametrize(("selector", "count"), [("flagSetId=shop", 1), ("flagSetId=bank", 0)])
+def test_a_subscriber_receives_only_changes_of_what_it_selects(selector: str, count: int) -> None:
     scene = Scene()
     stream = scene.open(selector=selector)
     scene.serve(version(1))
-    assert len(changes(stream)) == told
+    assert len(changes(stream)) == count
 
 
 def test_a_bad_selector_is_refused() -> None:
@@ -238,7 +238,7 @@ def test_without_a_deadline_a_stream_stays() -> None:
     assert stream.ended is None
 
 
-def test_shutdown_is_told_to_who_can_hear_it_and_ends_all() -> None:
+def test_shutdown_is_sent_to_writable_streams_and_ends_all() -> None:
     scene = Scene()
     hearing, deaf = scene.open(), scene.open()
     deaf.writable = False
@@ -270,7 +270,7 @@ def test_a_stream_in_json_says_the_same() -> None:
 
 
 class Threads:
-    """A Run whose work is done when told to."""
+    """A Run whose work is done when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], bytes | None], Callable[[bytes | None], None]]] = []
@@ -304,7 +304,7 @@ def test_sets_are_compared_in_a_thread_once_for_all() -> None:
     assert [changes(stream) for stream in streams] == [[{"f": "update"}]] * 3
 
 
-def test_a_change_that_comes_while_sets_are_compared_is_told_after_it() -> None:
+def test_a_change_that_comes_while_sets_are_compared_is_sent_after_it() -> None:
     scene, threads = threaded()
     stream = scene.open()
     for number in (1, 2, 3):
@@ -316,7 +316,7 @@ def test_a_change_that_comes_while_sets_are_compared_is_told_after_it() -> None:
     assert len(stream.sent) == 3
 
 
-def test_who_cannot_be_written_to_when_the_sets_are_compared_is_told_later() -> None:
+def test_a_stream_that_is_not_writable_when_the_sets_are_compared_is_notified_later() -> None:
     scene, threads = threaded()
     stream = scene.open()
     scene.serve(version(1, *MORE))
@@ -327,7 +327,7 @@ def test_who_cannot_be_written_to_when_the_sets_are_compared_is_told_later() -> 
     assert changes(stream) == [{"f": "update"}]
 
 
-def test_who_leaves_while_sets_are_compared_is_told_nothing() -> None:
+def test_a_stream_that_ends_while_sets_are_compared_is_sent_nothing() -> None:
     scene, threads = threaded()
     stream = scene.open()
     scene.serve(version(1, *MORE))
@@ -348,7 +348,7 @@ def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
     assert (threads.waiting, old()) == ([], None)
 
 
-def test_many_subscribers_are_told_a_few_at_a_time() -> None:
+def test_many_subscribers_are_notified_a_few_at_a_time() -> None:
     scene = Scene()
     streams = [scene.open() for _ in range(3 * BUDGET)]
     scene.serve(version(1))

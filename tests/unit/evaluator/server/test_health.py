@@ -58,7 +58,7 @@ def read(message: bytes) -> int:
     return status
 
 
-def told(stream: FakeStream) -> list[int]:
+def statuses(stream: FakeStream) -> list[int]:
     return [read(message) for message in stream.sent]
 
 
@@ -96,15 +96,15 @@ def test_a_field_that_is_not_known_yet_is_skipped() -> None:
     assert World().check(b"\x10\x01" + asked("a.B")) == SERVING
 
 
-def test_a_watch_is_told_at_once_and_then_of_every_change() -> None:
+def test_a_watch_gets_the_status_at_once_and_then_every_change() -> None:
     world = World(serving=False)
     stream = world.watch("a.B")
-    assert told(stream) == [NOT_SERVING]
+    assert statuses(stream) == [NOT_SERVING]
     world.swap()
     world.swap()
-    assert told(stream) == [NOT_SERVING, SERVING]
+    assert statuses(stream) == [NOT_SERVING, SERVING]
     world.health.close()
-    assert told(stream) == [NOT_SERVING, SERVING, NOT_SERVING]
+    assert statuses(stream) == [NOT_SERVING, SERVING, NOT_SERVING]
     assert stream.ended == (Code.UNAVAILABLE, "shutting down")
 
 
@@ -112,18 +112,18 @@ def test_a_watch_of_a_service_that_is_not_here_stays_open() -> None:
     world = World(serving=False)
     stream = world.watch("nobody")
     world.swap()
-    assert (told(stream), stream.closed) == ([UNKNOWN], False)
+    assert (statuses(stream), stream.closed) == ([UNKNOWN], False)
     world.health.close()
-    assert (told(stream), stream.closed) == ([UNKNOWN], True)
+    assert (statuses(stream), stream.closed) == ([UNKNOWN], True)
 
 
-def test_a_watch_that_was_not_writable_is_told_what_is_newest() -> None:
+def test_a_watch_that_was_not_writable_gets_the_newest_status() -> None:
     world = World(serving=False)
     stream = world.watch(writable=False)
     world.swap()
-    assert told(stream) == []
+    assert statuses(stream) == []
     stream.read()
-    assert told(stream) == [SERVING]
+    assert statuses(stream) == [SERVING]
 
 
 def test_a_watch_that_has_ended_is_forgotten() -> None:
@@ -132,7 +132,7 @@ def test_a_watch_that_has_ended_is_forgotten() -> None:
     stream.hang_up()
     world.swap()
     world.health.close()
-    assert (told(stream), stream.ended) == ([NOT_SERVING], None)
+    assert (statuses(stream), stream.ended) == ([NOT_SERVING], None)
 
 
 def test_no_watch_begins_while_shutting_down() -> None:

@@ -67,7 +67,7 @@ async def read(answer: Response | Streamed) -> tuple[int, dict[str, Any]]:
     return answer.status, orjson.loads(await body_of(answer))
 
 
-def test_before_anything_is_served_the_sources_are_told_with_no_flags() -> None:
+def test_before_anything_is_served_the_sources_are_listed_with_no_flags() -> None:
     body = listed(Store(sources=("a", "b")))
     assert (body["digest"], body["count"], body["flags"], body["next"]) == (None, 0, [], None)
     assert [source["name"] for source in body["sources"]] == ["a", "b"]
@@ -83,7 +83,7 @@ def test_the_type_of_a_flag_of_whole_numbers_is_integer(variants: dict[str, Any]
     assert shown["type"] == wanted
 
 
-def test_what_is_served_is_told_with_its_age() -> None:
+def test_what_is_served_is_listed_with_its_age() -> None:
     store = Store()
     flags = FlagSet({"boolean": fakes.BOOLEAN}, metadata={REVISION_KEY: "main@sha1:1"})
     snapshot = swap(store, flags, now=NOW)
@@ -95,7 +95,7 @@ def test_what_is_served_is_told_with_its_age() -> None:
     assert body["sources"][0]["flags"] == 1
 
 
-def test_each_flag_is_told_with_where_it_comes_from() -> None:
+def test_each_flag_is_listed_with_where_it_comes_from() -> None:
     store = Store(sources=("base", "over"))
     swap(store, flag_set(fakes.BOOLEAN, fakes.TARGETED), now=NOW, source="base")
     swap(store, flag_set(fakes.TARGETED, flagSetId="f"), now=NOW, source="over")
@@ -194,7 +194,7 @@ async def test_while_nothing_is_known_nothing_is_explained() -> None:
     assert (status, body["error"].startswith("no flags are known yet")) == (503, True)
 
 
-def test_the_type_of_a_flag_tells_integers_from_other_numbers() -> None:
+def test_the_type_of_a_flag_distinguishes_integers_from_other_numbers() -> None:
     flags = listed(serving(fakes.INTEGER, fakes.FLOAT, fakes.BOOLEAN))["flags"]
     assert {one["key"]: one["type"] for one in flags} == {
         "integer": "integer", "float": "float", "boolean": "boolean",

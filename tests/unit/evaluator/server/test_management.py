@@ -73,7 +73,7 @@ def test_ready_waits_until_every_source_has_delivered_or_failed(late: str) -> No
     assert (before, is_ready(store)) == (False, True)
 
 
-def test_ready_tells_what_is_served_and_how_old_it_is() -> None:
+def test_ready_says_what_is_served_and_how_old_it_is() -> None:
     served = world()
     flags = {fakes.BOOLEAN.key: fakes.BOOLEAN}
     snapshot = swap(served.store, FlagSet(flags, metadata={REVISION_KEY: "main@sha1:1"}), now=NOW)

@@ -180,7 +180,7 @@ def test_a_selector_is_reflected_and_a_bad_one_refused() -> None:
     assert body["errorDetails"].startswith('invalid selector: invalid selector key "x"')
 
 
-def test_bulk_advertises_where_changes_are_told() -> None:
+def test_bulk_advertises_where_changes_are_sent() -> None:
     served = world(fakes.BOOLEAN)
     _, body = post(served, None)
     assert body["eventStreams"] == [
@@ -198,14 +198,14 @@ def test_where_events_are_switched_off_none_are_advertised_or_routed() -> None:
     assert {path for _, path in routes(silent, None).http} == {PREFIX, f"{PREFIX}/", f"{PREFIX}/*"}
 
 
-def test_a_client_told_of_other_flags_than_these_gets_them_whole() -> None:
+def test_a_client_notified_of_other_flags_than_these_gets_them_whole() -> None:
     served = world(fakes.BOOLEAN)
     seen = (("if-none-match", etag(post(served, None)[0])),)
     assert served.store.snapshot is not None
-    told = quote(f'"{served.store.snapshot.digest}"')
-    assert post(served, None, headers=seen, query=f"flagConfigEtag={told}")[0].status == 304
+    served_etag = quote(f'"{served.store.snapshot.digest}"')
+    assert post(served, None, headers=seen, query=f"flagConfigEtag={served_etag}")[0].status == 304
     assert post(served, None, headers=seen, query="flagConfigEtag=other")[0].status == 200
-    assert post(served, None, query=f"flagConfigEtag={told}")[0].status == 200
+    assert post(served, None, query=f"flagConfigEtag={served_etag}")[0].status == 200
 
 
 HUGE = 18446744073709551616

@@ -23,7 +23,7 @@ KEEP_ALIVE = b":\n\n"
 
 
 class FakeBody:
-    """A ByteStream whose peer reads only when told to."""
+    """A ByteStream whose peer reads only when the test says so."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -113,7 +113,7 @@ def test_the_response_is_an_event_stream_that_nobody_stores_or_buffers() -> None
     assert header(answer.headers, "cache-control") == "no-store"
 
 
-def test_a_client_that_saw_nothing_yet_is_told_to_fetch_at_once() -> None:
+def test_a_client_that_saw_nothing_yet_is_sent_a_change_at_once() -> None:
     scene = Scene()
     content = {"type": "refetchEvaluation", "etag": scene.digest, "lastModified": int(NOW)}
     assert events(scene.open()) == [(scene.digest, content)]
@@ -132,31 +132,31 @@ def test_while_nothing_is_known_a_stream_stays_open_without_an_event() -> None:
     assert [[identity for identity, _ in events(body)] for body in bodies] == [[store.snapshot.digest]] * 2
 
 
-def test_a_client_that_saw_what_is_served_is_told_nothing_but_when_to_try_again() -> None:
+def test_a_client_that_saw_what_is_served_is_sent_only_the_retry_time() -> None:
     scene = Scene()
     body = scene.open(last_event_id=scene.digest)
     assert events(body) == []
     assert body.sent == [b"retry: 1100\n\n"]
 
 
-def test_a_client_that_missed_a_change_is_told_at_once() -> None:
+def test_a_client_that_missed_a_change_is_notified_at_once() -> None:
     scene = Scene()
     seen = scene.digest
     scene.serve(version(1))
-    assert [told for told, _ in events(scene.open(last_event_id=seen))] == [scene.digest]
+    assert [digest for digest, _ in events(scene.open(last_event_id=seen))] == [scene.digest]
 
 
-def test_each_change_is_told_once_and_what_changes_nothing_is_not() -> None:
+def test_each_change_is_sent_once_and_an_update_without_a_change_is_not() -> None:
     scene = Scene()
     body = scene.open(last_event_id=scene.digest)
     scene.serve(version(1))
     first = scene.digest
     scene.serve(version(1))
     scene.serve(version(2))
-    assert [told for told, _ in events(body)] == [first, scene.digest]
+    assert [digest for digest, _ in events(body)] == [first, scene.digest]
 
 
-def test_a_slow_reader_is_told_of_the_newest_only() -> None:
+def test_a_slow_reader_gets_the_newest_only() -> None:
     scene = Scene()
     body = scene.open(last_event_id=scene.digest)
     body.writable = False
@@ -164,10 +164,10 @@ def test_a_slow_reader_is_told_of_the_newest_only() -> None:
         scene.serve(version(number))
     body.read()
     body.read()
-    assert [told for told, _ in events(body)] == [scene.digest]
+    assert [digest for digest, _ in events(body)] == [scene.digest]
 
 
-def test_a_slow_reader_that_is_back_where_it_was_is_told_nothing() -> None:
+def test_a_slow_reader_for_whom_all_is_as_before_gets_nothing() -> None:
     scene = Scene()
     body = scene.open(last_event_id=scene.digest)
     body.writable = False
@@ -178,7 +178,7 @@ def test_a_slow_reader_that_is_back_where_it_was_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "headers", "told"),
+    ("path", "headers", "notified"),
     [
         ("/flagSetId=shop", {}, True),
         ("/git", {}, True),
@@ -189,15 +189,17 @@ def test_a_slow_reader_that_is_back_where_it_was_is_told_nothing() -> None:
         ("/flagSetId=shop", {"flagd_selector": "flagSetId=bank"}, True),
     ],
 )
-def test_a_selector_narrows_what_is_told(path: str, headers: dict[str, str], told: bool) -> None:
+def test_a_selector_narrows_the_changes_that_are_sent(
+    path: str, headers: dict[str, str], notified: bool
+) -> None:
     scene = Scene()
     body = scene.open(path, **headers)
     before = len(events(body))
     scene.serve(version(1))
-    assert (len(events(body)) > before) is told
+    assert (len(events(body)) > before) is notified
 
 
-def test_a_client_is_told_when_its_flags_go_and_forgets_its_place() -> None:
+def test_a_client_is_notified_when_its_flags_go_and_forgets_its_place() -> None:
     scene = Scene()
     body = scene.open("/flagSetId=shop", last_event_id=scene.digest)
     scene.serve(flag_set())
@@ -256,7 +258,7 @@ def test_clients_that_lose_us_together_come_back_apart() -> None:
     assert len(waits) == 20
 
 
-def test_many_are_told_a_few_in_each_turn_of_the_loop() -> None:
+def test_many_are_notified_a_few_in_each_turn_of_the_loop() -> None:
     scene = Scene()
     bodies = [scene.open(last_event_id=scene.digest) for _ in range(2 * BUDGET + 1)]
     scene.serve(version(1))
@@ -264,7 +266,7 @@ def test_many_are_told_a_few_in_each_turn_of_the_loop() -> None:
     assert len(waiting) == BUDGET + 1
     scene.serve(version(2))
     scene.scheduler.run()
-    assert all([told for told, _ in events(body)] == [scene.digest] for body in waiting)
+    assert all([digest for digest, _ in events(body)] == [scene.digest] for body in waiting)
     assert all(events(body)[-1][0] == scene.digest for body in bodies)
 
 
@@ -280,7 +282,7 @@ def test_who_waits_for_a_turn_may_hang_up_and_shutting_down_ends_the_turns() -> 
     assert all(events(body) == [] for body in waiting)
 
 
-def test_a_public_address_is_told_as_the_origin() -> None:
+def test_a_public_address_is_given_as_the_origin() -> None:
     streams = ChangeStreams(
         Store(), FakeTimers(), unhurried(), public_url="https://flags.test/", inactivity_seconds=60
     )

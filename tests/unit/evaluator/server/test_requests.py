@@ -136,7 +136,7 @@ def test_a_stream_is_no_request_that_was_answered() -> None:
     assert not counted(requests)
 
 
-def test_formats_are_told_apart_in_the_time_that_evaluation_takes() -> None:
+def test_formats_are_distinguished_in_the_time_that_evaluation_takes() -> None:
     requests, routes = observed(Clock(2e-5))
     routes.unary[PATH](call(), b"")
     routes.json_unary[PATH](call(), b"")

@@ -25,7 +25,7 @@ CALL = Call(PATH, (), "127.0.0.1:1")
 
 
 class Stage:
-    """Routes under watch, and what was told."""
+    """Routes under watch, and the ends that were reported."""
 
     def __init__(self, **routes: Any) -> None:
         self.begun = 0
@@ -47,7 +47,7 @@ ENDS: dict[str, tuple[Callable[[Any, FakeStream], object], Code]] = {
 
 
 @pytest.mark.parametrize(("how", "code"), ENDS.values(), ids=ENDS)
-def test_a_stream_is_told_of_when_it_ends_and_once(how: Any, code: Code) -> None:
+def test_the_end_of_a_stream_is_reported_once(how: Any, code: Code) -> None:
     kept: list[Any] = []
     stage = Stage(streams={PATH: lambda _, __, stream: kept.append(stream)})
     below = FakeStream()
@@ -88,7 +88,7 @@ OURS: dict[str, tuple[Callable[[Asking, MessageStream], None], Code]] = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("how", "code"), OURS.values(), ids=OURS)
-def test_a_stream_that_its_connection_ends_is_told_with_the_status_that_was_sent(
+def test_a_stream_that_its_connection_ends_is_reported_with_the_status_that_was_sent(
     version: str, how: Callable[[Asking, MessageStream], None], code: Code
 ) -> None:
     kept: list[MessageStream] = []
@@ -117,7 +117,7 @@ def test_a_stream_under_watch_is_the_stream_it_was() -> None:
 
 @pytest.mark.parametrize(("error", "code"), [(RpcError(Code.NOT_FOUND, "no"), 5), (ValueError("a bug"), 13)])
 @pytest.mark.parametrize("kind", ["unary", "streams"])
-def test_a_call_that_is_refused_is_told_with_its_status(kind: str, error: Exception, code: int) -> None:
+def test_a_call_that_is_refused_is_reported_with_its_status(kind: str, error: Exception, code: int) -> None:
     def refuse(*_: object) -> Any:
         raise error
 
@@ -127,7 +127,7 @@ def test_a_call_that_is_refused_is_told_with_its_status(kind: str, error: Except
     assert stage.codes == [code]
 
 
-def test_a_deferred_answer_is_told_of_at_its_end() -> None:
+def test_a_deferred_answer_is_reported_at_its_end() -> None:
     def made() -> Generator[None, None, bytes]:
         yield
         return b"late"

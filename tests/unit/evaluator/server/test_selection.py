@@ -123,17 +123,17 @@ def ofrep_all_at_once(made: Store, selector: str) -> Found:
 
 
 def synced(made: Store, selector: str) -> Found:
-    told: list[Any] = []
+    payloads: list[Any] = []
 
-    def tell(payload: Payload | Missing) -> None:
-        told.append(json.loads(payload.message)["flags"] if isinstance(payload, Payload) else {})
+    def keep(payload: Payload | Missing) -> None:
+        payloads.append(json.loads(payload.message)["flags"] if isinstance(payload, Payload) else {})
 
     backend = StoreBackend(made, {})
     backend.stop_waiting()
     topic = backend.topic(selector, call())
-    backend.watch(topic, lambda document, _: Payload(document, b""), tell)
+    backend.watch(topic, lambda document, _: Payload(document, b""), keep)
     backend.close()
-    return {key: one["variants"]["v"] for key, one in told[-1].items()}
+    return {key: one["variants"]["v"] for key, one in payloads[-1].items()}
 
 
 @pytest.mark.parametrize("ask", [one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced])
@@ -142,7 +142,7 @@ def test_a_selector_finds_the_same_however_it_is_asked(ask: Ask, selector: str) 
     assert ask(store(), selector) == SELECTED[selector]
 
 
-def told_by(streams: EventStreams, selector: str) -> Callable[[], list[dict[str, str]]]:
+def changes_of(streams: EventStreams, selector: str) -> Callable[[], list[dict[str, str]]]:
     stream = FakeStream()
     streams.open(call((("flagd-selector", selector),)), b"", stream)
 
@@ -155,9 +155,9 @@ def told_by(streams: EventStreams, selector: str) -> Callable[[], list[dict[str,
 
 
 @pytest.mark.parametrize("selector", SELECTED)
-def test_an_event_stream_is_told_of_what_its_selector_finds(selector: str) -> None:
+def test_an_event_stream_reports_changes_of_what_its_selector_finds(selector: str) -> None:
     made = store(dict.fromkeys(SOURCES))
-    changes = told_by(EventStreams(made, FakeTimers(), unhurried(), run=in_place), selector)
+    changes = changes_of(EventStreams(made, FakeTimers(), unhurried(), run=in_place), selector)
     serve(made, SOURCES)
     assert kept(changes()) == SELECTED[selector].keys()
     serve(made, dict.fromkeys(SOURCES))
@@ -165,14 +165,14 @@ def test_an_event_stream_is_told_of_what_its_selector_finds(selector: str) -> No
 
 
 def kept(changes: Sequence[Mapping[str, str]]) -> set[str]:
-    """The flags of which a stream was told and not that they are deleted."""
+    """The flags that a stream named and whose last change is not a deletion."""
     last = {key: change for each in changes for key, change in each.items()}
     return {key for key, change in last.items() if change != "delete"}
 
 
 def test_who_lost_comes_back_for_everyone_when_the_winner_goes() -> None:
     made = store()
-    changes = told_by(EventStreams(made, FakeTimers(), unhurried(), run=in_place), "flagSetId=shop")
+    changes = changes_of(EventStreams(made, FakeTimers(), unhurried(), run=in_place), "flagSetId=shop")
     serve(made, {"over": FlagSet()})
     assert changes() == [{"b": "update"}]
     for ask in (one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced):

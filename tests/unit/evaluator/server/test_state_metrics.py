@@ -29,7 +29,7 @@ def read(state_metrics: StateMetrics) -> Mapping[tuple[str, ...], float]:
     }
 
 
-def test_each_source_is_told_apart() -> None:
+def test_each_source_has_a_series_of_its_own() -> None:
     store = Store(sources=("a", "b", "late"))
     swap(store, flag_set(fakes.BOOLEAN), now=NOW, source="a")
     swap(store, flag_set(fakes.STRING), now=NOW - 30, source="b")
@@ -53,7 +53,7 @@ def test_each_source_is_in_one_state() -> None:
     assert len(states) == 2 * len(SourceState)
 
 
-def test_a_set_from_disk_is_told_until_the_source_is_read() -> None:
+def test_a_set_from_disk_is_shown_until_the_source_is_read() -> None:
     store = Store(sources=("a",))
     swap(store, flag_set(fakes.BOOLEAN), now=NOW)
     store.apply(Report("a", NOW - 3_600, from_disk=True), now=NOW)
@@ -81,7 +81,7 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
     assert found["flagstaff_last_swap_duration_seconds",] > 0
 
 
-def test_what_is_not_on_disk_is_told_of_each_source_that_is_kept() -> None:
+def test_a_failure_to_save_is_shown_for_each_source_that_is_kept() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
     names = ("flagstaff_source_unsaved_seconds", "flagstaff_source_last_save_duration_seconds")
     assert not {name for name, *_ in read(state_metrics)} & {*names}

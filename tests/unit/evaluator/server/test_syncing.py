@@ -28,10 +28,10 @@ def many(number: int) -> FlagSet:
 
 
 class Watcher:
-    """Notes what it is told."""
+    """Keeps what it receives."""
 
     def __init__(self, backend: StoreBackend, selector: str = "", *, held: bool = False) -> None:
-        self.told: list[Any] = []
+        self.received: list[Any] = []
         self.quiet: list[bool] = []
         self.threads: set[int] = set()
         self.hold = threading.Event()
@@ -39,7 +39,9 @@ class Watcher:
         if not held:
             self.hold.set()
         self.making = threading.Event()
-        self.cancel: Callable[[], None] = backend.watch(backend.topic(selector, call()), self.make, self.tell)
+        self.cancel: Callable[[], None] = backend.watch(
+            backend.topic(selector, call()), self.make, self.receive
+        )
 
     def make(self, document: bytes, context: Mapping[str, Any]) -> Payload:
         self.making.set()
@@ -47,17 +49,19 @@ class Watcher:
         self.threads.add(threading.get_ident())
         return Payload(document, json.dumps(dict(context)).encode())
 
-    def tell(self, told: Payload | Missing) -> None:
-        self.quiet.append(isinstance(told, Payload) and told.quiet)
-        self.told.append(told if isinstance(told, Missing) else json.loads(told.message)["flags"])
+    def receive(self, payload: Payload | Missing) -> None:
+        self.quiet.append(isinstance(payload, Payload) and payload.quiet)
+        self.received.append(
+            payload if isinstance(payload, Missing) else json.loads(payload.message)["flags"]
+        )
 
     @property
     def keys(self) -> list[list[str] | Missing]:
-        return [each if isinstance(each, Missing) else sorted(each) for each in self.told]
+        return [each if isinstance(each, Missing) else sorted(each) for each in self.received]
 
     @property
     def numbers(self) -> list[int]:
-        return [each["f-0"]["variants"]["n"] for each in self.told]
+        return [each["f-0"]["variants"]["n"] for each in self.received]
 
 
 async def settled() -> None:
@@ -76,15 +80,15 @@ async def encoding() -> tuple[Store, StoreBackend, Watcher]:
     return store, backend, watcher
 
 
-def test_nothing_is_told_but_that_until_a_first_set_is_served() -> None:
+def test_only_that_is_sent_until_a_first_set_is_served() -> None:
     store = Store()
     watcher = Watcher(StoreBackend(store, {}))
-    assert watcher.told == [NOT_YET]
+    assert watcher.received == [NOT_YET]
     swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     assert watcher.keys == [NOT_YET, ["a"]]
 
 
-def test_an_empty_set_that_was_delivered_is_told() -> None:
+def test_an_empty_set_that_was_delivered_is_sent() -> None:
     store = Store()
     swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     watcher = Watcher(StoreBackend(store, {}))
@@ -130,7 +134,7 @@ def test_what_may_be_on_its_way_is_waited_for(selector: str) -> None:
     store = Store(sources=("one", "two"))
     swap(store, flag_set(flag("a", {"on": 1})), now=NOW, source="one")
     watcher = Watcher(StoreBackend(store, {}), selector)
-    assert watcher.told == [NOT_YET]
+    assert watcher.received == [NOT_YET]
     swap(store, flag_set(flag("b", {"on": 1}), flagSetId="later"), now=NOW, source="two")
     assert watcher.keys == [NOT_YET, ["b"]]
 
@@ -147,7 +151,7 @@ def test_flags_that_a_selector_no_longer_finds_are_deleted_even_while_a_source_i
 
 @pytest.fixture
 def first() -> tuple[Store, StoreBackend, Watcher]:
-    """The first of two sources has delivered, the second has not been heard of."""
+    """The first of two sources has delivered, the second has not answered yet."""
     store = Store(sources=("one", "two"))
     swap(store, flag_set(flag("a", {"on": 1})), now=NOW, source="one")
     backend = StoreBackend(store, {})
@@ -186,13 +190,13 @@ async def test_a_large_set_is_encoded_in_a_thread() -> None:
     swap(store, many(1), now=NOW)
     backend = StoreBackend(store, {"region": "eu"})
     watcher = Watcher(backend)
-    assert watcher.told == []
+    assert watcher.received == []
     await settled()
     assert watcher.numbers == [1]
     assert threading.get_ident() not in watcher.threads
 
 
-async def test_what_changes_during_the_encoding_is_told_last() -> None:
+async def test_a_change_during_the_encoding_is_sent_last() -> None:
     store, _, watcher = await encoding()
     for number in range(1, 100):
         swap(store, many(number), now=NOW)
@@ -211,7 +215,7 @@ async def test_a_small_set_that_overtakes_a_large_one_is_the_last_word() -> None
     assert watcher.keys == [["small"]]
 
 
-async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
+async def test_a_watcher_that_leaves_during_the_encoding_is_sent_nothing() -> None:
     store = Store()
     swap(store, many(0), now=NOW)
     backend = StoreBackend(store, {})
@@ -221,10 +225,10 @@ async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
     leaving.cancel()
     leaving.hold.set()
     await settled()
-    assert (leaving.told, staying.numbers[-1]) == ([], 0)
+    assert (leaving.received, staying.numbers[-1]) == ([], 0)
 
 
-async def test_who_comes_during_the_encoding_is_told_too() -> None:
+async def test_a_watcher_that_comes_during_the_encoding_is_notified_too() -> None:
     _, backend, early = await encoding()
     late = Watcher(backend)
     early.hold.set()
@@ -249,13 +253,13 @@ def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch
     assert (len(encodings), watcher.keys) == (1, [NOT_YET, ["a"]])
 
 
-async def test_closing_tells_nobody_anything_more() -> None:
+async def test_nothing_is_sent_after_closing() -> None:
     store, backend, watcher = await encoding()
     backend.close()
     watcher.hold.set()
     swap(store, many(1), now=NOW)
     await settled()
-    assert watcher.told == []
+    assert watcher.received == []
 
 
 def test_the_context_goes_with_each_set_as_it_is_then() -> None:
@@ -278,7 +282,7 @@ def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)
     swap(store, flag_set(flag("a", {"on": float("nan")})), now=NOW, content="sha256:0")
-    assert watcher.told == [NOT_YET, syncing.UNENCODABLE]
+    assert watcher.received == [NOT_YET, syncing.UNENCODABLE]
     assert "cannot be encoded" in caplog.text
 
 
@@ -298,7 +302,7 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
     confirm(store, NOW, "")
     await settled()
     assert watcher.quiet == [False, True, False]
-    assert watcher.told[0] == watcher.told[2] != watcher.told[1]
+    assert watcher.received[0] == watcher.received[2] != watcher.received[1]
 
 
 @pytest.mark.parametrize("flags", [flag_set(flag("a", {"on": 1})), many(1)], ids=["few", "many"])
@@ -315,7 +319,7 @@ async def test_who_came_while_two_were_stale_is_sent_what_is_left_of_it_when_one
     confirm(store, NOW, "two")
     await settled()
     assert watcher.quiet == [False, False]
-    assert ["metadata" in told["b"] for told in watcher.told] == [True, False]
+    assert ["metadata" in flags["b"] for flags in watcher.received] == [True, False]
 
 
 async def test_a_change_that_waits_is_not_silenced_by_staleness() -> None:

@@ -163,9 +163,9 @@ def test_every_option_that_is_taken_has_a_place() -> None:
     assert all(option.choices for option in OPTIONS if option.kind is Kind.CHOICE)
 
 
-def test_the_pod_is_known_by_what_its_manifest_tells() -> None:
-    told = {"POD_NAME": "a-1", "POD_NAMESPACE": "shop", "POD_UID": "u", "NODE_NAME": "n"}
-    assert load({}, told).settings.pod == PodName(name="a-1", namespace="shop", uid="u", node="n")
+def test_the_pod_is_known_by_variables_of_its_manifest() -> None:
+    variables = {"POD_NAME": "a-1", "POD_NAMESPACE": "shop", "POD_UID": "u", "NODE_NAME": "n"}
+    assert load({}, variables).settings.pod == PodName(name="a-1", namespace="shop", uid="u", node="n")
 
 
 @pytest.mark.parametrize(("flags", "receipts"), [({}, "on"), ({"receipts": ["off"]}, "off")])
@@ -180,7 +180,7 @@ def test_receipts_are_sent_unless_they_are_off(flags: dict[str, list[str]], rece
         ('{"uri":"proxy:8015","provider":"grpc","selector":"shop/flags"}', "proxy:8015"),
     ],
 )
-def test_receipts_of_a_file_are_told_to_a_server(given: str, target: str) -> None:
+def test_receipts_of_a_file_are_sent_to_a_server(given: str, target: str) -> None:
     settings = load({"uri": ["file:flags.json"], "receipts-to": [given]}, {}).settings
     assert settings.receipts_to is not None
     assert settings.receipts_to.uri == target
@@ -199,6 +199,6 @@ def test_receipts_of_a_file_are_told_to_a_server(given: str, target: str) -> Non
         (["file:a.json"], "{", "--receipts-to is not valid JSON"),
     ],
 )
-def test_receipts_that_cannot_be_told_are_refused(uris: list[str], given: str, said: str) -> None:
+def test_receipts_that_cannot_be_sent_are_refused(uris: list[str], given: str, said: str) -> None:
     with pytest.raises(InvalidSettingError, match=said):
         load({"uri": uris, "receipts-to": [given]}, {})

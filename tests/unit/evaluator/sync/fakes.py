@@ -28,15 +28,15 @@ def delivery(content: bytes, file: str = "flags.json", **context: Any) -> Delive
 
 
 class FakeSource:
-    """Says what it is told to; what is put with `fall` is raised."""
+    """Delivers what is put with `say`; what is put with `fall` is raised."""
 
     def __init__(self, name: str = "fake") -> None:
         self.name = self.identity = name
         self.calls = 0
         self._queue: asyncio.Queue[Callable[[], SourceEvent]] = asyncio.Queue()
 
-    def say(self, heard: SourceEvent | bytes) -> None:
-        said = delivery(heard) if isinstance(heard, bytes) else heard
+    def say(self, found: SourceEvent | bytes) -> None:
+        said = delivery(found) if isinstance(found, bytes) else found
         self._queue.put_nowait(lambda: said)
 
     def fall(self, error: Exception) -> None:
@@ -62,7 +62,7 @@ class Clock:
 async def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Return once `true()` is; fail after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - nobody tells us
+        while not true():  # noqa: ASYNC110 - nothing notifies us
             await asyncio.sleep(0.005)
 
 

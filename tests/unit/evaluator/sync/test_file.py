@@ -46,9 +46,9 @@ def config_map(folder: Path, text: str) -> None:
 
 
 async def following(deliveries: AsyncGenerator[SourceEvent, None], kind: type[Any]) -> Any:
-    async for heard in deliveries:
-        if isinstance(heard, kind):
-            return heard
+    async for found in deliveries:
+        if isinstance(found, kind):
+            return found
     raise AssertionError
 
 
@@ -69,47 +69,47 @@ async def test_a_change_is_delivered(
 ) -> None:
     path = tmp_path / "flags.json"
     write(path, "one")
-    heard = source(path, watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
+    deliveries = source(path, watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
     for number in ("two", "six", "ten"):
         change(path, number)
-        assert text(await following(heard, Delivery)) == number
-    await heard.aclose()
+        assert text(await following(deliveries, Delivery)) == number
+    await deliveries.aclose()
 
 
 async def test_a_config_map_is_swapped(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path / "mount", "one")
-    heard = source(tmp_path / "mount" / "flags.json", watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
+    deliveries = source(tmp_path / "mount" / "flags.json", watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
     for number in ("two", "three"):
         config_map(tmp_path / "mount", number)
-        assert text(await following(heard, Delivery)) == number
-    await heard.aclose()
+        assert text(await following(deliveries, Delivery)) == number
+    await deliveries.aclose()
 
 
 async def test_a_mounted_folder_is_swapped_as_one(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path, "one")
-    heard = source(tmp_path, watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
+    deliveries = source(tmp_path, watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
     config_map(tmp_path, "two")
-    delivered = await following(heard, Delivery)
+    delivered = await following(deliveries, Delivery)
     assert delivered.documents == ((str(tmp_path / "flags.json"), b"two"),)
-    await heard.aclose()
+    await deliveries.aclose()
 
 
 async def test_a_file_may_come_late_go_and_come_back(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "not yet" / "flags.json"
-    heard = source(path, watch=watch).deliveries()
-    assert (await following(heard, SourceFault)).reason == "NotFound"
+    deliveries = source(path, watch=watch).deliveries()
+    assert (await following(deliveries, SourceFault)).reason == "NotFound"
     path.parent.mkdir()
     write(path, "one")
-    assert text(await following(heard, Delivery)) == "one"
+    assert text(await following(deliveries, Delivery)) == "one"
     shutil.rmtree(path.parent)
-    assert (await following(heard, SourceFault)).reason == "NotFound"
+    assert (await following(deliveries, SourceFault)).reason == "NotFound"
     path.parent.mkdir()
     replace(path, "one")
-    assert text(await following(heard, Delivery)) == "one"
-    await heard.aclose()
+    assert text(await following(deliveries, Delivery)) == "one"
+    await deliveries.aclose()
 
 
 async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(
@@ -117,20 +117,20 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
 ) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
         write(tmp_path / name, name)
-    heard = source(tmp_path).deliveries()
-    delivered = await following(heard, Delivery)
+    deliveries = source(tmp_path).deliveries()
+    delivered = await following(deliveries, Delivery)
     assert [content for _, content in delivered.documents] == [b"a.json", b"b.yaml", b"c.yml"]
     write(tmp_path / "a.json", "changed")
-    assert (await following(heard, Delivery)).documents[0][1] == b"changed"
-    await heard.aclose()
+    assert (await following(deliveries, Delivery)).documents[0][1] == b"changed"
+    await deliveries.aclose()
 
 
-async def test_what_did_not_change_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unchanged_file_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_module, "POLL", 0.01)
     write(tmp_path / "flags.json", "one")
-    heard = source(tmp_path / "flags.json", watch=False).deliveries()
-    assert [type(await anext(heard)) for _ in range(5)] == [Delivery] + [Unchanged] * 4
-    await heard.aclose()
+    deliveries = source(tmp_path / "flags.json", watch=False).deliveries()
+    assert [type(await anext(deliveries)) for _ in range(5)] == [Delivery] + [Unchanged] * 4
+    await deliveries.aclose()
 
 
 async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
@@ -140,26 +140,26 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     monkeypatch.setattr(file_module, "_mark", lambda name, status: (name, status.st_size))
     path = tmp_path / "flags.json"
     write(path, "one")
-    heard = source(path, watch=False).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
+    deliveries = source(path, watch=False).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
     write(path, "two")
-    assert text(await following(heard, Delivery)) == "two"
-    await heard.aclose()
+    assert text(await following(deliveries, Delivery)) == "two"
+    await deliveries.aclose()
 
 
 async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    heard = source(path, watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
-    changed = asyncio.ensure_future(following(heard, Delivery))
+    deliveries = source(path, watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
+    changed = asyncio.ensure_future(following(deliveries, Delivery))
     with path.open("w") as file:
         for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
             file.write(line)
             file.flush()
             await asyncio.sleep(0.05)
     assert text(await changed) == "a: 1\nb: 2\nc: 3\n"
-    await heard.aclose()
+    await deliveries.aclose()
 
 
 def looks(path: Path, before: str, change: Callable[[Path, str], None]) -> Any:
@@ -238,9 +238,9 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
 async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    heard = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
-    changed = asyncio.ensure_future(following(heard, Delivery))
+    deliveries = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
+    changed = asyncio.ensure_future(following(deliveries, Delivery))
     path.rename(path.with_suffix(".backup"))
     with path.open("w") as file:
         for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
@@ -248,7 +248,7 @@ async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(tmp_path: Path, 
             file.flush()
             await asyncio.sleep(0.05)
     assert text(await changed) == "a: 1\nb: 2\nc: 3\n"
-    await heard.aclose()
+    await deliveries.aclose()
 
 
 async def test_yaml_that_is_written_on_and_on_is_a_fault(
@@ -268,16 +268,16 @@ async def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(file_module, "MAX_BYTES", 10)
     write(tmp_path / "a.json", "x" * 6)
     write(tmp_path / "b.json", "x" * 6)
-    heard = source(tmp_path).deliveries()
-    assert (await following(heard, SourceFault)).reason == "TooLarge"
-    await heard.aclose()
+    deliveries = source(tmp_path).deliveries()
+    assert (await following(deliveries, SourceFault)).reason == "TooLarge"
+    await deliveries.aclose()
 
 
 async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path / "flags.json", "one")
-    heard = source(tmp_path / "flags.json" / "below").deliveries()
-    assert (await following(heard, SourceFault)).reason == "Unreadable"
-    await heard.aclose()
+    deliveries = source(tmp_path / "flags.json" / "below").deliveries()
+    assert (await following(deliveries, SourceFault)).reason == "Unreadable"
+    await deliveries.aclose()
 
 
 async def test_what_is_closed_before_its_thread_could_arm_it_opens_nothing(tmp_path: Path) -> None:
@@ -309,15 +309,15 @@ async def test_a_fifo_that_takes_a_files_place_is_a_fault_until_a_file_is_back(
     path = tmp_path / where
     path.parent.mkdir(exist_ok=True)
     write(path, "one")
-    heard = source(path if path.parent == tmp_path else path.parent, watch=watch).deliveries()
-    assert text(await following(heard, Delivery)) == "one"
+    deliveries = source(path if path.parent == tmp_path else path.parent, watch=watch).deliveries()
+    assert text(await following(deliveries, Delivery)) == "one"
     path.unlink()
     os.mkfifo(path)
-    fault = await following(heard, SourceFault)
+    fault = await following(deliveries, SourceFault)
     while fault.reason == "NotFound":
-        fault = await following(heard, SourceFault)
+        fault = await following(deliveries, SourceFault)
     assert "it is a FIFO, which cannot be followed; use a regular file or a folder" in fault.message
     path.unlink()
     write(path, "two")
-    assert text(await following(heard, Delivery)) == "two"
-    await heard.aclose()
+    assert text(await following(deliveries, Delivery)) == "two"
+    await deliveries.aclose()

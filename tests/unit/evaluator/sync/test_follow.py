@@ -112,8 +112,8 @@ async def test_a_problem_is_logged_once_with_its_place(caplog: pytest.LogCapture
         source.say(BAD)
         source.say(document("a"))
         await until(lambda: value(store, "a"))
-    told = [record.getMessage() for record in caplog.records if "flags.json:1:" in record.message]
-    assert len(told) == 1
+    logged = [record.getMessage() for record in caplog.records if "flags.json:1:" in record.message]
+    assert len(logged) == 1
 
 
 async def test_a_source_that_fails_or_breaks_disturbs_no_other() -> None:
@@ -140,7 +140,7 @@ async def test_a_losing_duplicate_comes_back_when_the_winner_goes() -> None:
         await until(lambda: value(store, "a") == "low")
 
 
-async def test_a_fault_that_is_only_told_ends_nothing() -> None:
+async def test_a_reported_fault_ends_nothing() -> None:
     source = FakeSource()
     async with following([source]) as (store, _):
         source.say(SourceFault("NotFound", "gone"))
@@ -173,7 +173,7 @@ class Recorded(Backoff):
 
 
 @pytest.mark.parametrize(
-    ("heard", "reason", "expected"),
+    ("answer", "reason", "expected"),
     [
         (document("a"), "Unreachable", ["reset", "soon"]),
         (SourceFault("NotFound", "not yet there"), "Unreachable", ["reset", "soon"]),
@@ -182,15 +182,15 @@ class Recorded(Backoff):
     ],
 )
 async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other_after_a_pause_that_grows(
-    heard: Any, reason: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    answer: Any, reason: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "Backoff", Recorded)
     monkeypatch.setattr(follower, "_PROVEN", 0.0)
     monkeypatch.setattr(Recorded, "asked", [])
     source = FakeSource()
     async with following([source]):
-        if heard is not None:
-            source.say(heard)
+        if answer is not None:
+            source.say(answer)
         source.fall(SourceFault(reason, "as the peer says"))
         await until(lambda: source.calls == 2)
     assert Recorded.asked == expected
@@ -241,18 +241,18 @@ async def test_what_could_not_be_served_is_tried_again_though_its_source_says_un
         await until(lambda: stale(source, store) is None)
 
 
-async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() -> None:
-    source, told = FakeSource(), list[object]()
+async def test_a_context_that_changes_alone_is_passed_on() -> None:
+    source, contexts = FakeSource(), list[object]()
     async with following([source]) as (store, _):
         source.say(delivery(document("a"), region="eu"))
         await until(lambda: value(store, "a"))
-        store.subscribe(lambda _: told.append(dict(store.context)))
+        store.subscribe(lambda _: contexts.append(dict(store.context)))
         source.say(delivery(document("a"), region="us"))
-        await until(lambda: told)
+        await until(lambda: contexts)
         source.say(delivery(document("a"), region="us"))
         source.say(delivery(document("a", value=2), region="us"))
         await until(lambda: value(store, "a") == 2)
-    assert told == [{"region": "us"}] * 2
+    assert contexts == [{"region": "us"}] * 2
 
 
 async def test_a_context_that_comes_with_the_end_of_staleness_is_sent_though_another_source_is_stale() -> (

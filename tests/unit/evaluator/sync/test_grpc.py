@@ -53,7 +53,7 @@ async def test_the_selector_is_sent_as_header_and_in_the_request_and_the_provide
     assert metadata["flagd-selector"] == "flagSetId=a"
 
 
-async def test_what_it_was_told_to_send_is_sent_and_a_token_in_a_file_is_read_again(
+async def test_the_configured_headers_are_sent_and_a_token_in_a_file_is_read_again(
     peer: GrpcPeer, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -111,11 +111,11 @@ async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(
         await ear.until(Delivery)
         await ear.until(Unchanged)
         freezer.thawed.clear()
-        heard = [await ear.next()]
-        while not isinstance(heard[-1], SourceFault):
-            heard.append(await ear.next())
+        received = [await ear.next()]
+        while not isinstance(received[-1], SourceFault):
+            received.append(await ear.next())
         # One question may have been answered just before.
-        assert len(heard) <= 2
+        assert len(received) <= 2
         freezer.thawed.set()
 
 
@@ -125,7 +125,7 @@ async def test_a_message_beyond_what_was_allowed_is_refused(peer: GrpcPeer) -> N
         assert (await ear.until(SourceFault)).reason == "TooLarge"
 
 
-async def test_a_certificate_is_checked_against_the_authority_it_was_told(tmp_path: Path) -> None:
+async def test_a_certificate_is_checked_against_the_configured_authority(tmp_path: Path) -> None:
     authority, peer = trustme.CA(), GrpcPeer()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     cert = authority.issue_cert("127.0.0.1")
@@ -167,8 +167,8 @@ async def test_a_silent_peer_is_asked_why_and_listened_to_until_the_flags_come(
     silent.absence = said
     await silent.start()
     async with listening(silent.port) as ear:
-        heard = await ear.until(SourceFault)
-        assert (heard.reason, "no flags" in heard.message) == (reason, True)
+        fault = await ear.until(SourceFault)
+        assert (fault.reason, "no flags" in fault.message) == (reason, True)
         await silent.put(FLAGS)
         await ear.until(Delivery)
     await silent.remove()
@@ -200,7 +200,7 @@ async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
         (grpc.StatusCode.INTERNAL, "Ended"),
     ],
 )
-async def test_how_a_stream_ends_tells_what_has_become_of_its_flags(
+async def test_the_end_of_a_stream_shows_what_has_become_of_its_flags(
     peer: GrpcPeer, code: grpc.StatusCode, reason: str
 ) -> None:
     async with listening(peer.port) as ear:

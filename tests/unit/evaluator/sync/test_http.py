@@ -65,7 +65,7 @@ def listen(ears: list[Ear], uri: str, **fields: Any) -> Ear:
         ({}, "accept-encoding", "gzip"),
     ],
 )
-async def test_what_it_was_told_to_send_is_sent(
+async def test_the_configured_headers_are_sent(
     peer: HttpPeer, ears: list[Ear], fields: dict[str, Any], header: str, value: str
 ) -> None:
     await listen(ears, peer.uri, **fields).until(Delivery)
@@ -107,7 +107,7 @@ def answers(peer: HttpPeer, status: int, body: bytes, **headers: str) -> None:
     peer.answer = answer
 
 
-async def test_without_an_etag_the_content_itself_tells(peer: HttpPeer, ears: list[Ear]) -> None:
+async def test_without_an_etag_the_content_itself_shows_a_change(peer: HttpPeer, ears: list[Ear]) -> None:
     answers(peer, 200, b"{}")
     ear = listen(ears, peer.uri)
     await ear.until(Delivery)
@@ -153,8 +153,8 @@ async def test_yaml_is_taken_only_where_it_is_known_to_be_whole(
         connection.shutdown(socket.SHUT_WR)
 
     with raw_server(answer) as port:
-        heard = await listen(ears, f"http://127.0.0.1:{port}/flags.yaml").next()
-    assert isinstance(heard, expected)
+        received = await listen(ears, f"http://127.0.0.1:{port}/flags.yaml").next()
+    assert isinstance(received, expected)
 
 
 async def test_json_that_ends_with_the_connection_is_taken(ears: list[Ear]) -> None:
@@ -192,7 +192,7 @@ async def test_what_is_no_success_is_a_fault_that_says_which(
     assert (fault.reason, fault.message) == (reason, f"{peer.uri}: answered {status}")
 
 
-async def test_another_host_is_followed_to_and_told_no_secret(peer: HttpPeer, ears: list[Ear]) -> None:
+async def test_another_host_is_followed_to_and_gets_no_secret(peer: HttpPeer, ears: list[Ear]) -> None:
     fields = {"auth_header": "hidden", "headers": {"X-Key": "hidden"}}
     with closing(HttpPeer()) as other:
         other.content = b"{}"
@@ -216,8 +216,8 @@ def drip(connection: socket.socket) -> None:
 async def test_a_peer_that_never_ends_its_headers_is_cut_off(ears: list[Ear]) -> None:
     with raw_server(drip) as port:
         ear = listen(ears, f"http://127.0.0.1:{port}/f", timeout=0.2)
-        heard: list[SourceEvent] = [await ear.next() for _ in range(3)]
-        assert {getattr(each, "reason", "") for each in heard} <= {"Timeout", "Unreachable"}
+        received: list[SourceEvent] = [await ear.next() for _ in range(3)]
+        assert {getattr(each, "reason", "") for each in received} <= {"Timeout", "Unreachable"}
 
 
 def issued(peer: HttpPeer, lifetime: int) -> OAuth:
@@ -291,7 +291,7 @@ def encrypted(peer: HttpPeer, authority: trustme.CA, *, ask: bool = False) -> st
     return peer.uri
 
 
-async def test_a_certificate_is_checked_against_the_authority_it_was_told(
+async def test_a_certificate_is_checked_against_the_configured_authority(
     peer: HttpPeer, ears: list[Ear], authority: trustme.CA, tmp_path: Path
 ) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")

@@ -38,21 +38,21 @@ def write(start):
     for number in itertools.count(start):
         flags = {f"f{at}": Flag(f"f{at}", State.ENABLED, {"on": number}, "on") for at in range(200)}
         last_good.save(Saved(FlagSet(flags), datetime(2026, 1, 2, tzinfo=UTC)))
-        os.write(told, b"%d\\n" % number)
+        os.write(written, b"%d\\n" % number)
 
 chance, newest = random.Random(5), 0
 for _ in range(100):
-    heard, told = os.pipe()
+    reported, written = os.pipe()
     child = os.fork()
     if not child:
         write(newest + 1)
-    os.close(told)
-    first = os.read(heard, 100)
+    os.close(written)
+    first = os.read(reported, 100)
     time.sleep(chance.random() * 0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    newest = int((first + os.read(heard, 10**6)).split()[-1])
-    os.close(heard)
+    newest = int((first + os.read(reported, 10**6)).split()[-1])
+    os.close(reported)
     saved = last_good.load()
     values = {flag.variants["on"] for flag in saved.flag_set.flags.values()}
     assert len(saved.flag_set.flags) == 200 and len(values) == 1, values
@@ -62,10 +62,10 @@ print(sorted(path.name for path in Path(sys.argv[1]).iterdir()) == [last_good.pa
 
 
 def test_a_hundred_kills_at_any_moment_leave_a_whole_set_and_no_litter(tmp_path: Path) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert (told.stdout, told.stderr) == ("True\n", "")
+    assert (result.stdout, result.stderr) == ("True\n", "")
 
 
 def saved(**context: object) -> Saved:

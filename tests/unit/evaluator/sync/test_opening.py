@@ -68,7 +68,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("pair", ASKED.values(), ids=ASKED)
-def test_what_is_asked_for_tells_one_source_from_another(
+def test_the_request_distinguishes_one_source_from_another(
     pair: tuple[SourceConfig, SourceConfig],
 ) -> None:
     alone = [opened(each)[0].identity for each in pair]
@@ -91,7 +91,7 @@ def test_a_source_with_new_credentials_is_the_same() -> None:
     assert "a=b" not in opened(old)[0].identity
 
 
-def test_sources_that_differ_in_credentials_alone_are_told_apart_in_any_order() -> None:
+def test_sources_that_differ_in_credentials_alone_are_distinguished_in_any_order() -> None:
     ours, theirs = (config("http", "http://h/f", bearer_token=token) for token in ("a", "b"))
     forth, back = opened(ours, theirs), opened(theirs, ours)
     assert [each.identity for each in forth] == [each.identity for each in reversed(back)]
@@ -145,8 +145,8 @@ from evaluator.sync.opening import open_sources
 open_sources([SourceConfig{source}], clock=lambda: 0.0)
 print([name for name in {unused.split()} if name in sys.modules])
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 def test_without_the_extra_an_object_store_is_refused_by_its_name() -> None:
@@ -160,5 +160,5 @@ try:
 except InvalidSourceError as refusal:
     print(refusal)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "flagstaff[blob]" in told.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "flagstaff[blob]" in result.stdout

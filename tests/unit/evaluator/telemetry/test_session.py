@@ -89,20 +89,20 @@ def test_without_a_collector_nothing_is_set_up() -> None:
     assert open_session(OtelSettings(), None, lambda: NOW) is None
 
 
-def test_a_span_tells_the_evaluation_and_belongs_to_the_callers_trace(receiver: Receiver) -> None:
+def test_a_span_describes_the_evaluation_and_belongs_to_the_callers_trace(receiver: Receiver) -> None:
     evaluator = collecting(receiver)
     evaluator.ask("targeted", PARENT)
     evaluator.session.close(SECONDS)
     ((scope, span),) = receiver.spans
     assert (scope, span.name, span.kind) == ("flagd.evaluation.v2", "resolveString", 2)
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, "00f067aa0ba902b7")
-    told = attributes(span)
-    assert told["feature_flag.key"] == "targeted"
-    assert told["feature_flag.result.variant"] == "yes"
-    assert told["feature_flag.result.reason"] == "targeting_match"
-    assert told["feature_flag.provider.name"] == "flagd"
-    assert told["feature_flag.set.id"] == "shop"
-    assert told["rpc.grpc.status_code"] == 0
+    values = attributes(span)
+    assert values["feature_flag.key"] == "targeted"
+    assert values["feature_flag.result.variant"] == "yes"
+    assert values["feature_flag.result.reason"] == "targeting_match"
+    assert values["feature_flag.provider.name"] == "flagd"
+    assert values["feature_flag.set.id"] == "shop"
+    assert values["rpc.grpc.status_code"] == 0
 
 
 def test_a_span_of_ofrep_has_the_route_and_not_the_path(receiver: Receiver) -> None:
@@ -110,10 +110,10 @@ def test_a_span_of_ofrep_has_the_route_and_not_the_path(receiver: Receiver) -> N
     evaluator.post("missing")
     evaluator.session.close(SECONDS)
     ((scope, span),) = receiver.spans
-    told = attributes(span)
+    values = attributes(span)
     assert (scope, span.name) == ("flagd.ofrep", "flagd.ofrep")
-    assert told["http.route"] == "/ofrep/v1/evaluate/flags/{key}"
-    assert (told["http.response.status_code"], told["error.type"]) == (404, "flag_not_found")
+    assert values["http.route"] == "/ofrep/v1/evaluate/flags/{key}"
+    assert (values["http.response.status_code"], values["error.type"]) == (404, "flag_not_found")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A scheduler that runs when told to, and subscribers whose reading is under the test's control."""
+"""A scheduler that runs when the test says so, and subscribers whose reading is under the test's control."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Reader:
 
     room: float = float("inf")
     failing: bool = False
-    heard: list[bytes | tuple[str, object]] = field(default_factory=list)
+    received: list[bytes | tuple[str, object]] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
-    on_heard: Callable[[], None] | None = None
+    on_receive: Callable[[], None] | None = None
     subscription: Subscription | None = None
 
     @property
@@ -62,10 +62,10 @@ class Reader:
         return self.room > 0
 
     def send(self, payload: bytes) -> None:
-        self._hear(payload)
+        self._receive(payload)
 
     def retract(self, reason: object) -> None:
-        self._hear(("gone", reason))
+        self._receive(("gone", reason))
 
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
@@ -75,14 +75,14 @@ class Reader:
         assert self.subscription is not None
         hub.offer(self.subscription)
 
-    def _hear(self, value: bytes | tuple[str, object]) -> None:
-        assert self.writable, "told while not writable"
+    def _receive(self, value: bytes | tuple[str, object]) -> None:
+        assert self.writable, "sent while not writable"
         if self.failing:
             raise OSError("broken pipe")
         self.room -= 1
-        self.heard.append(value)
-        if self.on_heard is not None:
-            self.on_heard()
+        self.received.append(value)
+        if self.on_receive is not None:
+            self.on_receive()
 
 
 def join(hub: Hub, key: object, reader: Reader | None = None) -> Reader:

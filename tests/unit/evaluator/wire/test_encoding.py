@@ -72,7 +72,7 @@ def test_the_sets_metadata_is_under_each_flags_own() -> None:
     assert "metadata" not in sent
 
 
-def test_our_own_metadata_is_told_of_the_set_too() -> None:
+def test_our_own_metadata_is_part_of_the_set_too() -> None:
     ours = {REVISION_KEY: "main@sha1:1", DIGEST_KEY: "sha256:2", BUCKETING_KEY: "v3"}
     sent = encoded(flag_set(flag("a", {"on": 1}), **ours, flagSetId="shop"))
     assert sent["metadata"] == ours

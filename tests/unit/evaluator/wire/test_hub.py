@@ -35,16 +35,16 @@ def scene() -> Scene:
 def test_a_subscriber_gets_the_current_value_at_once_and_each_change(scene: Scene) -> None:
     scene.publish(b"1")
     reader = scene.join()
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
     scene.publish(b"2")
-    assert reader.heard == [b"1", b"2"]
+    assert reader.received == [b"1", b"2"]
 
 
 def test_a_subscriber_may_come_before_the_first_value(scene: Scene) -> None:
     reader = scene.join()
-    assert reader.heard == []
+    assert reader.received == []
     scene.publish(b"1")
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
 
 
 def test_a_slow_reader_gets_the_newest_value_and_none_in_between(scene: Scene) -> None:
@@ -52,71 +52,71 @@ def test_a_slow_reader_gets_the_newest_value_and_none_in_between(scene: Scene) -
     scene.publish(b"1")
     for number in range(2, 1000):
         scene.publish(b"%d" % number)
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
     reader.read(scene.hub)
-    assert reader.heard == [b"1", b"999"]
+    assert reader.received == [b"1", b"999"]
     assert scene.hub.skipped == 997
 
 
 def test_a_burst_of_changes_is_one_message(scene: Scene) -> None:
     reader = scene.join()
     scene.publish(b"1", b"2", b"3")
-    assert reader.heard == [b"3"]
+    assert reader.received == [b"3"]
 
 
 def test_nobody_waits_for_a_reader_that_never_reads(scene: Scene) -> None:
     stuck, quick = scene.join(Reader(room=0)), scene.join()
     scene.publish(b"1")
     scene.publish(b"2")
-    assert (stuck.heard, quick.heard) == ([], [b"1", b"2"])
+    assert (stuck.received, quick.received) == ([], [b"1", b"2"])
 
 
 def test_an_equal_value_is_not_sent(scene: Scene) -> None:
     reader = scene.join()
     scene.publish(b"1")
     scene.publish(b"1")
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
 
 
-def test_a_change_taken_back_before_it_could_be_told_is_never_told(scene: Scene) -> None:
+def test_a_change_reverted_before_it_could_be_sent_is_never_sent(scene: Scene) -> None:
     reader = scene.join(Reader(room=1))
     scene.publish(b"1")
     scene.publish(b"2")
     scene.publish(b"1")
     reader.read(scene.hub)
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
 
 
 def test_a_subscriber_that_fails_is_dropped_alone(scene: Scene) -> None:
     readers = [scene.join(Reader(failing=number == 1)) for number in range(3)]
     scene.publish(b"1")
-    assert [reader.heard for reader in readers] == [[b"1"], [], [b"1"]]
+    assert [reader.received for reader in readers] == [[b"1"], [], [b"1"]]
     assert [type(error) for error in readers[1].errors] == [OSError]
     assert (scene.hub.streams, scene.hub.listeners("t")) == (2, 2)
 
 
-def test_a_retraction_is_told_with_its_reason_and_the_topic_may_come_back(scene: Scene) -> None:
+def test_a_retraction_is_sent_with_its_reason_and_the_topic_may_come_back(scene: Scene) -> None:
     reader = scene.join()
     scene.publish(b"1")
     scene.retract("deleted")
     scene.retract("deleted")
     scene.publish(b"1")
-    assert reader.heard == [b"1", ("gone", "deleted"), b"1"]
+    assert reader.received == [b"1", ("gone", "deleted"), b"1"]
 
 
-def test_a_retraction_taken_back_before_it_could_be_told_is_never_told(scene: Scene) -> None:
+def test_a_retraction_reverted_before_it_could_be_sent_is_never_sent(scene: Scene) -> None:
     reader = scene.join(Reader(room=1))
     scene.publish(b"1")
     scene.retract()
     scene.publish(b"1")
     reader.read(scene.hub)
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
 
 
-def test_a_late_subscriber_is_told_of_the_retraction(scene: Scene) -> None:
+def test_a_late_subscriber_receives_the_retraction(scene: Scene) -> None:
     scene.publish(b"1")
     scene.retract("deleted")
-    assert scene.join().heard == [("gone", "deleted")]
+    assert scene.join().received == [("gone", "deleted")]
 
 
 def test_who_unsubscribed_hears_nothing_more(scene: Scene) -> None:
@@ -127,7 +127,7 @@ def test_who_unsubscribed_hears_nothing_more(scene: Scene) -> None:
     scene.hub.unsubscribe(reader.subscription)
     scene.hub.unsubscribe(reader.subscription)
     scene.scheduler.run()
-    assert (reader.heard, other.heard, scene.hub.streams) == ([b"1"], [b"1", b"2"], 1)
+    assert (reader.received, other.received, scene.hub.streams) == ([b"1"], [b"1", b"2"], 1)
     assert not reader.subscription.live
 
 
@@ -139,7 +139,7 @@ def test_a_topic_is_forgotten_once_it_has_neither_value_nor_subscriber(scene: Sc
     assert scene.hub.topics == 1
     scene.hub.drop("t")
     assert scene.hub.topics == 0
-    assert scene.join().heard == []
+    assert scene.join().received == []
 
 
 def test_a_dropped_value_is_unknown_to_late_subscribers_until_the_next(scene: Scene) -> None:
@@ -148,10 +148,10 @@ def test_a_dropped_value_is_unknown_to_late_subscribers_until_the_next(scene: Sc
     scene.hub.drop("t")
     late = scene.join()
     scene.publish(b"1")
-    assert (early.heard, late.heard) == ([b"1"], [b"1"])
+    assert (early.received, late.received) == ([b"1"], [b"1"])
 
 
-def test_a_subscriber_may_leave_while_it_is_told(scene: Scene) -> None:
+def test_a_subscriber_may_leave_while_it_receives(scene: Scene) -> None:
     reader, other = Reader(), scene.join()
 
     def leave() -> None:
@@ -159,58 +159,58 @@ def test_a_subscriber_may_leave_while_it_is_told(scene: Scene) -> None:
         scene.hub.unsubscribe(reader.subscription)
 
     scene.join(reader)
-    reader.on_heard = leave
+    reader.on_receive = leave
     scene.publish(b"1")
     scene.publish(b"2")
-    assert (reader.heard, other.heard) == ([b"1"], [b"1", b"2"])
+    assert (reader.received, other.received) == ([b"1"], [b"1", b"2"])
 
 
-def test_a_subscriber_may_throw_another_out_while_it_is_told(scene: Scene) -> None:
+def test_a_subscriber_may_throw_another_out_while_it_receives(scene: Scene) -> None:
     first, second = scene.join(), scene.join()
 
     def throw_out() -> None:
         assert second.subscription is not None
         scene.hub.unsubscribe(second.subscription)
 
-    first.on_heard = throw_out
+    first.on_receive = throw_out
     scene.publish(b"1")
-    assert (first.heard, second.heard) == ([b"1"], [])
+    assert (first.received, second.received) == ([b"1"], [])
 
 
 def test_a_newer_value_published_from_within_comes_after_the_older(scene: Scene) -> None:
     reader, other = scene.join(), scene.join()
 
     def change() -> None:
-        reader.on_heard = None
+        reader.on_receive = None
         scene.hub.publish("t", b"2")
         assert reader.subscription is not None
         scene.hub.offer(reader.subscription)
-        within.extend(reader.heard)
+        within.extend(reader.received)
 
     within: list[object] = []
-    reader.on_heard = change
+    reader.on_receive = change
     scene.publish(b"1")
-    assert (within, reader.heard, other.heard) == ([b"1"], [b"1", b"2"], [b"2"])
+    assert (within, reader.received, other.received) == ([b"1"], [b"1", b"2"], [b"2"])
 
 
 def test_a_broadcast_lets_other_work_in_between(scene: Scene) -> None:
     readers = [scene.join() for _ in range(10 * BUDGET)]
     scene.hub.publish("t", b"1")
     scene.scheduler.step()
-    told = sum(bool(reader.heard) for reader in readers)
-    assert 0 < told <= BUDGET
+    notified = sum(bool(reader.received) for reader in readers)
+    assert 0 < notified <= BUDGET
     scene.scheduler.run()
-    assert all(reader.heard == [b"1"] for reader in readers)
+    assert all(reader.received == [b"1"] for reader in readers)
 
 
 def test_values_that_take_long_to_send_make_shorter_slices(scene: Scene) -> None:
     def take_long() -> None:
         scene.scheduler.seconds += BUDGET
 
-    readers = [scene.join(Reader(on_heard=take_long)) for _ in range(100)]
+    readers = [scene.join(Reader(on_receive=take_long)) for _ in range(100)]
     scene.hub.publish("t", b"1")
     scene.scheduler.step()
-    assert sum(bool(reader.heard) for reader in readers) == 1
+    assert sum(bool(reader.received) for reader in readers) == 1
 
 
 def test_a_small_topic_does_not_wait_for_a_large_one(scene: Scene) -> None:
@@ -220,15 +220,15 @@ def test_a_small_topic_does_not_wait_for_a_large_one(scene: Scene) -> None:
     scene.hub.publish("large", b"1")
     scene.hub.publish("small", b"1")
     scene.scheduler.step()
-    assert reader.heard == [b"1"]
+    assert reader.received == [b"1"]
 
 
-def test_the_last_in_line_is_told_however_fast_values_change(scene: Scene) -> None:
+def test_the_last_in_line_is_notified_however_fast_values_change(scene: Scene) -> None:
     readers = [scene.join() for _ in range(4 * BUDGET)]
     for number in range(40):
         scene.hub.publish("t", b"%d" % number)
         scene.scheduler.step()
-    assert all(reader.heard for reader in readers)
+    assert all(reader.received for reader in readers)
 
 
 def test_an_error_that_nobody_expects_stops_no_broadcast(scene: Scene) -> None:
@@ -241,7 +241,7 @@ def test_an_error_that_nobody_expects_stops_no_broadcast(scene: Scene) -> None:
     with pytest.raises(RuntimeError, match="and again"):
         scene.scheduler.step()
     scene.scheduler.run()
-    assert [reader.heard for reader in readers] == [[b"1"], [], [b"1"]]
+    assert [reader.received for reader in readers] == [[b"1"], [], [b"1"]]
 
 
 def test_everyone_can_be_listed(scene: Scene) -> None:
@@ -259,19 +259,19 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: Scene) -> None:
     subscription = next(scene.hub.subscriptions())
     scene.publish(b"other")
     assert isinstance(subscription.subscriber, Reader)
-    subscription.subscriber.heard.clear()
+    subscription.subscriber.received.clear()
     assert sys.getrefcount(payload) == before
     assert sys.getsizeof(subscription) <= 96
 
 
-def test_a_quiet_value_is_for_those_who_come_and_they_are_told_of_the_next(scene: Scene) -> None:
+def test_a_quiet_value_is_for_new_subscribers_and_they_receive_the_next(scene: Scene) -> None:
     scene.publish(b"1")
     before = scene.join()
     scene.hub.publish("t", b"1, stale", quiet=True)
     scene.scheduler.run()
     after = scene.join()
     scene.publish(b"1")
-    assert (before.heard, after.heard) == ([b"1"], [b"1, stale", b"1"])
+    assert (before.received, after.received) == ([b"1"], [b"1, stale", b"1"])
 
 
 def test_a_quiet_value_does_not_silence_the_one_before_it(scene: Scene) -> None:
@@ -280,4 +280,4 @@ def test_a_quiet_value_does_not_silence_the_one_before_it(scene: Scene) -> None:
     scene.hub.publish("t", b"2")
     scene.hub.publish("t", b"2, stale", quiet=True)
     scene.scheduler.run()
-    assert reader.heard == [b"1", b"2, stale"]
+    assert reader.received == [b"1", b"2, stale"]

@@ -85,13 +85,13 @@ class Deliveries(RuleBasedStateMachine):
     )
     def subscribe(self, topic: str, room: float, failing: bool, deed: str) -> Watched:
         reader = Watched(self, topic, room, failing)
-        reader.on_heard = lambda: self.act(reader, deed)
+        reader.on_receive = lambda: self.act(reader, deed)
         self.live.append(reader)
         join(self.hub, topic, reader)
         return reader
 
     def act(self, reader: Watched, deed: str) -> None:
-        reader.on_heard = None
+        reader.on_receive = None
         if deed in ("publish", "push"):
             self.publish(reader.topic, large=False)
             if deed == "push" and reader.subscription is not None:
@@ -144,7 +144,7 @@ class Deliveries(RuleBasedStateMachine):
             assert isinstance(reader, Watched)
             newest = self.newest[reader.topic]
             if reader.writable and newest is not None:
-                assert reader.heard[-1] == newest
+                assert reader.received[-1] == newest
 
     def teardown(self) -> None:
         for subscription in self.hub.subscriptions():

@@ -8,7 +8,7 @@ STATUS = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2m
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "told"),
+    ("text", "reason", "message"),
     [
         (
             f"{STATUS}403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>No.</Message></Error>",
@@ -41,16 +41,16 @@ STATUS = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2m
         ("what nobody foresaw", "BucketOperationFailed", "the store cannot be reached: the connection failed"),
     ],
 )  # fmt: skip
-def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, told: str) -> None:
-    assert explained(text, ()) == (reason, told)
+def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, message: str) -> None:
+    assert explained(text, ()) == (reason, message)
 
 
 def test_a_line_holds_no_secret_no_escape_codes_and_no_more_than_fits() -> None:
-    _, told = explained(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret{"x" * 150}"', ["s3cret"])
-    assert "your key is ***" in told
-    assert told.isprintable()
-    assert "s3cret" not in told
-    assert len(told) < 250
+    _, message = explained(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret{"x" * 150}"', ["s3cret"])
+    assert "your key is ***" in message
+    assert message.isprintable()
+    assert "s3cret" not in message
+    assert len(message) < 250
 
 
 def test_the_key_that_cannot_be_a_file_is_named() -> None:

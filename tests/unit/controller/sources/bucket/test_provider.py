@@ -50,7 +50,7 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
 @pytest.mark.parametrize(
     ("access", "code"), [((S3_KEY, "wrong-secret"), "SignatureDoesNotMatch"), (("nobody", "wrong-secret"), "InvalidAccessKeyId")]
 )  # fmt: skip
-async def test_keys_that_are_refused_are_told_apart_and_not_shown(
+async def test_refused_keys_are_distinguished_and_not_shown(
     store: S3, access: tuple[str, str], code: str
 ) -> None:
     bucket = Bucket(Store.S3, BUCKET, "", store.url, access=access, secrets=access)

@@ -187,7 +187,7 @@ async def test_an_account_signs_its_requests_itself_unless_its_key_says_otherwis
     ],
     indirect=["store"],
 )  # fmt: skip
-async def test_a_key_that_is_refused_is_told_and_not_shown(
+async def test_a_refused_key_is_reported_and_not_shown(
     cluster: Cluster, store: Relay, login: dict[str, str], says: str
 ) -> None:
     cluster.secrets["bucket"] = login

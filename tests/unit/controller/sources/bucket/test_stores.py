@@ -167,7 +167,7 @@ async def test_a_bucket_that_is_not_there_is_named(store: Relay) -> None:
     assert setback.value.reason == "BucketNotFound"
 
 
-async def test_a_store_that_fails_is_told_by_status_and_code_and_asked_once(store: Relay) -> None:
+async def test_a_store_that_fails_is_reported_with_status_and_code_and_asked_once(store: Relay) -> None:
     store.instead = refuse(503, "SlowDown", "Please reduce\nyour \x1b[31mrate")
     with pytest.raises(Failed) as setback:
         await provider(store).resolve()

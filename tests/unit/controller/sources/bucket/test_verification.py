@@ -142,7 +142,7 @@ async def served(source: Signed) -> Signed:
 
 
 @pytest.mark.parametrize("kind", GENERATE)
-async def test_a_signed_folder_is_stored_and_tells_its_signer(tmp_path: Path, store: S3, kind: str) -> None:
+async def test_a_signed_folder_is_stored_and_names_its_signer(tmp_path: Path, store: S3, kind: str) -> None:
     source = Signed(tmp_path, store, kind)
     source.sign()
     source.put()
@@ -252,8 +252,8 @@ async def test_what_was_signed_before_the_accepted_one_is_refused_until_it_is_le
     assert await served.look() == "HistoryRewritten"
     assert served.objects["flags.json"] == "2"
     message = served.condition("Stalled")[2]
-    for told in (accepted["revision"], newer["revision"], first, newer["metadata"][SIGNED_AT]):
-        assert told in message
+    for expected in (accepted["revision"], newer["revision"], first, newer["metadata"][SIGNED_AT]):
+        assert expected in message
     served.annotations = {ACCEPT_REVISION: message.rpartition("=")[2]}
     assert await served.look() == "Succeeded"
     assert served.objects["flags.json"] == "1"
@@ -275,7 +275,7 @@ async def test_another_bucket_begins_a_history_of_its_own(served: Signed) -> Non
     assert await served.look() == "Succeeded"
 
 
-async def test_a_signer_is_told_by_the_key_alone_where_authors_are_not_told(source: Signed) -> None:
+async def test_a_signer_is_named_by_the_key_alone_where_authors_are_not_shown(source: Signed) -> None:
     source.authors, source.helped = False, True
     source.restart()
     source.publish("1")

@@ -133,8 +133,8 @@ async def test_each_kind_of_reference_is_followed(
     repository.git("tag", "v1.1.0")
     repository.git("branch", "side")
     await world.look(ref=ref)
-    told = world.statuses["flags"]["artifact"]["revision"]
-    assert told.startswith(revision)
+    stored = world.statuses["flags"]["artifact"]["revision"]
+    assert stored.startswith(revision)
 
 
 async def test_a_commit_that_was_fetched_once_needs_no_network(
@@ -333,7 +333,7 @@ async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, se
     assert len(list((world.sources.mirror_root / "apps").glob("*.git"))) == 1
 
 
-async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_others_were_told(
+async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_listing_others_used(
     world: World, repository: Repository
 ) -> None:
     for name in ("one", "other"):
@@ -430,13 +430,13 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
     repository.commit("huge", huge__bin=noise(4_000_000), flags__json="2")
     refused = await world.fails()
     assert (refused.reason, isinstance(refused, Stalled)) == ("QuotaExceeded", True)
-    told = re.fullmatch(
+    match = re.fullmatch(
         r"bytes of mirrors of Git repositories of namespace apps: (\d+), and its quota is 1000000; "
         r"remove some, or have the quota raised \(--quota-mirror-bytes\)",
         refused.message,
     )
-    assert told is not None
-    assert 1_000_000 < int(told[1]) < 4_000_000
+    assert match is not None
+    assert 1_000_000 < int(match[1]) < 4_000_000
     assert not [*(world.sources.mirror_root / "apps").glob("*.git")]
     assert world.storages.read(world.statuses["flags"]["artifact"]["path"]) is not None
     server.paths.clear()

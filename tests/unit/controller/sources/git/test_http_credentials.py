@@ -147,7 +147,9 @@ def test_a_proxy_is_used_and_its_password_is_in_no_argument(
         assert not [line for line in server.command_lines if any(each in line for each in FORMS)]
 
 
-def test_a_proxys_refusal_is_told_without_its_password(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_proxys_refusal_is_reported_without_its_password(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     with http_proxy("me:other") as proxy, git_server(root) as server:
         setback = refused(server.url, proxied(proxy.address, None))

@@ -1,4 +1,4 @@
-"""The same references by one HTTP request as by git's program; and whom it leaves to git."""
+"""The same references by one HTTP request as by git's program; and which remotes it leaves to git."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TURN = Freshness(NOW, NOW - SHARED)
 
 @dataclass(frozen=True)
 class Program:
-    """Lists as it is told, and counts."""
+    """Lists one reference, or fails as set, and counts."""
 
     url: str = "https://h/r"
     credentials: Credentials | None = None
@@ -66,7 +66,7 @@ def program() -> Program:
 async def asked(
     listings: LsRemoteCache, program: Program, look: Freshness = TURN, *patterns: str, by: str = "apps"
 ) -> int:
-    """Which listing it was that was told."""
+    """The number of the listing that answered."""
     found = await listings.references(cast("GitProgram", program), patterns, look, by)
     assert found.head is None
     return int(found.commits["refs/heads/main"])
@@ -169,9 +169,9 @@ async def test_a_failure_is_everybodys_but_each_has_its_own(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.failing.append(Failed("AuthenticationFailed", "no"))
-    told = await asyncio.gather(*(asked(listings, program) for _ in range(3)), return_exceptions=True)
-    assert [str(each) for each in told] == ["no"] * 3
-    assert len({id(each) for each in told}) == 3
+    errors = await asyncio.gather(*(asked(listings, program) for _ in range(3)), return_exceptions=True)
+    assert [str(each) for each in errors] == ["no"] * 3
+    assert len({id(each) for each in errors}) == 3
     assert len(program.asked) == 1
 
 

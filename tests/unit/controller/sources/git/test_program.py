@@ -135,7 +135,7 @@ def test_a_missing_repository_is_not_found(server: GitServer, tmp_path: Path, re
         ("fatal: unable to access 'https://h/r': Could not resolve host: h", False),
     ],
 )
-def test_damage_here_is_told_from_damage_there(complaint: str, broken: bool) -> None:
+def test_damage_here_is_distinguished_from_damage_at_the_remote(complaint: str, broken: bool) -> None:
     assert is_damage(complaint) is broken
 
 

@@ -121,7 +121,7 @@ def test_a_range_without_a_tag_fails_and_lists_tags(semver: str) -> None:
         choose(tags(*FLUX), None, Reference(semver=semver))
 
 
-def test_tags_of_one_version_are_told_apart_by_name() -> None:
+def test_tags_of_one_version_are_ordered_by_name() -> None:
     assert choose(tags("1.0.0", "v1.0.0"), None, Reference(semver="1")).name == "v1.0.0"
 
 

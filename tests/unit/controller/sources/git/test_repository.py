@@ -71,7 +71,7 @@ def test_a_bare_repository_is_opened(repository: Repository) -> None:
     assert "refs/heads/main" in refs
 
 
-def test_a_missing_folder_and_one_without_a_repository_are_told_apart(
+def test_a_missing_folder_and_one_without_a_repository_raise_different_errors(
     repository: Repository,
 ) -> None:
     inner = repository.path / "inner"
@@ -82,7 +82,7 @@ def test_a_missing_folder_and_one_without_a_repository_are_told_apart(
         open_repository(inner)
 
 
-def test_a_format_that_only_git_reads_is_told_apart(repository: Repository) -> None:
+def test_a_format_that_only_git_reads_raises_an_error_of_its_own(repository: Repository) -> None:
     repository.git("config", "core.repositoryFormatVersion", "1")
     repository.git("config", "extensions.partialClone", "origin")
     with pytest.raises(UnreadableFormatError):

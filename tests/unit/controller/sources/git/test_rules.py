@@ -70,9 +70,9 @@ async def test_one_of_a_group_is_enough_and_others_may_change_the_rest(team: Tea
 
 async def test_somebody_else_s_change_is_refused_whoever_signs_on_top_of_it(team: Team) -> None:
     bad = team.commit("eve", production__a_json="1", flags_json="1")
-    told = await team.refused()
-    assert f"commit {bad}: production/a.json was changed by eve@x (SSH " in told
-    assert f"it needs 1 of ada@x or 2 of bob@x, {team.carol.fingerprint}; have them sign" in told
+    message = await team.refused()
+    assert f"commit {bad}: production/a.json was changed by eve@x (SSH " in message
+    assert f"it needs 1 of ada@x or 2 of bob@x, {team.carol.fingerprint}; have them sign" in message
     team.commit("ada", flags_json="2")
     assert "eve@x" in await team.refused()
     team.repository.git("rm", "-q", "production/a.json")
@@ -145,14 +145,16 @@ async def test_a_name_is_no_fingerprint_and_two_keys_of_a_name_are_one_person(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"mode": "HEAD"}, "rules need mode EveryCommit"),
         ({"rules": [{"paths": ["x"], "anyOf": []}]}, "anyOf"),
         ({"rules": [{"paths": ["[z-a]"], "anyOf": [{"signers": ["x"]}]}]}, "[z-a]"),
     ],
 )
-async def test_rules_that_cannot_be_meant_are_refused(team: Team, change: dict[str, Any], told: str) -> None:
+async def test_rules_that_cannot_be_meant_are_refused(
+    team: Team, change: dict[str, Any], message: str
+) -> None:
     team.source.spec["verify"] |= change
     assert await team.source.look() == "InvalidSpec"
-    assert told in team.source.condition("Ready")[2]
+    assert message in team.source.condition("Ready")[2]

@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[Callable[[Mapping[str, bytes]], Credentials | None], di
 
 
 @pytest.mark.parametrize(("read", "content", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_told_by_secret_and_key(
+def test_a_wrong_secret_is_named_with_its_key(
     read: Callable[[Mapping[str, bytes]], Credentials | None], content: dict[str, bytes], why: str
 ) -> None:
     with pytest.raises(Stalled, match=why) as setback:

@@ -100,7 +100,7 @@ async def test_without_recursing_a_submodule_is_noted_as_left_out(
     assert beside.files()["libs/shared/shared.json"] == "shared"
 
 
-async def test_submodules_of_submodules_are_taken_and_what_they_leave_out_is_told(
+async def test_nested_submodules_are_fetched_and_files_they_leave_out_are_named(
     beside: Beside, team: Team, server: GitServer
 ) -> None:
     deep = team.repository("deep", deep__json="deep")
@@ -206,7 +206,7 @@ async def test_what_a_file_would_include_is_not_read(
     assert "submodule shared: .gitmodules has no URL for it" in beside.condition()[2]
 
 
-async def test_a_commit_that_is_not_there_is_told_with_the_submodules_path(
+async def test_a_missing_commit_is_reported_with_the_submodules_path(
     beside: Beside, team: Team, server: GitServer
 ) -> None:
     team.link(team.flags, "shared", RELATIVE, team.flags)

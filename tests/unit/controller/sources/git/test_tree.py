@@ -67,7 +67,7 @@ def test_every_regular_file_is_written_whatever_its_folder(repository: Repositor
     assert below(into) == {"flags.json": "1", "a/b/c.json": "3", "run.sh": "x"}
 
 
-def test_the_story_is_told_without_control_characters(repository: Repository, into: Path) -> None:
+def test_the_commit_message_is_shown_without_control_characters(repository: Repository, into: Path) -> None:
     oid = repository.commit("a \x1b[31mred\x07 subject\n\nand a body")
     assert write(repository.path, oid, into).metadata[SUBJECT] == "a  [31mred  subject"
 

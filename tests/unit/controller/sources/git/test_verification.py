@@ -68,8 +68,8 @@ async def test_a_commit_that_is_signed_with_a_trusted_ssh_key_is_stored(
     source.verify()
     assert (await source.look(), source.stored) == ("Succeeded", "1")
     who = f"ada@example.com (SSH {pair.fingerprint})"
-    told = f"main@sha1:{commit} is signed by {who}"
-    assert source.condition("SourceVerified") == ("True", "Succeeded", told)
+    shown = f"main@sha1:{commit} is signed by {who}"
+    assert source.condition("SourceVerified") == ("True", "Succeeded", shown)
     assert source.metadata[VERIFIED_BY] == who
     assert [f"signed by {who}" in message for _, message in source.events] == [True]
 
@@ -188,7 +188,7 @@ async def test_an_ssh_key_counts_while_allowed_signers_says_so(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ({}, "has no public key"),
         ({"a.pub": b"x"}, "'a.pub': must be called"),
@@ -199,13 +199,13 @@ async def test_an_ssh_key_counts_while_allowed_signers_says_so(
     ],
 )
 async def test_a_secret_that_cannot_be_meant_is_refused(
-    source: Verified, repository: Repository, content: dict[str, bytes], told: str
+    source: Verified, repository: Repository, content: dict[str, bytes], message: str
 ) -> None:
     repository.commit(flags__json="1")
     source.trusted = content
     source.verify()
     assert await source.look() == "InvalidSecret"
-    assert told in source.condition("Ready")[2]
+    assert message in source.condition("Ready")[2]
 
 
 async def test_a_tag_must_be_signed_and_be_the_one_that_is_followed(
@@ -218,13 +218,13 @@ async def test_a_tag_must_be_signed_and_be_the_one_that_is_followed(
     source.verify("Tag", ref={"semver": ">=1"})
     assert (await source.look(), source.stored) == ("Succeeded", "1")
     repository.commit(flags__json="2")
-    for name, how, told in (
+    for name, how, message in (
         ("v1.1.0", (), "tag 'v1.1.0' is not annotated"),
         ("v1.2.0", ("-a", "-m", "x"), "tag 'v1.2.0': it is not signed"),
     ):
         repository.git("tag", *how, name)
         assert await source.look() == "InvalidTagSignature"
-        assert told in source.condition("SourceVerified")[2]
+        assert message in source.condition("SourceVerified")[2]
     # The signed tag of an older version, put in a newer one's place.
     repository.git("update-ref", "refs/tags/v1.3.0", "refs/tags/v1.0.0")
     assert await source.look() == "InvalidTagSignature"
@@ -291,9 +291,9 @@ async def test_a_rewritten_history_is_refused_until_a_person_accepts_it(
     assert f"commit {first} is older than commit {second}" in source.condition("Stalled")[2]
     other = repository.commit("instead", flags__json="3")
     assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
-    told = source.condition("Stalled")[2]
-    assert f"commit {other} does not descend from commit {second}" in told
-    accept = re.search(r"annotate --overwrite flagsource/flags (\S+)=(\S+)$", told)
+    message = source.condition("Stalled")[2]
+    assert f"commit {other} does not descend from commit {second}" in message
+    accept = re.search(r"annotate --overwrite flagsource/flags (\S+)=(\S+)$", message)
     assert accept is not None
     source.annotations = {accept[1]: accept[2]}
     assert (await source.look(), source.stored) == ("Succeeded", "3")

@@ -83,7 +83,7 @@ async def test_a_login_is_sent_to_no_host_that_its_annotation_does_not_name(fron
     assert front.asked == []
 
 
-async def test_nobody_and_a_wrong_password_are_told_so(front: Front) -> None:
+async def test_no_login_and_a_wrong_password_are_reported(front: Front) -> None:
     async with opener(login=docker_config(front.host, "wrong")) as sources:
         nobody = await refused(sources, front.host)
         wrong = await refused(sources, front.host, **BY_SECRET)
@@ -101,7 +101,7 @@ async def test_a_new_password_counts_from_the_next_look(front: Front) -> None:
         await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
 
 
-async def test_a_secret_that_is_not_there_or_has_no_login_for_the_host_is_told(front: Front) -> None:
+async def test_a_missing_secret_or_one_without_a_login_for_the_host_is_reported(front: Front) -> None:
     async with opener(other=docker_config("registry.example.com"), empty={}) as sources:
         missing = await refused(sources, front.host, **BY_SECRET)
         other = await refused(sources, front.host, secretRef={"name": "other"})
@@ -149,8 +149,8 @@ async def test_a_proxy_of_a_secret_is_asked_for_everything(front: Front, tmp_pat
             assert written(tmp_path) == FILES
             assert len(proxy.targets) == len(front.asked)
             sources.secrets["proxy"] = {"address": proxy.address.encode()}
-            told = await refused(sources, front.host, **BY_PROXY)
-    assert (told.reason, "407" in told.message) == ("AuthenticationFailed", True)
+            refusal = await refused(sources, front.host, **BY_PROXY)
+    assert (refusal.reason, "407" in refusal.message) == ("AuthenticationFailed", True)
 
 
 async def test_a_proxy_is_tunnelled_through_to_https(
@@ -165,23 +165,23 @@ async def test_a_proxy_is_tunnelled_through_to_https(
             assert written(tmp_path) == FILES
             assert set(proxy.targets) == {f"127.0.0.1:{private}"}
             sources.secrets["proxy"] = {**by, "password": b"guessed"}
-            told = await refused(sources, f"127.0.0.1:{private}", **by_tunnel)
-    assert told.reason == "AuthenticationFailed"
-    assert told.message.endswith("the proxy answers 407")
+            refusal = await refused(sources, f"127.0.0.1:{private}", **by_tunnel)
+    assert refusal.reason == "AuthenticationFailed"
+    assert refusal.message.endswith("the proxy answers 407")
 
 
 async def test_a_proxy_that_reads_the_login_must_be_named_by_its_annotation(front: Front) -> None:
     login = SecretContent(docker_config(front.host), Binding("shop", "login", ("127.0.0.1",)))
     async with opener(login=login, proxy={"address": b"http://proxy.example.com:3128"}) as sources:
-        told = await refused(sources, front.host, **BY_PROXY)
-    assert "Secret shop/login may not be used for host proxy.example.com" in told.message
+        refusal = await refused(sources, front.host, **BY_PROXY)
+    assert "Secret shop/login may not be used for host proxy.example.com" in refusal.message
 
 
 @pytest.mark.parametrize("address", [b"https://127.0.0.1:1", b"socks5://127.0.0.1:1", b"127.0.0.1:1"])
 async def test_a_proxy_of_another_protocol_is_refused(front: Front, address: bytes) -> None:
     async with opener(login=docker_config(front.host), proxy={"address": address}) as sources:
-        told = await refused(sources, front.host, **BY_PROXY)
-    assert (told.reason, "http://" in told.message) == ("InvalidSecret", True)
+        refusal = await refused(sources, front.host, **BY_PROXY)
+    assert (refusal.reason, "http://" in refusal.message) == ("InvalidSecret", True)
 
 
 async def test_a_proxy_may_not_be_where_no_source_may_be(front: Front) -> None:
@@ -189,10 +189,10 @@ async def test_a_proxy_may_not_be_where_no_source_may_be(front: Front) -> None:
     async with confined(hosts) as sources:
         sources.secrets["proxy"] = {"address": b"http://127.0.0.1:1"}
         by = {"proxySecretRef": {"name": "proxy"}}
-        told = await refused(sources, "registry.example.com", **by)
-        assert "host 127.0.0.1 has the address 127.0.0.1, denied" in told.message
+        refusal = await refused(sources, "registry.example.com", **by)
+        assert "host 127.0.0.1 has the address 127.0.0.1, denied" in refusal.message
         hosts_by_name = await refused(sources, front.host, **by)
-    assert (told.reason, hosts_by_name.reason) == ("HostDenied", "HostDenied")
+    assert (refusal.reason, hosts_by_name.reason) == ("HostDenied", "HostDenied")
 
 
 @pytest.fixture
@@ -241,8 +241,8 @@ async def test_a_token_is_asked_for_once_and_again_when_it_ends(tokens: Tokens, 
             front.instead = expired
             await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
             assert len(tokens.asked) == 2
-            told = await refused(sources, front.host, secretRef={"name": "wrong"})
-            assert told.reason == "AuthenticationFailed"
+            refusal = await refused(sources, front.host, secretRef={"name": "wrong"})
+            assert refusal.reason == "AuthenticationFailed"
             # A login is for the registry's own service and for nobody else's.
             assert all(each is None or each.startswith("Bearer ") for each in front.authorizations)
 
@@ -292,7 +292,7 @@ async def test_certificates_of_the_secret_are_believed_and_shown(
     assert written(tmp_path) == FILES
 
 
-async def test_a_registry_that_is_not_believed_and_one_that_does_not_believe_us_are_told(
+async def test_a_registry_that_is_not_trusted_and_one_that_does_not_trust_us_are_reported(
     private: int, authority: trustme.CA
 ) -> None:
     secrets = {"tls": client(authority), "other": client(trustme.CA())}
@@ -306,17 +306,17 @@ async def test_a_registry_that_is_not_believed_and_one_that_does_not_believe_us_
     assert isinstance(shy, Failed)
 
 
-async def test_certificates_that_do_not_fit_are_told(private: int, authority: trustme.CA) -> None:
+async def test_certificates_that_do_not_fit_are_reported(private: int, authority: trustme.CA) -> None:
     mixed = {**client(authority), "tls.key": authority.issue_cert("other").private_key_pem.bytes()}
     async with opener(tls=mixed, half={"tls.crt": client(authority)["tls.crt"]}) as sources:
-        told = await refused(sources, f"127.0.0.1:{private}", **CERTIFICATES)
+        refusal = await refused(sources, f"127.0.0.1:{private}", **CERTIFICATES)
         half = await refused(sources, f"127.0.0.1:{private}", insecure=False, certSecretRef={"name": "half"})
-    assert (told.reason, isinstance(told, Stalled)) == ("InvalidSecret", True)
+    assert (refusal.reason, isinstance(refusal, Stalled)) == ("InvalidSecret", True)
     assert (half.reason, "'tls.key'" in half.message) == ("InvalidSecret", True)
 
 
 async def test_plain_http_is_never_taken_unless_it_is_asked_for(front: Front) -> None:
     async with opener(login=docker_config(front.host)) as sources:
-        told = await refused(sources, front.host, insecure=False, **BY_SECRET)
-    assert isinstance(told, Failed)
+        refusal = await refused(sources, front.host, insecure=False, **BY_SECRET)
+    assert isinstance(refusal, Failed)
     assert front.authorizations == []

@@ -134,13 +134,13 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
 
 
 async def test_keys_that_cannot_be_meant_are_refused(shelf: Shelf, tmp_path: Path, digest: str) -> None:
-    for secret, told in (
+    for secret, message in (
         ({}, "has no public key"),
         ({"a.pub": b"x"}, "no public key in PEM"),
         ({"a.pem": b"x"}, "must be called"),
     ):
         async with opener(signers=secret) as sources:
-            with pytest.raises(Stalled, match=told) as raised:
+            with pytest.raises(Stalled, match=message) as raised:
                 await sources.open(shelf.url, signers="signers")
         assert raised.value.reason == "InvalidSecret"
 

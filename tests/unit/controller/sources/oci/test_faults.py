@@ -209,7 +209,7 @@ async def test_a_file_is_not_copied_to_a_place_outside(shelf: Shelf, tmp_path: P
         [],
     ],
 )
-async def test_a_manifest_that_is_none_is_told(shelf: Shelf, tmp_path: Path, manifest: object) -> None:
+async def test_an_invalid_manifest_is_reported(shelf: Shelf, tmp_path: Path, manifest: object) -> None:
     content = json.dumps(manifest).encode()
     shelf.front.instead = lambda asked, answer: (
         Answer(200, {"Docker-Content-Digest": sha256(content)}, content) if "/manifests/" in asked else None
@@ -227,7 +227,7 @@ async def test_a_busy_registry_says_when_to_come_again(shelf: Shelf, tmp_path: P
 
 
 @pytest.mark.parametrize("code", ["a-body", ["a-body"], {}])
-async def test_of_an_error_nothing_is_told_but_a_code_of_the_specification(
+async def test_of_an_error_only_codes_of_the_specification_are_shown(
     shelf: Shelf, tmp_path: Path, code: object
 ) -> None:
     body = json.dumps({"errors": [{"code": code, "message": "a-body"}]}).encode()
@@ -246,7 +246,7 @@ async def test_one_that_does_not_answer_is_given_up_in_time() -> None:
     assert raised.value.reason == "Timeout"
 
 
-async def test_one_that_is_not_there_is_told() -> None:
+async def test_a_missing_artifact_is_reported() -> None:
     async with opener() as sources:
         with pytest.raises(Failed) as raised:
             await (await sources.open("oci://127.0.0.1:1/team/flags")).resolve()
@@ -318,7 +318,7 @@ async def test_a_token_service_that_is_not_there_is_no_missing_tag(shelf: Shelf)
 @pytest.mark.parametrize(
     "challenge", ["", "Negotiate", 'Bearer realm="ftp://x/token"', 'Bearer realm="http://ada:word@x/token"']
 )
-async def test_a_challenge_that_cannot_be_met_is_told(shelf: Shelf, challenge: str) -> None:
+async def test_a_challenge_that_cannot_be_met_is_reported(shelf: Shelf, challenge: str) -> None:
     shelf.front.instead = lambda asked, answer: Answer(401, {"WWW-Authenticate": challenge})
     async with opener() as sources:
         source = await sources.open(shelf.url)

@@ -68,7 +68,7 @@ async def refused(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, 
     return raised.value
 
 
-async def test_what_a_trusted_identity_signed_is_fetched_and_the_identity_is_told(
+async def test_an_artifact_signed_by_a_trusted_identity_is_fetched_and_the_identity_is_named(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
 ) -> None:
     # Sigstore's client believes it too, so it is no signature that we alone believe.
@@ -79,14 +79,14 @@ async def test_what_a_trusted_identity_signed_is_fetched_and_the_identity_is_tol
     assert f"signed by {SUBJECT}" in found.summary
 
 
-async def test_whoever_else_signed_is_refused_and_told_how_to_be_believed(
+async def test_another_signer_is_refused_and_the_message_says_how_to_trust_it(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
 ) -> None:
     attach(shelf, digest, sigstore.sign(digest, subject="eve@evil.example"))
-    told = (await refused(shelf, tmp_path, sigstore.root)).message
-    assert f"@{digest}: its certificate is for eve@evil.example (keyless {ISSUER})" in told
-    assert "cosign sign 127.0.0.1" in told
-    assert f"spec.verify.matchOIDCIdentity (it has {TRUSTED['issuer']} {TRUSTED['subject']})" in told
+    message = (await refused(shelf, tmp_path, sigstore.root)).message
+    assert f"@{digest}: its certificate is for eve@evil.example (keyless {ISSUER})" in message
+    assert "cosign sign 127.0.0.1" in message
+    assert f"spec.verify.matchOIDCIdentity (it has {TRUSTED['issuer']} {TRUSTED['subject']})" in message
 
 
 async def test_without_a_root_that_of_the_public_instance_counts(
@@ -105,9 +105,9 @@ async def test_signatures_with_keys_are_no_proof_of_who_signed(
     assert "it is not signed" in (await refused(shelf, tmp_path, sigstore.root)).message
     attach(shelf, digest, bundle(digest, Key()))
     shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, Key()))
-    told = (await refused(shelf, tmp_path, sigstore.root)).message
-    assert "does not prove who signed" in told
-    assert "has the form of cosign 2, which is read with keys alone" in told
+    message = (await refused(shelf, tmp_path, sigstore.root)).message
+    assert "does not prove who signed" in message
+    assert "has the form of cosign 2, which is read with keys alone" in message
 
 
 async def test_a_good_signature_counts_beside_what_cannot_be_read(
@@ -120,7 +120,7 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         (".*", "matches everybody"),
         ("a*", "everybody"),
@@ -128,10 +128,12 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
         (r"\pL{200}a", "too large a one"),
     ],
 )
-async def test_expressions_that_cannot_be_meant_are_refused(shelf: Shelf, expression: str, told: str) -> None:
+async def test_expressions_that_cannot_be_meant_are_refused(
+    shelf: Shelf, expression: str, message: str
+) -> None:
     async with opener(root={"trusted_root.json": b"{}"}) as sources:
         for field in ("issuer", "subject"):
-            with pytest.raises(Stalled, match=told) as raised:
+            with pytest.raises(Stalled, match=message) as raised:
                 await sources.open(shelf.url, verify=keyless({**TRUSTED, field: expression}))
             assert raised.value.reason == "InvalidIdentity"
             assert f"spec.verify.matchOIDCIdentity[0].{field}" in raised.value.message

@@ -76,7 +76,7 @@ async def test_a_file_is_no_archive_to_take_files_out_of(shelf: Shelf, tmp_path:
     assert "layerSelector" in failed.message
 
 
-async def test_a_media_type_that_no_layer_has_is_told_with_those_that_there_are(
+async def test_a_media_type_that_no_layer_has_is_reported_with_those_that_exist(
     shelf: Shelf, tmp_path: Path
 ) -> None:
     shelf.pusher.push(shelf.repository, "latest", flux(FILES))
@@ -131,7 +131,7 @@ async def test_a_tag_that_did_not_move_costs_one_request_without_content(
     assert shelf.front.asked == [f"HEAD /v2/{shelf.repository}/manifests/latest"]
 
 
-async def test_a_registry_that_tells_no_digest_is_asked_for_the_manifest(shelf: Shelf) -> None:
+async def test_a_registry_that_sends_no_digest_is_asked_for_the_manifest(shelf: Shelf) -> None:
     digest = shelf.pusher.push(shelf.repository, "latest", flux(FILES))
 
     def silent(asked: str, answer: Any) -> Any:
@@ -189,14 +189,14 @@ async def test_an_index_of_other_platforms_alone_and_one_of_indexes_are_refused(
     assert written(tmp_path) == {}
 
 
-async def test_a_tag_that_is_gone_is_told_with_those_that_there_are(shelf: Shelf, tmp_path: Path) -> None:
+async def test_a_missing_tag_is_reported_with_those_that_exist(shelf: Shelf, tmp_path: Path) -> None:
     shelf.pusher.push(shelf.repository, "prod", flux(FILES))
     failed = await setback(shelf, tmp_path, ref={"tag": "prd"})
     assert isinstance(failed, Failed)
     assert (failed.reason, "did you mean 'prod'? tags: prod" in failed.message) == ("ReferenceNotFound", True)
 
 
-async def test_a_repository_that_is_not_there_is_told_so(shelf: Shelf, tmp_path: Path) -> None:
+async def test_a_missing_repository_is_reported(shelf: Shelf, tmp_path: Path) -> None:
     assert (await setback(shelf, tmp_path)).reason == "RepositoryNotFound"
 
 

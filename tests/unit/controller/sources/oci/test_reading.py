@@ -107,7 +107,7 @@ def test_a_host_that_is_not_there_has_no_login(content: bytes) -> None:
         configuration(**{"ghcr.io": {"identitytoken": "secret-token"}}),
     ],
 )  # fmt: skip
-def test_a_configuration_that_cannot_be_used_is_told_without_what_it_holds(content: bytes) -> None:
+def test_an_invalid_configuration_is_reported_without_its_content(content: bytes) -> None:
     with pytest.raises(Stalled, match=r"^it: ") as raised:
         login_from("it", content, parse_address("oci://ghcr.io/flags"))
     assert not any(word in raised.value.message for word in ("two", "secret-token", "base 64"))
@@ -128,18 +128,18 @@ def test_challenges_are_read_as_registries_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("created", "told"),
+    ("created", "expected"),
     [
         ("2026-11-23T04:00:00.5+02:00", "2026-11-23T02:00:00.500000+00:00"),
         ("yesterday", None),
         ("0001-01-01T00:00:00+14:00", None),
     ],
 )
-def test_a_moment_is_told_in_utc_or_not_at_all(created: str, told: str | None) -> None:
+def test_a_time_is_given_in_utc_or_not_at_all(created: str, expected: str | None) -> None:
     layers = [{"mediaType": "a", "digest": DIGEST, "size": 1}]
     annotations = {"org.opencontainers.image.created": created}
     manifest = read_manifest(json.dumps({"layers": layers, "annotations": annotations}).encode())
-    assert manifest.metadata.get(COMMITTED_AT) == told
+    assert manifest.metadata.get(COMMITTED_AT) == expected
 
 
 JSON: Any = st.recursive(

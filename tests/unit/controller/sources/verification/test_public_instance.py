@@ -69,9 +69,9 @@ def test_its_certificate_and_its_entry_are_believed_by_the_copy_of_the_public_ro
 
 
 def test_its_signer_is_who_it_says() -> None:
-    told = refused(bundle(), Identity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
+    message = refused(bundle(), Identity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
     workflow = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"
-    assert f"for {workflow} (keyless https://token.actions.githubusercontent.com)" in told
+    assert f"for {workflow} (keyless https://token.actions.githubusercontent.com)" in message
 
 
 @pytest.mark.parametrize(

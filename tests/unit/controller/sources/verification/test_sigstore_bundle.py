@@ -78,8 +78,8 @@ def test_an_expression_finds_something_anywhere_as_with_flux(sigstore: Instance)
     ],
 )
 def test_another_issuer_or_subject_is_refused_by_name(sigstore: Instance, issuer: str, subject: str) -> None:
-    told = refused(sigstore.sign(DIGEST, issuer=issuer, subject=subject), sigstore.root)
-    assert f"for {subject} (keyless {issuer})" in told
+    message = refused(sigstore.sign(DIGEST, issuer=issuer, subject=subject), sigstore.root)
+    assert f"for {subject} (keyless {issuer})" in message
 
 
 def test_an_issuer_and_a_subject_of_two_identities_are_none(sigstore: Instance) -> None:
@@ -143,22 +143,22 @@ def test_a_payload_that_was_changed_is_refused(sigstore: Instance) -> None:
 def test_a_good_signature_of_something_else_is_refused(
     sigstore: Instance, digest: str, predicate: str
 ) -> None:
-    told = refused(sigstore.sign(digest, predicate=predicate), sigstore.root)
-    assert told == "its signature is of another artifact, or says something else of it"
+    message = refused(sigstore.sign(digest, predicate=predicate), sigstore.root)
+    assert message == "its signature is of another artifact, or says something else of it"
 
 
 @pytest.mark.parametrize(
     "made", [b"", b"{", b"[1]", b"{}", b"[" * 100_000, b"\xff", bundle(DIGEST, Key()).blobs[1]]
 )
 def test_what_is_no_keyless_bundle_is_refused_in_one_line(sigstore: Instance, made: bytes) -> None:
-    told = refused(made, sigstore.root)
-    assert "does not prove who signed" in told
-    assert told.isprintable()
-    assert len(told) < 300
+    message = refused(made, sigstore.root)
+    assert "does not prove who signed" in message
+    assert message.isprintable()
+    assert len(message) < 300
 
 
 @pytest.mark.parametrize("lost", ["tlogs", "ctlogs", "certificateAuthorities", "mediaType"])
-def test_a_root_that_lacks_something_is_told_from_a_bad_signature(sigstore: Instance, lost: str) -> None:
+def test_an_incomplete_root_is_distinguished_from_a_bad_signature(sigstore: Instance, lost: str) -> None:
     made, root = sigstore.sign(DIGEST), json.loads(sigstore.root)
     for instead in ({**root, lost: []}, {name: each for name, each in root.items() if name != lost}):
         with pytest.raises(InvalidRootError):
@@ -166,7 +166,7 @@ def test_a_root_that_lacks_something_is_told_from_a_bad_signature(sigstore: Inst
 
 
 @pytest.mark.parametrize("root", [b"hunter2", b'{"password": "hunter2"}', b'["hunter2"]'])
-def test_no_value_of_a_secret_is_told(sigstore: Instance, root: bytes) -> None:
+def test_no_value_of_a_secret_is_shown(sigstore: Instance, root: bytes) -> None:
     with pytest.raises(InvalidRootError) as raised:
         judged(sigstore.sign(DIGEST), root)
     assert "hunter2" not in str(raised.value)

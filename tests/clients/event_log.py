@@ -1,4 +1,4 @@
-"""What a process says as it runs, event by event."""
+"""The events that a process writes as it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-class Told:
+class EventLog:
     """Reads events in a thread of its own, which ends with what it reads from; keeps those that nobody waited
     for yet.
     """
