@@ -245,7 +245,7 @@ class Http1Peer(Peer):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and a response that lasts with it (asyncio calls this)."""
         super().connection_lost(exc)
-        self._reader.end()
+        self._reader.drop()
         if self._stream is not None:
             self._stream.lost()
 

@@ -132,6 +132,12 @@ class Reader:
         self._begin()
         self.phase, self.expects, self.refusal, self.refused = Phase.IDLE, False, None, status
 
+    def drop(self) -> None:
+        """Keep nothing of what was read: the connection is over."""
+        self.refuse(0)
+        # Each refers to the other, and would live until a full collection, which may be long after.
+        self._parser = None
+
     def finish(self) -> None:
         """The peer sends no more: read what it sent."""
         while self._at < len(self._unread):

@@ -189,8 +189,14 @@ class Connection:
         """End the connection at once, and send the reason to the peer; nothing of it is kept."""
         if not self._closed:
             self._out.pieces.append(frames.goaway_frame(self._streams.processed, error, reason))
-            self._close(error)
-            self._streams.clear()
+            self.drop()
+
+    def drop(self) -> None:
+        """Keep nothing of what came: the connection is over."""
+        self._close(0)
+        self._streams.clear()
+        self._inbox.drop()
+        self._owed, self._late = [], []
 
     def ping(self) -> None:
         """Ask the peer for a sign of life; see `unanswered_pings`."""
@@ -223,7 +229,7 @@ class Connection:
         if self._closed:
             return []
         self._now = now
-        events = self._inbox.events = []
+        inbox = self._inbox
         try:
             self._parse(data, most)
         except ConnectionFault as fault:
@@ -231,7 +237,9 @@ class Connection:
             self._out.pieces.append(goaway)
             self._close(fault.error)
         else:
-            self._inbox.settle()
+            inbox.settle()
+        # Whoever handles them keeps what it needs of them, and until the next bytes nobody else does.
+        events, inbox.events = inbox.events, []
         return events
 
     def _close(self, error: int) -> None:

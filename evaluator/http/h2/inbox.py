@@ -76,6 +76,11 @@ class Inbox:
             ]
             self._begun.clear()
 
+    def drop(self) -> None:
+        """Keep nothing of what came."""
+        self.events, self._block = [], None
+        self._begun.clear()
+
     def fail_stream(self, stream_id: int, error: ErrorCode) -> None:
         """End a stream for the peer's error."""
         if stream_id in self._streams.open:

@@ -117,6 +117,8 @@ class Http2Peer(Peer):
         """The connection is gone, and its streams with it (asyncio calls this)."""
         super().connection_lost(exc)
         self._lose()
+        # What refers to each other here lives until a full collection, which may be long after.
+        self.connection.drop()
 
     def _lose(self) -> None:
         self._waiting.clear()
