@@ -26,10 +26,10 @@ SELECTOR: Final = "core.openfeature.dev/"
 _PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 _USER: Final = 65532
 _TOKENS: Final = {
-    "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags into "
-    "the cluster by a FlagSource",
-    "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads this "
-    "one, so remove it",
+    "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
+    "into the cluster by a FlagSource",
+    "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads "
+    "this one, so remove it",
 }
 """What becomes of a token in the open, by provider."""
 _SECURITY: Final = {
