@@ -1,10 +1,10 @@
-"""(n) Alerts: from an Event to its POST, what a provider that hangs costs whoever pushes, and a burst of
-Events.
+"""(n) Alerts: from an Event to its POST, how much a provider that hangs delays pushes, and a burst of Events.
 
     python -m benchmarks.alerts
 
-A real API server and `flagstaff controller` as its service account (tests/cluster), Git over HTTP, and a server
-on loopback that is posted to. The burst is in this process: the sink of Events and a provider that is away.
+A real API server and `flagstaff controller` as its service account (tests/cluster), Git over HTTP, and a
+server on loopback that is posted to. The burst is in this process: the sink of Events and a provider that is
+away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 ROUNDS, PUSHES = 10, 6
-WAYS = ("a provider that is told nothing", "a provider that answers", "a provider that hangs")
+WAYS = ("a provider that receives nothing", "a provider that answers", "a provider that hangs")
 APART = 0.6
 """Seconds from one push to the next: a provider is sent two messages a second."""
 EVENTS = 10_000
@@ -37,13 +37,13 @@ def main() -> None:
     """All three."""
     with plane("--allow-local-providers") as (cluster, _, folder):
         pushed(cluster, folder)
-    keep(f"{EVENTS} Events at once, of which a provider is to be told", [burst()])
+    keep(f"{EVENTS} Events at once, that a provider is notified of", [burst()])
 
 
 def pushed(cluster: Plane, folder: Path) -> None:
     """Each way in turn, several rounds, so that what else the machine does hits all of them."""
     written: dict[str, list[float]] = {way: [] for way in WAYS}
-    told: list[float] = []
+    delays: list[float] = []
     with spine_in(cluster, "shop", folder) as spine, listening() as listener:
         spine.wait_ready("ffc")
         watched = Watch(spine)
@@ -58,13 +58,13 @@ def pushed(cluster: Plane, folder: Path) -> None:
                     moment = watched.wait(commit)
                     written[way].append(moment - began)
                     if way == WAYS[1]:
-                        told.append(posted(listener, commit) - moment)
+                        delays.append(posted(listener, commit) - moment)
                     time.sleep(APART)
     base = written[WAYS[0]]
     keep(
         "push to FeatureFlagConfiguration, beside a provider", [row(way, written[way], base) for way in WAYS]
     )
-    after = {"posts": len(told), "p50 ms": median(told) * 1e3, "p99 ms": percentile(told, 0.99) * 1e3}
+    after = {"posts": len(delays), "p50 ms": median(delays) * 1e3, "p99 ms": percentile(delays, 0.99) * 1e3}
     keep("what is written to the POST about it", [after])
 
 
@@ -72,7 +72,7 @@ def provide(space: Namespace, listener: Listener, way: str) -> None:
     """Have alerts sent so."""
     listener.answering.set()
     spec: dict[str, Any] = {"type": "generic", "address": listener.url}
-    sources = [{"kind": "FlagSet", "name": "nobody" if way == WAYS[0] else "*"}]
+    sources = [{"kind": "FlagSet", "name": "none" if way == WAYS[0] else "*"}]
     space.apply(
         manifest("FlagProvider", "flags", spec),
         manifest("FlagAlert", "flags", {"providerRef": {"name": "flags"}, "eventSources": sources}),
@@ -86,7 +86,7 @@ def provide(space: Namespace, listener: Listener, way: str) -> None:
 def posted(listener: Listener, commit: str) -> float:
     """The moment at which the server answered the message about a commit, on time.perf_counter's clock."""
     name = "flagstaff.dev/revision"
-    return listener.wait(lambda told: str(told["metadata"].get(name)).endswith(commit)).moment
+    return listener.wait(lambda posted: str(posted["metadata"].get(name)).endswith(commit)).moment
 
 
 def row(way: str, times: list[float], base: list[float]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def burst() -> dict[str, Any]:
     desk = Desk(alert())
     began = time.perf_counter()
     desk.accept(*events)
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     desk = Desk(alert())
     tracemalloc.start()
     desk.accept(*events)
@@ -117,7 +117,7 @@ def burst() -> dict[str, Any]:
     tracemalloc.stop()
     status = desk.box.status()
     return {
-        "us an Event": took / EVENTS * 1e6,
+        "us an Event": seconds / EVENTS * 1e6,
         "memory KB": round(most / 1024),
         "status KB": round(len(json.dumps(status)) / 1024),
         "wait": status["waiting"],

@@ -64,7 +64,8 @@ def plane(*arguments: str) -> Iterator[tuple[Plane, ControllerProcess, Path]]:
                 yield cluster, process, folder
 
 
-# -- push to written -------------------------------------------------------------------------------------------------
+# -- push to written
+# -------------------------------------------------------------------------------------------------
 
 
 def latency(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[str, Any]]:
@@ -112,7 +113,7 @@ def row(
 
 @dataclass
 class Watch:
-    """When the FeatureFlagConfiguration of each commit was there, as a watch tells it."""
+    """When the FeatureFlagConfiguration of each commit was there, as a watch reports it."""
 
     spine: Spine
     _seen: queue.SimpleQueue[tuple[str, float]] = field(default_factory=queue.SimpleQueue)
@@ -131,11 +132,12 @@ class Watch:
         path = f"/apis/core.openfeature.dev/v1beta1/namespaces/{self.spine.name}/featureflagconfigurations?watch=1"
         for line in self.spine.api.lines(path):
             moment = time.perf_counter()
-            told = json.loads(line)["object"]["metadata"].get("annotations") or {}
-            self._seen.put((told.get("flagstaff.dev/revision", "").rpartition(":")[2], moment))
+            annotations = json.loads(line)["object"]["metadata"].get("annotations") or {}
+            self._seen.put((annotations.get("flagstaff.dev/revision", "").rpartition(":")[2], moment))
 
 
-# -- many ------------------------------------------------------------------------------------------------------------
+# -- many
+# ------------------------------------------------------------------------------------------------------------
 
 
 def many(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[str, Any]]:

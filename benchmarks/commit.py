@@ -2,8 +2,8 @@
 
     python -m benchmarks.commit
 
-The client is the OpenFeature SDK with the flagd provider (RPC), told by the event stream; the repository is
-local.
+The client is the OpenFeature SDK with the flagd provider (RPC), notified by the event stream; the repository
+is local.
 """
 
 from __future__ import annotations

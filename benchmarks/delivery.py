@@ -67,7 +67,7 @@ def figures(times: Sequence[float]) -> dict[str, Any]:
 
 
 class Reader:
-    """A stock client that is told of changes, and when it read which value of the flag `number`."""
+    """A stock client that receives changes, and when it read which value of the flag `number`."""
 
     def __init__(self, pod: PodProcess) -> None:
         self._read: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
@@ -99,7 +99,8 @@ class Reader:
                 return moment
 
 
-# -- written and pushed ----------------------------------------------------------------------------------------------
+# -- written and pushed
+# ----------------------------------------------------------------------------------------------
 
 
 async def written(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def numbered(name: str, number: int) -> dict[str, Any]:
 def pushed(
     cluster: Plane, process: ControllerProcess, delivering: ProxyProcess, folder: Path
 ) -> dict[str, Any]:
-    """PUSHES commits that a webhook tells of, one after another."""
+    """PUSHES commits that a webhook reports, one after another."""
     times = []
     with contextlib.ExitStack() as stack:
         spine = stack.enter_context(spine_in(cluster, NAMESPACE, folder))
@@ -152,7 +153,8 @@ def pushed(
     return {"pushes": PUSHES, "evaluators": len(NAMES), "flags": FLAGS, **figures(times)}
 
 
-# -- receipts --------------------------------------------------------------------------------------------------------
+# -- receipts
+# --------------------------------------------------------------------------------------------------------
 
 
 async def receipts(cluster: Plane, delivering: ProxyProcess) -> list[dict[str, Any]]:

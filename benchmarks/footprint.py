@@ -66,7 +66,7 @@ def main() -> None:
 
 def compiling(folder: Path) -> dict[str, str]:
     """An environment in which Python keeps bytecode in `folder`: what is installed has some, a checkout may
-    be told to keep none.
+    be configured to keep none.
     """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

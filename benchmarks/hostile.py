@@ -5,7 +5,7 @@
 Well-behaved are gRPC calls at a fixed rate over 8 connections (h2load): evaluations, and of the proxy a set of
 100 flags. Beside them, on the same CPU as h2load, is a process that misbehaves in one way
 (`benchmarks.hostile_peers`) for as long as they are measured. The aims: calls whose p99 stays below 50 ms, at
-most 128 MB, and an event loop that nobody holds for 50 ms.
+most 128 MB, and an event loop that is never held for 50 ms.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def row(name: str | None, figures: list[dict[str, Any]], at_rest: float) -> dict
     p99 = median([each["p99 us"] for each in figures])
     lags = [each["loop lag below ms"] for each in figures if each["loop lag below ms"] is not None]
     return {
-        "beside": name or "nobody",
+        "beside": name or "none",
         "p50 us": median([each["p50 us"] for each in figures]),
         "p99 us": p99,
         "p99 to that at rest": round(p99 / at_rest, 2),
@@ -120,7 +120,7 @@ def row(name: str | None, figures: list[dict[str, Any]], at_rest: float) -> dict
 
 
 def main(servers: list[str]) -> None:
-    """Each attack in turn, beside nobody; on ours, and on flagd where there is one."""
+    """No attack, then each in turn; on ours, and on flagd where there is one."""
     need("h2load", "taskset")
     calls = f"{EVALUATIONS.rate:,} {EVALUATIONS.name} a second beside a hostile peer"
     if "evaluator" in servers:

@@ -228,7 +228,7 @@ ALL: Final = EVALUATOR | PROXY
 
 
 async def misbehave(name: str, port: int) -> None:
-    """Until killed; whoever is thrown out comes back."""
+    """Until killed; a client that is disconnected comes back."""
     attack = ALL[name]
 
     async def again() -> None:

@@ -3,9 +3,9 @@
     python -m benchmarks.hostile_sources
 
 A real API server and `flagstaff controller` as its service account (tests/cluster), Git over HTTP. A tenant's
-source and set are of a repository that is small to fetch and large to read (tests/bombs.py); beside them another
-tenant's pushes become FeatureFlagConfigurations. The aims: at most 64 MB more memory, and an event loop that
-nobody holds for 50 ms.
+source and set are of a repository that is small to fetch and large to read (tests/bombs.py); beside them
+another tenant's pushes become FeatureFlagConfigurations. The aims: at most 64 MB more memory, and an event
+loop that is never held for 50 ms.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def row(
     observed = Observed(process.pid, f"http://127.0.0.1:{process.management}")
     hostile.apply(*given)
     times: list[float] = []
-    began, told = time.monotonic(), ""
-    while time.monotonic() - began < (SECONDS if told or not given else 3 * SECONDS):
+    began, reason = time.monotonic(), ""
+    while time.monotonic() - began < (SECONDS if reason or not given else 3 * SECONDS):
         commit = spine.repository.commit("next", flags__json=flags(**{f"at-{time.time_ns()}": "on"}))
         started = time.perf_counter()
         spine.poke("flagsource")
         times.append((watched.wait(commit) - started) * 1000)
-        told = told or _told(hostile, name)
+        reason = reason or _reason(hostile, name)
     for each in given:
         hostile.delete({"FlagSource": "flagsource", "FlagSet": "flagset"}[each["kind"]], name)
     return {
@@ -73,11 +73,11 @@ def row(
         "p50 ms": median(times),
         "worst ms": max(times),
         **observed.figures(),
-        "told": told,
+        "reason": reason,
     }
 
 
-def _told(hostile: Namespace, name: str) -> str:
+def _reason(hostile: Namespace, name: str) -> str:
     """The reason of the status that names the limit; empty where none does so far."""
     if name not in BOMBS:
         return ""

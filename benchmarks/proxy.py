@@ -54,32 +54,32 @@ _HEAD = (
 
 
 class Audience:
-    """All streams, and when each heard what."""
+    """All streams, and when each received what."""
 
     def __init__(self) -> None:
-        self.heard: dict[Stream, tuple[int, float]] = {}
+        self.latest: dict[Stream, tuple[int, float]] = {}
         self.wanted = -1
         self.ready = asyncio.Event()
         self.count = 0
         self.received = 0
 
-    def tell(self, stream: Stream, number: int) -> None:
-        known = self.heard.get(stream)
-        self.heard[stream] = number, time.perf_counter()
+    def record(self, stream: Stream, number: int) -> None:
+        known = self.latest.get(stream)
+        self.latest[stream] = number, time.perf_counter()
         if number == self.wanted and (known is None or known[0] != number):
             self.count += 1
-            if self.count >= len(self.heard):
+            if self.count >= len(self.latest):
                 self.ready.set()
 
     def want(self, number: int) -> None:
-        self.wanted, self.count = number, sum(each[0] == number for each in self.heard.values())
+        self.wanted, self.count = number, sum(each[0] == number for each in self.latest.values())
         self.ready.clear()
 
-    async def all_heard(self) -> int:
-        """How many never heard what was wanted."""
+    async def all_received(self) -> int:
+        """How many never received what was wanted."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ready.wait(), PATIENCE)
-        return sum(number != self.wanted for number, _ in self.heard.values())
+        return sum(number != self.wanted for number, _ in self.latest.values())
 
 
 class Stream(asyncio.Protocol):
@@ -125,7 +125,7 @@ class Stream(asyncio.Protocol):
                 end = 5 + int.from_bytes(self.message[1:5], "big")
                 if len(self.message) < end:
                     return
-                self.audience.tell(self, number_in(bytes(self.message[5:end])))
+                self.audience.record(self, number_in(bytes(self.message[5:end])))
                 del self.message[:end]
         elif kind in {frames.SETTINGS, frames.PING} and not flags & frames.ACK:
             self.transport.write(frames.frame(kind, frames.ACK, 0, payload if kind == frames.PING else b""))
@@ -138,7 +138,7 @@ def number_in(message: bytes) -> int:
 
 
 def document(number: int) -> dict[str, Any]:
-    """FLAGS flags of about 500 bytes each; the first tells the write."""
+    """FLAGS flags of about 500 bytes each; the first has the number of the write."""
     rule = {"if": [{"in": ["@example.com", {"var": "email"}]}, "on", "off"]}
     flag = {
         "state": "ENABLED",
@@ -228,7 +228,7 @@ async def connect(server: Server, audience: Audience, streams: int) -> list[asyn
         )
         for transport, stream in await asyncio.gather(*some):
             opened.append(transport)
-            audience.heard.setdefault(stream, (0, 0.0))
+            audience.latest.setdefault(stream, (0, 0.0))
     return opened
 
 
@@ -240,15 +240,15 @@ async def measure(server: Server, cluster: Cluster, streams: int) -> dict[str, f
     opened = await connect(server, audience, streams)
     audience.want(writer.number)
     if audience.count < streams:
-        await audience.all_heard()
+        await audience.all_received()
     joined = time.perf_counter() - started
     memory, used, received = server.memory(), cpu_seconds(server.pid), audience.received
     firsts, lasts, p50s = [], [], []
     for _ in range(WRITES):
         audience.want(writer.number + 1)
         sent = await writer.write()
-        await audience.all_heard()
-        waits = [at - sent for told, at in audience.heard.values() if told == audience.wanted]
+        await audience.all_received()
+        waits = [at - sent for number, at in audience.latest.values() if number == audience.wanted]
         firsts.append(min(waits))
         lasts.append(max(waits))
         p50s.append(percentile(waits, 0.5))
@@ -257,7 +257,7 @@ async def measure(server: Server, cluster: Cluster, streams: int) -> dict[str, f
     audience.want(writer.number + BURST)
     for _ in range(BURST):
         await writer.write()
-    lost = await audience.all_heard()
+    lost = await audience.all_received()
     for transport in opened:
         transport.close()
     return {

@@ -43,7 +43,7 @@ class Server:
 
 
 def certificate(folder: Path) -> tuple[str, str]:
-    """Paths of a certificate for loopback and of its key, of an authority that nobody asks."""
+    """Paths of a certificate for loopback and of its key, of an authority that no client checks."""
     made = trustme.CA().issue_cert("127.0.0.1")
     paths = str(folder / "cert.pem"), str(folder / "key.pem")
     made.cert_chain_pems[0].write_to_path(paths[0])

@@ -101,7 +101,7 @@ class Crowd:
         return json.loads(self._process.stdout.readline() if self._process.stdout else "{}")
 
     def change(self, running: Evaluator) -> dict[str, Any]:
-        """What became of one change; `ms` from the rename to the last who was told."""
+        """What became of one change; `ms` from the rename to the last subscriber."""
         assert self._process.stdin is not None
         self._process.stdin.write(running.next_marker() + "\n")
         self._process.stdin.flush()
@@ -117,29 +117,29 @@ class Crowd:
 
 
 def changes(crowd: Crowd, running: Evaluator, count: int) -> list[dict[str, Any]]:
-    """One after another, up to the first that somebody was not told of."""
-    heard: list[dict[str, Any]] = []
-    while len(heard) < count and (not heard or heard[-1]["told"] == heard[0]["told"]):
-        heard.append(crowd.change(running))
-    return heard
+    """One after another, up to the first that a subscriber missed."""
+    found: list[dict[str, Any]] = []
+    while len(found) < count and (not found or found[-1]["received"] == found[0]["received"]):
+        found.append(crowd.change(running))
+    return found
 
 
 def spread(port: str, path: str, streams: int = 1_000) -> dict[str, object]:
     """One connection a stream, CHANGES changes."""
     with evaluator() as running:
         crowd = Crowd(running.ports[port], path, streams, 1)
-        heard = changes(crowd, running, CHANGES)
+        found = changes(crowd, running, CHANGES)
         crowd.stop()
-    apart = [each.get("spread", float("inf")) * 1000 for each in heard]
+    apart = [each.get("spread", float("inf")) * 1000 for each in found]
     return {
         "port": port,
         "streams": streams,
-        "changes": len(heard),
-        "first to last told, p50 ms": median(apart),
+        "changes": len(found),
+        "first to last subscriber, p50 ms": median(apart),
         "p99 ms": percentile(apart, 0.99),
         "max ms": max(apart),
-        "rename to last told, p50 ms": median([each["ms"] for each in heard]),
-        "lost": sum(streams - each["told"] for each in heard),
+        "rename to last subscriber, p50 ms": median([each["ms"] for each in found]),
+        "lost": sum(streams - each["received"] for each in found),
     }
 
 
@@ -149,7 +149,7 @@ def at_once(port: str, path: str, connections: int, streams: int) -> dict[str, o
         before = megabytes(running.pid)
         crowd = Crowd(running.ports[port], path, connections, streams)
         after = megabytes(running.pid)
-        heard = changes(crowd, running, 5)
+        found = changes(crowd, running, 5)
         grown = megabytes(running.pid)
         crowd.stop()
     total = connections * streams
@@ -157,13 +157,13 @@ def at_once(port: str, path: str, connections: int, streams: int) -> dict[str, o
         "port": port,
         "connections": connections,
         "streams": total,
-        "opened": crowd.opened["told"],
+        "opened": crowd.opened["received"],
         "opened within s": crowd.opened["seconds"],
-        "connections at the end": heard[-1]["alive"],
+        "connections at the end": found[-1]["alive"],
         "KB a stream": (after - before) * 1024 / total,
         "KB a stream after changes": (grown - before) * 1024 / total,
-        "rename to last told, p50 ms": median([each["ms"] for each in heard]),
-        "lost": sum(total - each["told"] for each in heard),
+        "rename to last subscriber, p50 ms": median([each["ms"] for each in found]),
+        "lost": sum(total - each["received"] for each in found),
     }
 
 
@@ -173,7 +173,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if (os.cpu_count() or 1) < 2:
         raise SystemExit("needs two CPUs, one for the subscribers")
-    keep("streams: 1,000 subscribers are told", [spread("grpc", EVENTS), spread("sync", SYNC)])
+    keep("streams: 1,000 subscribers receive changes", [spread("grpc", EVENTS), spread("sync", SYNC)])
     keep(
         "streams: 10,000 opened at once",
         [

@@ -108,9 +108,9 @@ class Crowd:
         """When each stream had a message with `text` in it, on the monotonic clock; fewer than there are
         after PATIENCE.
         """
-        told: dict[tuple[int, int], float] = {}
+        times: dict[tuple[int, int], float] = {}
         until = time.monotonic() + PATIENCE
-        while len(told) < self.streams and (left := until - time.monotonic()) > 0:
+        while len(times) < self.streams and (left := until - time.monotonic()) > 0:
             for number, event in self._poll.poll(left):
                 one = self._open[number]
                 try:
@@ -118,11 +118,11 @@ class Crowd:
                         self._poll.modify(number, select.EPOLLIN)
                     for stream, payload in one.read() if event & select.EPOLLIN else ():
                         if text in payload:
-                            told.setdefault((number, stream), time.monotonic())
+                            times.setdefault((number, stream), time.monotonic())
                 except OSError:
                     self._poll.unregister(number)
                     self._open.pop(number).socket.close()
-        return sorted(told.values())
+        return sorted(times.values())
 
     @property
     def alive(self) -> int:
@@ -138,15 +138,15 @@ def main(port: int, path: str, connections: int, streams: int) -> None:
     """Until standard input ends."""
     started = time.monotonic()
     crowd = Crowd(port, path, connections, streams)
-    told = crowd.await_all(b"")
-    say({"told": len(told), "seconds": told[-1] - started if told else 0.0, "alive": crowd.alive})
+    times = crowd.await_all(b"")
+    say({"received": len(times), "seconds": times[-1] - started if times else 0.0, "alive": crowd.alive})
     for line in sys.stdin:
         say("waiting")
-        told = crowd.await_all(line.strip().encode())
-        found: dict[str, float] = {"told": len(told), "alive": crowd.alive}
-        if told:
-            after = [each - told[0] for each in told]
-            found |= {"first": told[0], "spread": after[-1], "p50": percentile(after, 0.5)}
+        times = crowd.await_all(line.strip().encode())
+        found: dict[str, float] = {"received": len(times), "alive": crowd.alive}
+        if times:
+            after = [each - times[0] for each in times]
+            found |= {"first": times[0], "spread": after[-1], "p50": percentile(after, 0.5)}
         say(found)
 
 

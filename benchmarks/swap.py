@@ -1,12 +1,12 @@
-"""(e) A new set of 10,000 flags: read, made ready, served, told to 100 event streams; and the longest pause
-that others saw meanwhile.
+"""(e) A new set of 10,000 flags: read, made ready, served, delivered to 100 event streams; and the longest
+pause that others saw meanwhile.
 
 python -m benchmarks.swap
 
 `on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does:
-`Exchange`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a loop
-that evaluates one flag in each. The first set is served before; every round is a process-wide state of its
-own, as a process of ours would be after its start.
+`Exchange`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a
+loop that evaluates one flag in each. The first set is served before; every round is a process-wide state of
+its own, as a process of ours would be after its start.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Sink:
     def send(self, message: bytes) -> None:
         """Note when a change came; the greeting is short."""
         if len(message) > 1000:
-            self.scene.told.append(time.perf_counter())
-            if len(self.scene.told) == STREAMS:
-                self.scene.told_all.set()
+            self.scene.received.append(time.perf_counter())
+            if len(self.scene.received) == STREAMS:
+                self.scene.all_received.set()
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
         """Nothing is to be ended."""
@@ -94,13 +94,13 @@ def in_place(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
 
 
 class Scene:
-    """A store that serves one set, its event streams, and somebody who evaluates all the time."""
+    """A store that serves one set, its event streams, and a task that evaluates all the time."""
 
     def __init__(self, *, aside: bool) -> None:
         self.aside = aside
         self.store = Store()
-        self.told: list[float] = []
-        self.told_all = asyncio.Event()
+        self.received: list[float] = []
+        self.all_received = asyncio.Event()
         self.gc_policy = GcPolicy()
         self.exchange = Exchange(self.store, lambda: 0.0, self.gc_policy)
         loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ async def measure(*, aside: bool) -> dict[str, float]:
     started = time.perf_counter()
     parsed = await scene.swap(following)
     served = time.perf_counter()
-    await scene.told_all.wait()
+    await scene.all_received.wait()
     await asyncio.sleep(0.3)
     scene.done = True
     await beside_it
@@ -154,7 +154,7 @@ async def measure(*, aside: bool) -> dict[str, float]:
     return {
         "read ms": (parsed - started) * 1000,
         "serve ms": (served - parsed) * 1000,
-        "events ms": (max(scene.told) - served) * 1000,
+        "events ms": (max(scene.received) - served) * 1000,
         "longest pause ms": max(scene.pauses),
         "p99.9 pause ms": percentile(scene.pauses, 0.999),
     }
@@ -178,7 +178,7 @@ async def main() -> None:
         row |= {key: median([one[key] for one in rounds]) for key in rounds[0]}
         row["worst pause ms"] = max(one["longest pause ms"] for one in rounds)
         rows.append(row)
-    keep(f"{FLAGS:,} flags read, served and told to {STREAMS} event streams", rows)
+    keep(f"{FLAGS:,} flags read, served and delivered to {STREAMS} event streams", rows)
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def _values(arguments: argparse.Namespace) -> int:
 
 def _print_values(found: Iterable[Value]) -> None:
     for each in found:
-        told = "; ".join(text for text in (each.option and f"flagstaff {each.option}", each.message) if text)
-        print(f"{each.path}: {each.fate}: {told}")
+        shown = "; ".join(text for text in (each.option and f"flagstaff {each.option}", each.message) if text)
+        print(f"{each.path}: {each.fate}: {shown}")
 
 
 def _apply(arguments: argparse.Namespace) -> int:
@@ -198,14 +198,14 @@ def _apply(arguments: argparse.Namespace) -> int:
                     print(f"skip {each.file}: no object")
                     continue
                 meta = each.body["metadata"]
-                told = await applied(cluster, each.body)
-                refused += told.startswith("refused")
-                print(f"apply {each.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {told}")
+                outcome = await applied(cluster, each.body)
+                refused += outcome.startswith("refused")
+                print(f"apply {each.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {outcome}")
             there = (await seen(cluster, [])).installed
             for change in (one for step in steps((), there) for one in step.changes):
-                told = await tried(cluster, change)
-                refused += bool(told)
-                said = f"refused: {told}" if told else "would be taken"
+                refusal = await tried(cluster, change)
+                refused += bool(refusal)
+                said = f"refused: {refusal}" if refusal else "would be taken"
                 print(f"{change.method.lower()} {change.path}: {said}")
         return REFUSED if refused else DONE
 

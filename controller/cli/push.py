@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"flagstaff push: {setback.message}", file=sys.stderr)
         return 3
     if pushed.changed:
-        text = f"{arguments.path} has changes that are not committed: its revision is told as -dirty"
+        text = f"{arguments.path} has changes that are not committed: its revision gets the suffix -dirty"
         print(f"flagstaff push: {text}", file=sys.stderr)
     print(pushed.reference)
     return 0

@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--provenance", choices=[detail.value for detail in ProvenanceDetail], default="full",
-        help="what every answer tells of its commit: revision, time and author (full, the default), or "
+        help="what every answer says of its commit: revision, time and author (full, the default), or "
         "revision and time only (commit)",
     )  # fmt: skip
     parser.add_argument(
@@ -105,7 +105,7 @@ async def _once(options: LocalOptions, report: Report) -> int:
 async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: Report) -> int:
     ready = False
 
-    def tell(event: LocalEvent) -> None:
+    def on_event(event: LocalEvent) -> None:
         nonlocal ready
         if not ready and _is_served(event):
             ready = True
@@ -120,7 +120,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             ofrep_port=arguments.ofrep_port,
             management_port=arguments.management_port,
         )
-        async with open_local(options, settings, tell) as (local, ports):
+        async with open_local(options, settings, on_event) as (local, ports):
             report.listening(ports, local.shown)
             await _until_signalled(local.run())
     except (OSError, InvalidSettingError) as error:

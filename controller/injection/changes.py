@@ -17,7 +17,7 @@ class Changes:
         self.after: dict[str, Any] = _copied(before)
         self.patch: list[dict[str, Any]] = []
         self.warnings: tuple[str, ...] = ()
-        """For whoever applies it."""
+        """For the user who applies it."""
 
     def set(self, path: Path, value: Any) -> None:
         """Set a field of a mapping that is there."""

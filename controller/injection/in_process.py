@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.api.inprocess import InProcessConfigurationSpec
     from controller.injection.options import Options
 
-_TOLD: Final = {
+_VARIABLES: Final = {
     "HOST": "host",
     "PORT": "port",
     "TLS": "tls",
@@ -52,18 +52,18 @@ def variables(
     asks = asks_the_proxy(specs, options)
     proxied = _proxied(given, namespace, options, permitted) if asks else {}
     settings = {**DEFAULTS, **given, **proxied}
-    told = []
-    for name, field in _TOLD.items():
+    variables = []
+    for name, field in _VARIABLES.items():
         value = settings.get(field) if field else "in-process"
         if value not in (None, ""):
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            told.append({"name": _prefixed(settings, name), "value": text})
+            variables.append({"name": _prefixed(settings, name), "value": text})
     theirs = [
         {**each, "name": _prefixed(settings, source.name_of(each, inprocess.KIND))}
         for each in source.operators_variables(specs)
     ]
     own = {each["name"] for each in theirs}
-    return [*theirs, *(each for each in told if each["name"] not in own)]
+    return [*theirs, *(each for each in variables if each["name"] not in own)]
 
 
 def authority(specs: Sequence[InProcessConfigurationSpec], options: Options) -> str:

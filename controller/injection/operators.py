@@ -26,10 +26,10 @@ SELECTOR: Final = "core.openfeature.dev/"
 _PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 _USER: Final = 65532
 _TOKENS: Final = {
-    "http": "stands in the pod's arguments, where whoever may read pods reads it; bring these flags into "
-    "the cluster by a FlagSource",
-    "grpc": "is ignored: the evaluator sends none by gRPC; whoever may read FeatureFlagSources reads this "
-    "one, so remove it",
+    "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
+    "into the cluster by a FlagSource",
+    "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads "
+    "this one, so remove it",
 }
 """What becomes of a token in the open, by provider."""
 _SECURITY: Final = {
@@ -66,7 +66,11 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
             {"name": "management", "containerPort": management},
             {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
         ],
-        "env": [*_mode(wanted), *(each for each, _ in source.variables(wanted.settings)), *_told(wanted)],
+        "env": [
+            *_mode(wanted),
+            *(each for each, _ in source.variables(wanted.settings)),
+            *_addresses(wanted),
+        ],
         **({} if wanted.settings.probes_enabled is False else probes),
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
         "securityContext": _SECURITY,
@@ -75,7 +79,7 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
 
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
-    return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_told(wanted)]
+    return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
 
 
 def _mode(wanted: Wanted) -> list[dict[str, Any]]:
@@ -83,9 +87,9 @@ def _mode(wanted: Wanted) -> list[dict[str, Any]]:
     return [{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []
 
 
-def _told(wanted: Wanted) -> list[dict[str, Any]]:
+def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
     settings = wanted.settings
-    told = {
+    values = {
         "MANAGEMENT_PORT": str(wanted.ports[names.MANAGEMENT_PORT]),
         "PORT": str(wanted.ports[names.PORT]),
         "EVALUATOR": settings.evaluator or "json",
@@ -93,7 +97,7 @@ def _told(wanted: Wanted) -> list[dict[str, Any]]:
         "RESOLVER": "rpc",
         "SOCKET_PATH": wanted.socket_path,
     }
-    return [{"name": source.prefixed(settings, name), "value": text} for name, text in told.items() if text]
+    return [{"name": source.prefixed(settings, name), "value": text} for name, text in values.items() if text]
 
 
 def _arguments(wanted: Wanted, options: Options) -> list[str]:

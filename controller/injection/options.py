@@ -62,7 +62,7 @@ class FlagSetFound:
     name: str
     """Of the FeatureFlagConfiguration or FeatureFlag that the proxy serves."""
     source: str = ""
-    """`Kind/name` of the object that the annotation names; empty where nobody looked."""
+    """`Kind/name` of the object that the annotation names; empty where it was not looked up."""
     revision: str = ""
     """The one that was applied last; empty where it is not known."""
 

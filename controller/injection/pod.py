@@ -44,7 +44,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
         _check_free(pod, wanted, options)
         _add_sidecar(changes, wanted, options)
     variables = _variables(wanted, options)
-    for path, each in _told(changes.after, wanted, options):
+    for path, each in _clients(changes.after, wanted, options):
         # What the application sets itself stays.
         own = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
         changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
@@ -116,19 +116,19 @@ def _configured(
     asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
     variables = in_process.variables(specs, namespace, options, referring.permitted)
     folder = in_process.authority(specs, options)
-    told = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
-    record = record_of(told, None, variables, folder, chosen)
+    followed = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
+    record = record_of(followed, None, variables, folder, chosen)
     warnings, proxied = tuple(referring.warnings), in_process.asks_the_proxy(specs, options)
     return _Configured(variables, folder, chosen, record, warnings, proxied)
 
 
 def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:
     beside = volumes(wanted, options), _variables(wanted, options)
-    return record_of(wanted.told, made, *beside, wanted.containers)
+    return record_of(wanted.followed, made, *beside, wanted.containers)
 
 
 def _variables(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
-    """What the application's containers are told."""
+    """The variables of the application's containers."""
     return operators.variables(wanted) if options.compat else sidecar.variables(wanted)
 
 
@@ -153,7 +153,7 @@ def _mounted(container: Mapping[str, Any]) -> set[Any]:
 
 
 def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
-    """Whoever is offline may have written anything."""
+    """A manifest that no API server has checked may hold anything."""
     for name, text in annotations.items():
         if not isinstance(text, str):
             raise Refused(f"annotation {name}: is no string; put it in quotes")
@@ -186,10 +186,10 @@ def _is_injected(
         before = json.loads(given).get(field)
     except (ValueError, AttributeError, RecursionError):
         before = None
-    if before != wanted.told[field]:
+    if before != wanted.followed[field]:
         raise Refused(
             f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and the pod now asks for "
-            f"{wanted.told[field]}; remove the annotation and the container {options.container}"
+            f"{wanted.followed[field]}; remove the annotation and the container {options.container}"
         )
     return True
 
@@ -210,7 +210,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
 
 def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
     folder = wanted.socket_path.rpartition("/")[0]
-    for _, each in _told(pod, wanted, options):
+    for _, each in _clients(pod, wanted, options):
         if folder in _mounted(each):
             raise Refused(
                 f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
@@ -307,11 +307,11 @@ def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     return sidecar.volumes(wanted, options)
 
 
-def _told(
+def _clients(
     pod: Mapping[str, Any], wanted: Wanted, options: Options
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """The containers that are to know where the evaluator is. Before a plain sidecar no init container can
-    ask it; OpenFeature Operator tells none.
+    """The containers that get the evaluator's address. Before a plain sidecar no init container can ask it;
+    OpenFeature Operator gives it to none.
     """
     early = wanted.native and not options.compat
     for path, each in containers(pod):

@@ -13,7 +13,7 @@ _DIGITS: Final = 16
 
 
 class Injected(NamedTuple):
-    """What tells one injection from another."""
+    """What distinguishes one injection from another."""
 
     image: str
     """The evaluator's; empty where the application evaluates by itself."""
@@ -21,15 +21,17 @@ class Injected(NamedTuple):
     """A digest of all else that was added; empty of pods that were injected before it was recorded."""
 
 
-def record_of(told: Mapping[str, str], container: Mapping[str, Any] | None, *added: object) -> dict[str, str]:
-    """What is recorded: `told`, the image of the evaluator's `container` where there is one, and a digest of
-    the rest of it and of what else is `added`. What changes as flags change is in `told` alone.
+def record_of(
+    followed: Mapping[str, str], container: Mapping[str, Any] | None, *added: object
+) -> dict[str, str]:
+    """The record: `followed`, the image of the evaluator's `container` where there is one, and a digest of
+    the rest of it and of what else is `added`. Only `followed` changes as flags change.
     """
     image = {} if container is None else {"image": str(container["image"])}
     rest = {name: value for name, value in (container or {}).items() if name != "image"}
     text = json.dumps([rest, *added], sort_keys=True, default=_plain)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-    return {**told, **image, "configuration": digest}
+    return {**followed, **image, "configuration": digest}
 
 
 def _plain(value: Collection[str]) -> list[str]:
@@ -38,7 +40,7 @@ def _plain(value: Collection[str]) -> list[str]:
 
 
 def injected_of(record: Mapping[str, Any]) -> Injected:
-    """What a record says, whoever wrote it."""
+    """What a record says, which any client may have written."""
     return Injected(str(record.get("image", "")), str(record.get("configuration", "")))
 
 

@@ -1,4 +1,4 @@
-"""The evaluator's container, its volumes, and what applications are told of it. Pure."""
+"""The evaluator's container, its volumes, and the variables of applications. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`: where that is ::1 first, some clients try no other."""
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - whoever asks comes from outside
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - clients come from outside
 _PORT_NAMES: Final = {
     "flags-grpc": names.PORT,
     "flags-mgmt": names.MANAGEMENT_PORT,
@@ -139,7 +139,7 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
     order, then those of newer providers.
     """
     ports, settings = wanted.ports, wanted.settings
-    told = {
+    values = {
         "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
         "PORT": str(ports[names.PORT]),
         "RESOLVER": "rpc",
@@ -147,7 +147,7 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
         "HOST": LOOPBACK,
         "SYNC_PORT": str(ports[names.SYNC_PORT]),
     }
-    ours = {source.prefixed(settings, name): text for name, text in told.items()}
+    ours = {source.prefixed(settings, name): text for name, text in values.items()}
     ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[names.OFREP_PORT]}"
     theirs = [each for each, secret in source.variables(settings) if not secret]
     taken = {each["name"] for each in theirs}
@@ -165,7 +165,7 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     return [
         "start",
         f"--sources={_json(sources)}",
-        *(f"--receipts-to={_json({**proxied, **told, **token, **secured})}" for told in _receipts(wanted)),
+        *(f"--receipts-to={_json({**proxied, **one, **token, **secured})}" for one in _receipts(wanted)),
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
@@ -186,7 +186,7 @@ def _json(value: object) -> str:
 
 
 def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
-    """What the proxy is told of files: of one alone, the evaluator knows which flags are whose."""
+    """What receipts report on files: with one alone, the evaluator knows that its flags are of that file."""
     if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == 1:
         (file,) = wanted.files
         yield {"selector": f"{file.namespace}/{file.name}"}

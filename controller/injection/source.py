@@ -224,7 +224,7 @@ def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[s
     )
     unused = (
         f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: {why}; "
-        "whoever may read FeatureFlagSources reads this one, so remove it"
+        "everyone who may read FeatureFlagSources reads this one, so remove it"
         for number, each in enumerate(spec.sources)
         if (why := each.http_sync_bearer_token and _why_unused(each, provider_of(each, spec)))
     )

@@ -49,12 +49,12 @@ class Wanted:
 
     follows: tuple[Mapping[str, Any], ...]
     """As the evaluator's `--sources` has it; what comes from the proxy has a `selector` alone."""
-    told: Mapping[str, str]
-    """What the pod is told of them: `flagSet`, `from`, `revision`, as far as each is known."""
+    followed: Mapping[str, str]
+    """What the pod's record says of them: `flagSet`, `from`, `revision`, as far as each is known."""
     settings: FeatureFlagSourceSpec
     """Of the FeatureFlagSources that the pod names."""
     containers: frozenset[str] | None
-    """Those that are told where the evaluator is; None: all."""
+    """Those that get the evaluator's address; None: all."""
     image: str
     """Empty: the installation's."""
     resources: Mapping[str, Mapping[str, Any]]
@@ -73,7 +73,7 @@ class Wanted:
     claim: str
     """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
     warnings: tuple[str, ...] = ()
-    """For whoever creates the pod."""
+    """For the creator of the pod."""
     everywhere: bool = False
     """Whether other pods ask it, too."""
     files: tuple[FlagFile, ...] = ()
@@ -83,7 +83,7 @@ class Wanted:
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
-    """Whether the pod asks for an evaluator at all. A true that is no string is told of later."""
+    """Whether the pod asks for an evaluator at all. A true that is no string is reported later."""
     return annotations.get(names.ENABLED) in ("true", True)
 
 
@@ -93,7 +93,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     """
     _check_names(annotations, compat=compat)
     referring = Referring(namespace, known)
-    settings, follows, told = _followed(annotations, referring, compat=compat)
+    settings, follows, followed = _followed(annotations, referring, compat=compat)
     amounts = settings.resources or {}
     default = operators.resources(amounts) if compat else amounts or _RESOURCES
     level = "debug" if settings.debug_logging else "info"
@@ -104,7 +104,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     }
     return Wanted(
         follows,
-        told,
+        followed,
         settings,
         containers=_containers(annotations.get(names.CONTAINERS)),
         image=_image(annotations.get(names.IMAGE)),
@@ -146,9 +146,9 @@ def read_in_process(
         try:
             specs.append(parse_spec(InProcessConfigurationSpec, known.in_process(each.namespace, each.name)))
         except InvalidSpecError as error:
-            raise Refused(f"InProcessConfiguration {each.told(namespace)}: {error}; correct it") from None
-    told = [each.told(namespace) for each in asked]
-    return told, specs, _containers(annotations.get(names.CONTAINERS)), referring
+            raise Refused(f"InProcessConfiguration {each.shown_to(namespace)}: {error}; correct it") from None
+    shown = [each.shown_to(namespace) for each in asked]
+    return shown, specs, _containers(annotations.get(names.CONTAINERS)), referring
 
 
 class _Named(NamedTuple):
@@ -159,7 +159,7 @@ class _Named(NamedTuple):
     kinds: tuple[str, ...]
     """Those that may be meant."""
 
-    def told(self, reader: str) -> str:
+    def shown_to(self, reader: str) -> str:
         """As pods of the namespace `reader` name it."""
         return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
 
@@ -196,14 +196,18 @@ class Referring:
 def _followed(
     annotations: Mapping[str, str], referring: Referring, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
-    """(settings, what is followed, what the pod is told of that)."""
+    """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
     if names.SOURCES not in annotations:
         asked_for = _flag_set(annotations, referring)
         found = known.flag_set(asked_for.namespace, asked_for.name, asked_for.kinds)
         selector = f"{asked_for.namespace}/{found.name}"
-        told = {"flagSet": selector, "from": found.source, "revision": found.revision}
-        return source.NOTHING, ({"selector": selector},), {name: text for name, text in told.items() if text}
+        record = {"flagSet": selector, "from": found.source, "revision": found.revision}
+        return (
+            source.NOTHING,
+            ({"selector": selector},),
+            {name: text for name, text in record.items() if text},
+        )
     if names.FLAG_SET in annotations:
         raise Refused(
             f"annotation {names.FLAG_SET}: {names.SOURCES} names flag sets already; remove one of the two"
@@ -215,10 +219,10 @@ def _followed(
     specs = [_spec(known, each, namespace) for each in asked]
     for named, spec in zip(asked, specs, strict=True):
         if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
-            # Whoever writes it says where the token is sent.
+            # Its author decides where the token is sent.
             raise Refused(
-                f"FeatureFlagSource {named.told(namespace)}: secretRef: one of another namespace may name no "
-                f"Secret of {namespace}; write a FeatureFlagSource of its own"
+                f"FeatureFlagSource {named.shown_to(namespace)}: secretRef: one of another namespace may "
+                f"name no Secret of {namespace}; write a FeatureFlagSource of its own"
             )
     settings = source.merged(specs)
     if compat:
@@ -226,7 +230,7 @@ def _followed(
     follows = tuple(source.followed(settings, namespace, referring.permitted, compat=compat))
     return settings, follows, {
         "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows),
-        "from": ",".join(f"FeatureFlagSource/{each.told(namespace)}" for each in asked),
+        "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
     }  # fmt: skip
 
 
@@ -234,7 +238,7 @@ def _spec(known: Known, named: _Named, reader: str) -> FeatureFlagSourceSpec:
     try:
         return parse_spec(FeatureFlagSourceSpec, known.source(named.namespace, named.name))
     except InvalidSpecError as error:
-        raise Refused(f"FeatureFlagSource {named.told(reader)}: {error}; correct it") from None
+        raise Refused(f"FeatureFlagSource {named.shown_to(reader)}: {error}; correct it") from None
 
 
 def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:

@@ -108,7 +108,7 @@ def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat
         yield Finding(
             Fate.KEPT if compat else Fate.CHANGED, ("spec",),
             "write the host of a server" if compat else "our proxy is asked, for selector's flag set",
-            "localhost is asked, where nobody listens unless the pod brings a server of its own",
+            "localhost is asked, where nothing listens unless the pod brings a server of its own",
         )  # fmt: skip
 
 

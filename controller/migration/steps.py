@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What of OpenFeature Operator is in a cluster; by default all of it, as where nobody looked."""
+    """What of OpenFeature Operator is in a cluster; by default all of it, as where it was not looked up."""
 
     unkept: tuple[str, ...] = CRDS
     """Definitions that go with `helm uninstall`."""

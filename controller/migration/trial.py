@@ -37,7 +37,7 @@ class _Only:
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        # Of other namespaces each field's own finding tells.
+        # Each field's own finding reports references to other namespaces.
         del reader, namespace, name
         return tuple(kinds), ""
 
@@ -67,8 +67,8 @@ class Trial:
         """The findings of each field of `spec`, made to agree with what is refused and warned of."""
         findings = [self._warned(each, spec) for each in found]
         for path, text in self._refusals(spec):
-            told = [each for each in findings if each.fate is Fate.REFUSED and len(path) > 1]
-            if any(each.path[: len(path)] == path for each in told):
+            refused = [each for each in findings if each.fate is Fate.REFUSED and len(path) > 1]
+            if any(each.path[: len(path)] == path for each in refused):
                 continue
             broken = next((each.broken for each in findings if each.path == path), "")
             findings = [each for each in findings if each.path != path]

@@ -25,8 +25,8 @@ PER_SECOND: Final = 2.0
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:
-    """A path that only who knows the token can tell: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`, in
-    hexadecimal.
+    """A path that only a holder of the token can derive: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`,
+    in hexadecimal.
     """
     name = f"{key.namespace}/{key.name}".encode()
     return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
@@ -34,7 +34,7 @@ def webhook_path(token: bytes, key: ObjectKey) -> str:
 
 @dataclass(slots=True)
 class Guard:
-    """What one receiver took lately. `now`: seconds of any clock that does not jump."""
+    """What one receiver accepted lately. `now`: seconds of any clock that does not jump."""
 
     _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _left: float = BURST
@@ -79,7 +79,7 @@ class Endpoint:
 
 
 class Endpoints:
-    """All paths, and what their receivers took lately."""
+    """All paths, and what their receivers accepted lately."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}

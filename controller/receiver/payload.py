@@ -53,20 +53,20 @@ class Push:
     """Something was pushed."""
 
     repositories: tuple[str, ...]
-    """One repository's address in all spellings that were told."""
+    """One repository's address in all spellings of the payload."""
     reference: str | None
     """A full name such as `refs/heads/main`; None where the event names none: any may have changed."""
     commit: str | None
-    """Hexadecimal; None where none was told, or the reference was deleted."""
+    """Hexadecimal; None where none was sent, or the reference was deleted."""
     identity: str
-    """The same for the same delivery sent again, whoever sends it."""
+    """The same for the same delivery sent again, whoever is its sender."""
     delivery: str = ""
     """As the sender names it in its own log; empty where it names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """A good delivery that concerns nobody."""
+    """A good delivery that concerns no source."""
 
     message: str
 
@@ -154,7 +154,7 @@ def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: by
         return Refusal(400, "the payload names no repository")
     delivery = _first(headers, _DELIVERY_HEADERS[sender])
     delivery = delivery if _DELIVERY.fullmatch(delivery) else ""
-    # Where the body is signed and the id is not, only the body tells a delivery from another.
+    # Where the body is signed and the id is not, only the body distinguishes a delivery from another.
     named = f"{delivery} " if sender == "gitlab" else ""
     identity = f"{named}{_digest(body)}"
     return Push(repositories, _pushed(payload), _head(payload), identity, delivery)
@@ -190,24 +190,24 @@ def _head(payload: Mapping[str, Any]) -> str | None:
     shows.
     """
     head = _object(payload, "head_commit").get("id")
-    for told in (head, payload.get("checkout_sha"), payload.get("after")):
-        if (commit := _commit(told)) is not None:
+    for value in (head, payload.get("checkout_sha"), payload.get("after")):
+        if (commit := _commit(value)) is not None:
             return commit
     return None
 
 
-def _commit(told: object) -> str | None:
+def _commit(value: object) -> str | None:
     """None for what is no commit; zeros say that there is none any more."""
-    text = told.lower() if isinstance(told, str) and len(told) <= 64 else ""
+    text = value.lower() if isinstance(value, str) and len(value) <= 64 else ""
     return text if _COMMIT.fullmatch(text) and text.strip("0") else None
 
 
-def _reference(told: object) -> str | None:
-    return str(told) if _is_text(told) and _REFERENCE.fullmatch(str(told)) else None
+def _reference(value: object) -> str | None:
+    return str(value) if _is_text(value) and _REFERENCE.fullmatch(str(value)) else None
 
 
-def _is_text(told: object) -> bool:
-    return isinstance(told, str) and 0 < len(told) <= _MOST_TEXT
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _MOST_TEXT
 
 
 def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""FlagReceiver: reads the token, and opens a webhook endpoint on a path that nobody can guess."""
+"""FlagReceiver: reads the token, and opens a webhook endpoint on a path that cannot be guessed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TODAY: Final = "token"
 BEFORE: Final = "previousToken"
 """Keys of the Secret."""
 SHORTEST: Final = 16
-"""Bytes of a token. The path and each delivery's signature are made of it, so whoever has seen one of
-them can try short ones.
+"""Bytes of a token. The path and each delivery's signature are made of it, so a reader of one of them can try
+short tokens.
 """
 
 

@@ -1,8 +1,8 @@
-"""Webhooks, on a port of their own: whoever knows the path and the token wakes the sources that were pushed
-to.
+"""Webhooks, on a port of their own: a sender that knows the path and the token wakes the sources that were
+pushed to.
 
-Nobody else learns anything: a path that is not there answers as every other that is not, and the log has
-neither tokens nor what was sent.
+Others learn nothing: a path that is not there answers as every other that is not, and the log has neither
+tokens nor what was sent.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Receiver:
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while others or
-        nobody would act on it.
+        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while this
+        replica does not lead.
         """
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
@@ -117,7 +117,7 @@ class Receiver:
                 self.expect(key, push.commit, self.now())
             self.wake(key)
         names = [str(key) for key in woken]
-        woke = ", ".join(names) or "nobody"
+        woke = ", ".join(names) or "no source"
         fields = about(endpoint.key, push.commit or "")
         log.info("delivery %s woke %s", push.delivery or "-", woke, extra=fields)
         message = "woken" if names else "no source here follows what was pushed"
@@ -147,7 +147,7 @@ class Receiver:
         """Where no endpoint is open: it may be that of a receiver that was suspended before this process
         began, or is still to be looked at.
 
-        Each is compared, so that time tells of none.
+        Each is compared, so that the time discloses none.
         """
         given = path.encode(errors="replace")
         found = [

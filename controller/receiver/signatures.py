@@ -1,10 +1,8 @@
-"""Whether a delivery was sent by somebody who knows the token. Pure; every comparison takes its time whatever
-is given.
+"""Whether the sender of a delivery knows the token. Pure; every comparison takes its time whatever is given.
 
-GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
-GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/
-Gitea: https://docs.gitea.com/usage/repository/webhooks
-generic-hmac: as Flux's receiver of that name, without SHA-1.
+GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries GitLab:
+https://docs.gitlab.com/user/project/integrations/webhooks/ Gitea:
+https://docs.gitea.com/usage/repository/webhooks generic-hmac: as Flux's receiver of that name, without SHA-1.
 """
 
 from __future__ import annotations
@@ -59,10 +57,10 @@ def _digits(text: str) -> bytes:
 
 
 def _digest(content: bytes) -> bytes:
-    """Of one length whatever the content's, so that not even that is told."""
+    """Of one length whatever the content's, so that not even that is disclosed."""
     return hashlib.sha256(content).digest()
 
 
 def _any(matches: list[bool]) -> bool:
-    """All were compared before, so that time does not tell which one it was."""
+    """All were compared before, so that the time does not show which one it was."""
     return any(matches)

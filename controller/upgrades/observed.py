@@ -33,7 +33,7 @@ class Pod:
     """The annotations that injection reads."""
     injected: Injected
     owner: str
-    """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it is nobody's."""
+    """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it has no owner."""
     trouble: str
     """Why it is not ready; empty while it is."""
     ready_at: datetime | None

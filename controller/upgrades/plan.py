@@ -81,9 +81,7 @@ class Progress:
     canary: str = ""
     canary_ready_at: datetime | None = None
     canary_passed: bool = False
-    """Whether it stayed ready for its time. What becomes of it after that, such as by an autoscaler, stops
-    nobody.
-    """
+    """Whether it stayed ready for its time. Later changes to it, such as by an autoscaler, stop nothing."""
     pause_since: datetime | None = None
     """When a restarted workload was rolled out last, or there was something else to restart for."""
     targets: str = ""
@@ -160,7 +158,7 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
     recent = now - at < policy.deadline
     known = recent or state.name in before.restarting
     if state.workload.left:
-        # Its owner took it out: it halts nothing.
+        # Its owner excluded it: it halts nothing.
         return recent and not state.workload.settled
     if not state.workload.settled:
         return known
@@ -189,7 +187,7 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
 
 
 def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
-    """A restart whose mark somebody took back. To restart it again would go on for ever."""
+    """A restart whose mark was removed by another. To restart it again would go on for ever."""
     for name, at in sorted(before.restarting.items()):
         each = states.get(name)
         if each is None or not each.outdated or each.workload.left:

@@ -24,7 +24,7 @@ from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
-from controller.upgrades.status import fields_of, progress_of, told
+from controller.upgrades.status import fields_of, listed, progress_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -67,7 +67,9 @@ class _Pods:
 
     @property
     def outdated(self) -> list[Pod]:
-        """Those that would get something else. Of one that would be refused nobody can say so."""
+        """Those that would get something else. One that would be refused is not among them: its configuration
+        is not known.
+        """
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
@@ -149,7 +151,7 @@ class EvaluatorUpgradeReconciler:
             record = due(pod.asks, namespace, self.options, self.known)
         except Refused as refusal:
             return str(refusal)
-        # It was injected, and asks no more: whoever changed that has not changed the pod.
+        # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
         return pod.injected if record is None else injected_of(record)
 
     async def _found(self, namespace: str) -> _Found:
@@ -299,7 +301,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
     """What it came to, as conditions and a message."""
     progress = step.progress
     message = f"{counts['current']} of {counts['pods']} pods are current"
-    left = told("left alone", step.left)
+    left = listed("left alone", step.left)
     outcome: Done | Setback
     if progress.halt is not None:
         halt = progress.halt
@@ -307,7 +309,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
         outcome = Stalled("Halted", f"{halt.workload} was restarted without success: {halt.message}; {how}")
     elif progress.restarting or step.waiting:
         going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
-        outcome = Waiting("Progressing", message + going + told("waiting", step.waiting) + left)
+        outcome = Waiting("Progressing", message + going + listed("waiting", step.waiting) + left)
     else:
         outcome = Done(message + left)
     return Result(

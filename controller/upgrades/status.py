@@ -1,4 +1,4 @@
-"""What an EvaluatorUpgrade's status keeps of its progress, and what it tells people. Pure."""
+"""What an EvaluatorUpgrade's status keeps of its progress, and its messages. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
     try:
         status = EvaluatorUpgradeStatus.model_validate(resource.status)
     except ValidationError:
-        # Nobody else writes it: what cannot be read is begun anew, from the marks on the workloads.
+        # It has no other writer: what cannot be read is begun anew, from the marks on the workloads.
         status = EvaluatorUpgradeStatus()
     canary, halted = status.canary, status.halted
     resumed_at, halt = moment(status.resumed_at), None
@@ -76,7 +76,7 @@ def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
     }
 
 
-def told(what: str, named: Mapping[str, str]) -> str:
+def listed(what: str, named: Mapping[str, str]) -> str:
     """`what: Kind/name (why), …`, or nothing."""
     if not named:
         return ""

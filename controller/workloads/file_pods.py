@@ -27,7 +27,7 @@ class FilePod:
 
 
 class FilePods:
-    """Implements `kube.reflector.Sink`; `wake` is told of each file that a pod begins to read."""
+    """Implements `kube.reflector.Sink`; `wake` receives each file that a pod begins to read."""
 
     def __init__(self, wake: Callable[[FlagFile], None]) -> None:
         self._wake = wake
@@ -66,7 +66,7 @@ class FilePods:
                 del self._readers[each]
 
     def listed(self, kind: str, namespace: str) -> None:
-        """Nobody waits for it."""
+        """Nothing waits for it."""
 
 
 def _owner(meta: Mapping[str, Any]) -> dict[str, str]:

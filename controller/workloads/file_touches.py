@@ -1,5 +1,5 @@
-"""Kubelets that are told of changed ConfigMaps: where an annotation of a pod changes, its kubelet looks at
-once, and not within its next minutes.
+"""Notifies kubelets of changed ConfigMaps: where an annotation of a pod changes, its kubelet looks at once,
+and not within its next minutes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ AT_ONCE: Final = 16
 """Workers of a queue of files: as many as the keys that it gives out at a time."""
 _PER_SECOND: Final = 50
 """Pods that are annotated at most, of all files together."""
-_HEARD: Final = 1.0
-"""Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
+_WATCHED: Final = 1.0
+"""Seconds in which a kubelet's own watch learns of the ConfigMap, before the pod's annotation has it look."""
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
@@ -54,21 +54,21 @@ class FileTouches:
     clock: Callable[[], float]
     """Seconds, as the queue has them."""
     queue: KeyedQueue[FlagFile]
-    heard: float = _HEARD
+    delay: float = _WATCHED
     """Seconds from a ConfigMap's change to that of the pods."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Whoever annotates next; in the order in which they ask."""
+    """Held by the worker that annotates next; in the order of requests."""
     _changes: dict[FlagFile, tuple[str, float]] = field(default_factory=dict)
-    """What the pods are to be told, and from when on."""
+    """The version for the pods' annotations, and from when on it may be written."""
 
     def put(self, file: FlagFile, version: str) -> None:
-        """Tell the pods of `file` that it is at `version`, once their kubelets have heard of it."""
-        self._changes[file] = (version, self.clock() + self.heard)
-        self.queue.put(file, self.heard)
+        """Annotate the pods of `file` with its `version`, once their kubelets have seen the change."""
+        self._changes[file] = (version, self.clock() + self.delay)
+        self.queue.put(file, self.delay)
 
     async def run(self, failed: Callable[[FlagFile, Setback], None]) -> None:
-        """Annotate pods until cancelled; `failed` is told of each file where that is refused."""
+        """Annotate pods until cancelled; `failed` receives each file where that is refused."""
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
                 group.create_task(self._work(failed))
@@ -90,7 +90,7 @@ class FileTouches:
         version, since = self._changes[file]
         rest = since - self.clock()
         if rest > 0:
-            # It changed again while it waited, of which the kubelets may not have heard.
+            # It changed again while it waited, which the kubelets may not have seen.
             self.queue.put(file, rest)
         else:
             del self._changes[file]

@@ -76,10 +76,10 @@ class FlagFiles:
     pods: FilePods
     touches: FileTouches
     _failed: dict[FlagFile, str] = field(default_factory=dict)
-    """What was told of each file last."""
+    """The failure that was reported last of each file."""
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nobody else."""
+        """Take note of a change of any object. Wakes nothing else."""
         key = change.latest.key
         if _content(change.before) == _content(change.after):
             return ()
@@ -110,7 +110,7 @@ class FlagFiles:
                 self.queue.done(file)
 
     async def keep(self, file: FlagFile) -> None:
-        """Bring one file to what is delivered, and say so; look again later. A file that nobody reads is left
+        """Bring one file to what is delivered, and say so; look again later. A file without readers is left
         as it is.
         """
         readers = self.pods.readers(file)
@@ -157,7 +157,7 @@ class FlagFiles:
         if setback is not None:
             raise setback
         if found is not None and there is not None and text != before:
-            self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
+            self._report(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
             # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
             self.touches.put(file, there["metadata"]["resourceVersion"])
 
@@ -169,7 +169,7 @@ class FlagFiles:
         return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
 
     async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
-        """Make the operator's ConfigMap ours. Raises Stalled for one that is somebody else's."""
+        """Make the operator's ConfigMap ours. Raises Stalled for one that has another owner."""
         if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
             raise Stalled(
                 "OwnershipConflict",
@@ -183,9 +183,9 @@ class FlagFiles:
         log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
         if found is not None and self._failed.get(file) != setback.message:
             self._failed[file] = setback.message
-            self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+            self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
-    def _tell(self, found: Resource, occurrence: Occurrence) -> None:
+    def _report(self, found: Resource, occurrence: Occurrence) -> None:
         event = event_of(found, occurrence, found.status, self.now())
         for sink in self.sinks:
             sink.accept(event)

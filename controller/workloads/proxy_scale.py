@@ -1,4 +1,4 @@
-"""The proxy on demand: its Deployment has replicas while somebody follows flags through it, and none after a
+"""The proxy on demand: its Deployment has replicas while clients follow flags through it, and none after a
 while without.
 """
 
@@ -35,7 +35,7 @@ class ProxiedPods:
     def __init__(self, views: Iterable[str]) -> None:
         """`views`: the namespaces that are listed one by one; one that is empty stands for all."""
         self.known = asyncio.Event()
-        """Set once all pods were told."""
+        """Set once all pods were reported."""
         self.came = asyncio.Event()
         """Set whenever there is a pod where there was none."""
         self._views = set(views)
@@ -59,7 +59,7 @@ class ProxiedPods:
         self._pods.discard((namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All pods of the namespace, or of all, were told."""
+        """All pods of the namespace, or of all, were reported."""
         del kind
         self._views.discard(namespace)
         if not self._views:
@@ -96,7 +96,7 @@ class ProxyScale:
         self._asked_at = self.clock()
 
     async def run(self) -> None:
-        """Keep it until cancelled. Whoever begins knows nothing of the time before."""
+        """Keep it until cancelled. A new leader knows nothing of the time before."""
         await self.pods.known.wait()
         self._asked_at = self.clock()
         while True:
@@ -123,12 +123,12 @@ class ProxyScale:
             log.info("pods ask for flags: the proxy gets %d replicas", self.wanted)
             await self.scale.scale(self.namespace, DEPLOYMENT, self.wanted)
         elif not asked and there > 0:
-            log.info("nobody asks for flags: the proxy's %d replicas go", there)
+            log.info("no pod asks for flags: the proxy's %d replicas go", there)
             await self.scale.scale(self.namespace, DEPLOYMENT, 0)
 
 
 def _has_members(found: Any) -> bool:
-    """Whether a FlagReceipt tells of subscribers, as far as it can be read."""
+    """Whether a FlagReceipt shows subscribers, as far as it can be read."""
     groups = found.status.get("groups")
     there = groups if isinstance(groups, list) else ()
     return bool(found.status.get("delivered")) or any(

@@ -17,11 +17,11 @@ class ReaderPods:
     """Implements `kube.reflector.Sink`."""
 
     def __init__(self, wake: Callable[[str], None], views: Iterable[str]) -> None:
-        """`wake` is told of each namespace that a pod with another account comes to; `views`: the namespaces
+        """`wake` receives each namespace that a pod with another account comes to; `views`: the namespaces
         that are listed one by one; one that is empty stands for all.
         """
         self.known = asyncio.Event()
-        """Set once all pods were told."""
+        """Set once all pods were reported."""
         self._wake = wake
         self._views = set(views)
         self._accounts: dict[str, dict[str, str]] = {}
@@ -50,7 +50,7 @@ class ReaderPods:
             self._accounts.pop(namespace, None)
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All pods of the namespace, or of all, were told."""
+        """All pods of the namespace, or of all, were reported."""
         del kind
         self._views.discard(namespace)
         if not self._views:

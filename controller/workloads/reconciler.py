@@ -62,7 +62,7 @@ class FlagdReconciler:
     objects: Cache
     workloads: Workloads
     applied: Callable[[dict[str, Any]], None]
-    """Told of each object that was written."""
+    """Receives each object that was written."""
     known: Known
     options: Options
     _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class FlagdReconciler:
         taken[key] = _Applied(manifest, written)
         if version_of(there) == version_of(written):
             return ()
-        return (_told(key, manifest, last, there, others, written.resource_version),)
+        return (_written_event(key, manifest, last, there, others, written.resource_version),)
 
     async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
@@ -171,18 +171,18 @@ class FlagdReconciler:
         asked = deployment.spec.get("replicas", 1)
         ready = found.get("readyReplicas", 0)
         status = {"replicas": asked, "readyReplicas": ready, "image": image}
-        told = f"{ready} of {asked} replicas are ready"
+        message = f"{ready} of {asked} replicas are ready"
         stuck = _stuck(found)
         if stuck:
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{told}; {stuck}")
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {stuck}")
         elif not _rolled_out(deployment, asked):
-            outcome = Waiting("Progressing", told)
+            outcome = Waiting("Progressing", message)
         else:
-            outcome = Done("; ".join((told, *warnings(wanted, self.options))))
+            outcome = Done("; ".join((message, *warnings(wanted, self.options))))
         return Result(outcome, status=status, events=events)
 
 
-def _told(
+def _written_event(
     key: ObjectKey,
     manifest: Mapping[str, Any],
     last: _Applied | None,
@@ -219,7 +219,7 @@ def _same(found: Resource, written: Resource) -> bool:
 
 
 def _require_ours(found: Resource, owner: Resource) -> None:
-    """Raise Stalled for an object that somebody else made."""
+    """Raise Stalled for an object that was made by another."""
     if _owned(found, owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name

@@ -42,8 +42,8 @@ class Report(Protocol):
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where nobody
-    reads any more.
+    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where the reader
+    is gone.
     """
     try:
         out.write(line + "\n")
@@ -134,8 +134,8 @@ class TextReport:
     def revision(self, built: RevisionBuilt) -> None:
         """Say the commit, what it changed, and what is wrong with it."""
         made = built.composition
-        told = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
-        self._say("  ".join(each for each in told if each))
+        shown = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
+        self._say("  ".join(each for each in shown if each))
         for sign, keys in (
             ("+", made.changed.added),
             ("~", sorted(made.changed.changed)),

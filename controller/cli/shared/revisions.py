@@ -17,5 +17,5 @@ def short(revision: str) -> str:
 
 def announce(verb: str, revision: str, subject: str) -> None:
     """Say on standard error that a commit was read, not the working tree."""
-    told = f" {subject!r}" if subject else ""
-    print(f"flagstaff {verb}: reading {short(revision)}{told}", file=sys.stderr)
+    quoted = f" {subject!r}" if subject else ""
+    print(f"flagstaff {verb}: reading {short(revision)}{quoted}", file=sys.stderr)

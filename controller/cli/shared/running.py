@@ -88,7 +88,7 @@ def run(
 
 
 def say(line: str) -> None:
-    """Tell whoever started the process."""
+    """Print a line for the user who started the process."""
     print(line, flush=True)
 
 

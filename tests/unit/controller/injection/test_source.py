@@ -101,7 +101,7 @@ def test_a_token_in_the_open_beside_a_secret_is_left_out_with_a_warning() -> Non
     assert "hush" not in json.dumps(changes.after)
     assert changes.warnings == (
         "FeatureFlagSource: sources[0]: httpSyncBearerToken is ignored: secretRef has the token; "
-        "whoever may read FeatureFlagSources reads this one, so remove it",
+        "everyone who may read FeatureFlagSources reads this one, so remove it",
     )
 
 

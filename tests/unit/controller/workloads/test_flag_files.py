@@ -75,7 +75,7 @@ class World:
         self.queue = queue_of_files(clock, lambda: 0.0)
         self.pods = FilePods(self.queue.put)
         self.touches = FileTouches(
-            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), heard=self.heard, sleep=self.sleep
+            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), delay=self.heard, sleep=self.sleep
         )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
