@@ -122,7 +122,7 @@ def submodule(repository: Repository) -> None:
         pytest.param(submodule, [".", "overlay/*.json"], "overlay", "submodule", id="through-it"),
     ],
 )
-def test_what_leads_out_of_the_tree_is_not_followed_and_holds_the_whole_set(
+def test_a_link_out_of_the_tree_is_not_followed_and_holds_the_whole_set(
     repository: Repository,
     spoil: Callable[[Repository], None],
     paths: list[str],

@@ -310,7 +310,7 @@ async def test_garbage_ends_its_connection_on_every_port(
         await asyncio.wait_for(hostile.reader.read(), PATIENCE)
 
 
-async def test_200_idle_connections_on_each_port_are_kept_and_hurt_nobody(
+async def test_200_idle_connections_on_each_port_are_kept_and_slow_no_other(
     ports: dict[str, int], well_behaved: WellBehaved
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -326,7 +326,7 @@ async def test_200_idle_connections_on_each_port_are_kept_and_hurt_nobody(
             assert await each.first(PING) == b"12345678"
 
 
-async def test_whoever_asks_much_and_reads_nothing_is_not_waited_for(
+async def test_a_client_that_asks_much_and_reads_nothing_delays_no_other(
     ports: dict[str, int], well_behaved: WellBehaved
 ) -> None:
     bulk = b"POST /ofrep/v1/evaluate/flags HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"

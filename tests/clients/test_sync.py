@@ -237,7 +237,7 @@ def test_a_stock_provider_targets_in_process(client: OpenFeatureClient) -> None:
     }
 
 
-def test_a_stock_provider_hears_of_a_change_at_once(shop: Server, client: OpenFeatureClient) -> None:
+def test_a_stock_provider_receives_a_change_at_once(shop: Server, client: OpenFeatureClient) -> None:
     events: list[EventDetails] = []
     client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, events.append)
     shop.swap(flag_set(*fakes.ALL, banner("party"), flagSetId="shop"))

@@ -112,7 +112,7 @@ def test_once_eval_and_text_fit_a_source_without_commits(store: S3) -> None:
     assert "such as: --path checkout" in nothing.stdout
 
 
-def test_what_cannot_be_read_is_said_on_one_line_without_the_key(
+def test_a_bucket_that_cannot_be_read_is_reported_on_one_line_without_the_key(
     store: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "an0ther-secret")

@@ -147,7 +147,7 @@ def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
     assert found["status"]["heldFlags"] == 0
 
 
-def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
+def test_two_objects_of_one_name_describe_the_conflict_until_one_of_them_goes(
     space: Namespace,
 ) -> None:
     reasons = {"featureflag": "Shadowed", "ffc": "Shadows"}
@@ -170,7 +170,7 @@ def disputed(found: dict[str, Any]) -> str:
     return str(condition(found, "NameConflict").get("reason", ""))
 
 
-def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_up(
+def test_two_objects_of_one_flag_set_id_describe_the_conflict_until_one_gives_it_up(
     space: Namespace,
 ) -> None:
     claimed = json.loads(flags(banner="on")) | {"metadata": {"flagSetId": f"id-{space.name}"}}
@@ -195,7 +195,7 @@ def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_
     ],
     ids=["a flag is malformed", "no JSON", "a shard is missing"],
 )
-def test_a_malformed_object_hurts_itself_alone(space: Namespace, spec: dict[str, Any], reason: str) -> None:
+def test_a_malformed_object_affects_no_other(space: Namespace, spec: dict[str, Any], reason: str) -> None:
     space.apply(configuration(**spec))
     good = configuration("good", flagSpec=json.loads(flags(banner="on")))
     space.apply(good)

@@ -105,7 +105,7 @@ def listed(ours: Following) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_what_was_deleted_while_nobody_listened_is_deleted_too(both: Both) -> None:
+def test_an_object_deleted_during_a_disconnection_is_deleted_too(both: Both) -> None:
     both.world.service.cut()
     both.ours.becomes("down")
     both.world.delete()
@@ -219,7 +219,7 @@ def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_ne
     assert ours.source()["state"] == "current"
 
 
-def test_who_has_no_token_is_unauthenticated(cluster: Plane, namespace: str, tmp_path: Path) -> None:
+def test_a_client_without_a_token_is_unauthenticated(cluster: Plane, namespace: str, tmp_path: Path) -> None:
     with (
         scene(cluster, namespace, tmp_path, *ENFORCED) as world,
         following(tmp_path, namespace, world.service.port) as ours,

@@ -75,7 +75,7 @@ def serves(running: Evaluator, port: int, value: bool) -> bool:
         return json.load(answer)["value"] is value
 
 
-def test_a_config_map_follows_the_flags_and_who_serves_it_is_counted(
+def test_a_config_map_follows_the_flags_and_the_evaluators_that_serve_it_are_counted(
     space: Namespace, delivering: ProxyProcess, tmp_path: Path
 ) -> None:
     space.apply(configuration("flags", flagSpec=json.loads(flags(banner="on"))))

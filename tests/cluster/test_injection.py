@@ -467,7 +467,7 @@ def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_mad
     assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
 
 
-def test_with_a_client_authority_nobody_else_is_answered(
+def test_with_a_client_authority_other_clients_are_refused(
     spare: Plane, admitting: Admitting, tmp_path: Path
 ) -> None:
     authority = trustme.CA()

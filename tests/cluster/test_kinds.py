@@ -67,7 +67,7 @@ def applying(cluster: Plane, namespace: str) -> Applying:
     return Applying(cluster, namespace)
 
 
-def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
+def test_missing_fields_get_their_defaults(applying: Applying) -> None:
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(body("FlagSet", SET))
     applying.apply(body("FlagReceiver", HOOK))
@@ -82,7 +82,7 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     assert hook["spec"] == {**HOOK, "resources": [{"kind": "FlagSource", "name": "*"}], "suspend": False}
 
 
-def test_what_nobody_looked_at_yet_says_so(applying: Applying) -> None:
+def test_a_new_object_shows_that_it_was_not_reconciled_yet(applying: Applying) -> None:
     applying.apply(body("FlagSource", {**SOURCE, "suspend": True}))
     assert applying.get("fsrc")["status"] == {"observedGeneration": -1}
 

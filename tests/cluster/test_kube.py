@@ -198,7 +198,9 @@ async def test_annotations_and_labels_are_set_and_removed_and_others_stay(
             )
 
 
-async def test_who_acts_as_a_service_account_may_what_that_may(cluster: Plane, namespace: str) -> None:
+async def test_impersonation_has_exactly_the_rights_of_the_service_account(
+    cluster: Plane, namespace: str
+) -> None:
     cluster.kubectl("create", "serviceaccount", "tenant", "-n", namespace)
     cluster.kubectl(
         "create", "role", "tenant", "-n", namespace, "--verb=get,create,patch", f"--resource={PLURAL}"

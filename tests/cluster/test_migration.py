@@ -108,7 +108,7 @@ class Watcher:
 
 
 @pytest.mark.slow
-def test_the_cut_over_loses_no_update_and_restarts_nobody(
+def test_the_cut_over_loses_no_update_and_restarts_no_pod(
     spare: Plane, operator: str, tmp_path: Path
 ) -> None:
     theirs, port = Plain(), free_port()

@@ -68,7 +68,7 @@ def follows(plane: Plane, namespace: str, before: bytes) -> bool:
     return authorities not in {b"", before} and trusted(plane, namespace) == authorities
 
 
-def test_clients_believe_a_proxy_whose_certificate_the_controller_made(
+def test_clients_trust_a_proxy_whose_certificate_the_controller_made(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     spare.kubectl("apply", "-f", str(ROOT / "deploy" / "proxy-certificates.yaml"))

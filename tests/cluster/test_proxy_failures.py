@@ -177,7 +177,7 @@ def test_a_proxy_that_is_asked_to_go_says_so_and_ends_well(plane: Plane, tmp_pat
         assert process.wait() == 0
 
 
-def test_a_certificate_that_is_replaced_is_shown_to_who_comes_next(plane: Plane, tmp_path: Path) -> None:
+def test_a_certificate_that_is_replaced_is_shown_to_new_clients(plane: Plane, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 

@@ -51,7 +51,7 @@ def test_a_commit_that_breaks_a_flag_is_never_served_though_the_set_stays_as_it_
     assert "not within" not in text
 
 
-def test_nobody_is_no_success_unless_that_is_enough(spine: Spine) -> None:
+def test_waiting_fails_without_evaluators_unless_none_are_required(spine: Spine) -> None:
     commit = spine.push(flags__json=flags(banner="off"))
     code, text = wait(spine, "flagset/flags", commit, "--timeout", "3s")
     assert (code, "no evaluator that sends receipts is subscribed" in text) == (1, True)
@@ -111,7 +111,7 @@ def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flagreceipt", "lease"])
-def test_what_somebody_deletes_of_receipts_is_written_again_though_nothing_else_changes(
+def test_a_deleted_receipt_is_written_again_though_nothing_else_changes(
     spine: Spine, fleet: list[PodProcess], kind: str
 ) -> None:
     assert len(fleet) == 3

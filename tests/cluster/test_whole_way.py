@@ -77,7 +77,7 @@ def see(clients: list[OpenFeatureClient], value: bool) -> None:
     within(lambda: all(each.get_boolean_value("banner", not value) is value for each in clients))
 
 
-def test_a_push_is_seen_by_stock_clients_counted_and_waited_for_and_whoever_is_behind_is_named(
+def test_a_push_reaches_stock_clients_and_is_counted_and_laggards_are_named(
     spine: Spine, developer: Developer, fleet: list[PodProcess], clients: list[OpenFeatureClient]
 ) -> None:
     see(clients, value=True)

@@ -289,7 +289,7 @@ async def test_what_is_put_is_what_is_fetched(any_place: AnyPlace, tmp_path: Pat
     assert await files(source, revision, tmp_path / "2") == {"a.json": "3", "b.json": "2"}
 
 
-async def test_what_did_not_change_is_the_same_revision_to_whoever_looks(any_place: AnyPlace) -> None:
+async def test_unchanged_content_has_the_same_revision_for_all(any_place: AnyPlace) -> None:
     any_place.commit("first", a__json="1")
     source = any_place.source()
     assert await source.resolve() == await source.resolve() == await any_place.source().resolve()

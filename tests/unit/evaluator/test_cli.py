@@ -45,7 +45,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "bad origin",
     ],
 )
-def test_what_cannot_be_started_is_said_in_a_line_and_ends_with_2(
+def test_an_invalid_command_line_is_reported_in_a_line_and_exits_2(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert flagstaff.main(["evaluator", "start", *words]) == 2

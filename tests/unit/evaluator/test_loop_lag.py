@@ -55,7 +55,7 @@ async def test_a_loop_that_is_held_is_counted_and_the_place_is_logged(
     assert "evaluator.durable:" in caplog.text
 
 
-async def test_a_loop_held_by_others_is_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_held_by_others_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with watched() as lag:
             time.sleep(2 * HELD_SECONDS)  # noqa: ASYNC251 - to hold the loop

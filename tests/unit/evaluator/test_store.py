@@ -56,7 +56,7 @@ def test_subscribers_are_notified_of_differences(following: FlagSet, count: int)
     assert (second is first) is (count == 1)
 
 
-def test_a_subscriber_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_fails_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
     store, seen = Store(), list[Snapshot]()
 
     def fail(_: Snapshot) -> None:
@@ -210,7 +210,7 @@ def test_a_source_that_is_not_known_is_refused() -> None:
         two(None, None).status("other")
 
 
-def test_staleness_is_restated_to_those_who_keep_answers_and_is_no_change() -> None:
+def test_staleness_is_repeated_to_clients_that_keep_answers_and_is_no_change() -> None:
     store, changed, restated = Store(), list[Snapshot](), list[Snapshot]()
     store.subscribe(changed.append)
     store.subscribe(changed.append, restated.append)

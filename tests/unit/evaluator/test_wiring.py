@@ -71,7 +71,7 @@ async def test_without_flags_an_application_may_start_after_the_deadline() -> No
     assert statuses == [412, 200]
 
 
-async def test_whoever_reaches_the_folder_may_be_let_in_to_a_socket(tmp_path: Path) -> None:
+async def test_a_socket_may_be_opened_to_all_that_reach_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "e.sock"
     _, serving = await started(replace(LOOPBACK, socket_path=str(path), socket_mode="0666"))
     mode = path.stat().st_mode

@@ -119,7 +119,7 @@ def test_what_is_no_review_is_400(content: bytes) -> None:
     assert Webhook().post(content)[0] == 400
 
 
-def test_before_all_is_known_nobody_is_answered() -> None:
+def test_before_all_is_known_no_request_is_answered() -> None:
     webhook = Webhook()
     webhook.ready = False
     assert webhook.post(b"{}")[0] == 503

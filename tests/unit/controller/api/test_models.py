@@ -43,7 +43,7 @@ def test_nobody_is_looked_at_without_pause_or_waited_for_without_end() -> None:
     assert read(FlagSetSpec, {"sourceRef": REF, "interval": "1ms"}).interval == 0.5
 
 
-def test_what_is_not_said_has_flux_s_defaults() -> None:
+def test_missing_fields_have_flux_s_defaults() -> None:
     source = read(FlagSourceSpec, {"interval": "1m", "git": GIT})
     assert source.git is not None
     assert (source.timeout, source.suspend, source.git.ref.branch) == (60.0, False, None)

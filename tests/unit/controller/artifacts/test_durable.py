@@ -17,6 +17,6 @@ from controller.artifacts.durable import as_failed
         (errno.EIO, "StorageFailed"),
     ],
 )
-def test_what_the_disk_said_becomes_a_reason(number: int, reason: str) -> None:
+def test_an_error_of_the_disk_becomes_a_reason(number: int, reason: str) -> None:
     failure = as_failed(OSError(number, "words"), "writing x")
     assert (failure.reason, failure.message) == (reason, "writing x: words")

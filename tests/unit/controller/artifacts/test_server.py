@@ -103,7 +103,7 @@ async def test_a_client_that_has_the_archive_is_answered_not_modified(served: Se
     assert (status, body, dict(headers)["etag"]) == (304, b"", ETAG)
 
 
-async def test_who_has_another_gets_it(served: Served) -> None:
+async def test_a_client_with_another_archive_gets_this_one(served: Served) -> None:
     assert (await served.ask("-H", 'If-None-Match: "sha256:other"'))[0] == 200
 
 
@@ -219,7 +219,7 @@ async def test_where_there_are_tokens_one_is_needed(
     assert (dict(headers).get("www-authenticate") == "Bearer") is (status == 401)
 
 
-async def test_who_is_not_let_in_does_not_learn_what_there_is(guarded: Served) -> None:
+async def test_a_refused_client_does_not_learn_which_archives_exist(guarded: Served) -> None:
     there, gone = await guarded.ask(), await guarded.ask(path="/flagsource/apps/flags/none")
     assert (there[0], there[2]) == (gone[0], gone[2])
 

@@ -106,7 +106,7 @@ async def test_a_standby_serves_the_same_and_leaves_trust_to_the_leader(
     assert (secret.writes, len(secret.trusted)) == (1, 1)
 
 
-async def test_whoever_is_faster_is_followed(secret: Secret, tmp_path: Path) -> None:
+async def test_the_certificate_of_the_faster_replica_is_used(secret: Secret, tmp_path: Path) -> None:
     other = Secret({})
     (tmp_path / "other").mkdir()
     await Replica(other, tmp_path / "other").look()

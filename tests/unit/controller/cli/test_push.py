@@ -142,7 +142,7 @@ def test_a_token_lets_push(cli: Cli, repository: Repository, tmp_path: Path) -> 
         assert len(tokens.asked) == 1
 
 
-async def test_what_is_pushed_and_signed_is_believed_and_signatures_stay(
+async def test_a_pushed_and_signed_artifact_is_trusted_and_signatures_stay(
     shelf: Shelf, repository: Repository, tmp_path: Path
 ) -> None:
     keys = {}

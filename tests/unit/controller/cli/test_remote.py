@@ -161,7 +161,7 @@ def test_an_answer_without_end_is_not_read(
     assert "more than 1000 bytes" in capsys.readouterr().err
 
 
-def test_nobody_there_exits_3(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_listener_exits_3(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flags", "--to", "127.0.0.1:1"]) == 3
     assert "cannot reach an evaluator at 127.0.0.1:1" in capsys.readouterr().err
 

@@ -65,7 +65,7 @@ def test_without_a_cluster_it_ends_with_3(
     assert "cannot find a cluster" in capsys.readouterr().err
 
 
-def test_each_flag_set_has_a_line_and_those_who_lag_one_beneath() -> None:
+def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
     status: dict[str, Any] = {
         "revision": "r2", "served": "1/2", "delivered": 3, "latency": {"p50": "30ms", "p99": "1.2s"},
         "laggards": [{"name": "shop/a", "serves": "r1", "since": "12:00"}],
@@ -84,7 +84,7 @@ def test_each_flag_set_has_a_line_and_those_who_lag_one_beneath() -> None:
     ]
 
 
-def test_no_flag_sets_and_no_evaluators_are_said() -> None:
+def test_a_fleet_without_flag_sets_and_one_without_evaluators_are_reported() -> None:
     assert (cluster_table([]), proxy_table([], "")) == ("no flag sets\n", "no evaluators\n")
     assert proxy_table(FLEET, "another") == "no evaluators\n"
 

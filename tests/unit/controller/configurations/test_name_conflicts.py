@@ -60,7 +60,7 @@ def world() -> World:
     return World()
 
 
-async def test_what_nobody_else_claims_has_no_word_of_it(world: World) -> None:
+async def test_an_object_without_a_rival_has_no_condition_of_conflict(world: World) -> None:
     key = world.there(FFC, "x", "id")
     assert (await world.look(key)).events == ()
     assert world.said(key) is None
@@ -122,7 +122,7 @@ async def test_the_conflict_that_is_lost_gives_the_reason_and_the_message_names_
     assert [each.reason for each in settled.events] == ["Shadows", "FlagSetIdTaken"]
 
 
-async def test_a_conflict_is_said_once_and_again_after_it_was_settled(world: World) -> None:
+async def test_a_conflict_is_reported_once_and_again_after_it_was_settled(world: World) -> None:
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
     assert [len((await world.look(key)).events) for _ in range(3)] == [1, 0, 0]
@@ -132,7 +132,7 @@ async def test_a_conflict_is_said_once_and_again_after_it_was_settled(world: Wor
     assert len((await world.look(key)).events) == 1
 
 
-async def test_one_more_conflict_is_the_only_one_that_is_said(world: World) -> None:
+async def test_one_more_conflict_is_the_only_one_that_is_reported(world: World) -> None:
     key = world.there(FFC, "x", "id", age=2)
     world.there(FLAG, "x")
     await world.look(key)
@@ -155,7 +155,7 @@ async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_
     assert ((await world.look(key)).events, world.said(key)) == ((), None)
 
 
-async def test_however_long_an_identifier_is_nothing_is_said_twice(world: World) -> None:
+async def test_a_conflict_over_a_long_identifier_is_reported_once(world: World) -> None:
     long = "\u200b" * 10_000
     world.there(FFC, "a" * 250, long)
     key = world.there(FFC, "x" * 250, long, age=2)
@@ -163,7 +163,7 @@ async def test_however_long_an_identifier_is_nothing_is_said_twice(world: World)
     assert [len((await world.look(key)).events) for _ in range(2)] == [2, 0]
 
 
-async def test_who_is_gone_is_forgotten(world: World) -> None:
+async def test_a_deleted_object_is_forgotten(world: World) -> None:
     key = world.there(FFC, "x")
     await world.look(key)
     world.reconciler.forget(key)

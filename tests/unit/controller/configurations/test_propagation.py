@@ -55,7 +55,7 @@ def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_e
         pytest.param(Count(served=2, total=3), -8_640_000.0, "Lagging", id="the clock was set back"),
     ],
 )
-def test_it_lags_once_somebody_is_silent_or_does_not_follow(
+def test_it_lags_once_an_evaluator_is_silent_or_does_not_follow(
     count: Count, false_for: float, reason: str
 ) -> None:
     assert propagated(count, false_for=false_for).condition.reason == reason
@@ -84,7 +84,7 @@ def test_no_more_laggards_are_named_than_a_person_reads() -> None:
     assert found.condition.message.endswith("395 more")
 
 
-def test_where_nobody_sends_receipts_it_is_unknown() -> None:
+def test_without_receipts_it_is_unknown() -> None:
     found = propagated(Count(delivered=7))
     assert (found.condition.status, found.condition.reason) == ("Unknown", "NobodySubscribed")
     assert found.status == {"served": "0/0", "total": 0, "delivered": 7}

@@ -90,7 +90,7 @@ def world() -> World:
     return World()
 
 
-async def test_without_receipts_nothing_is_said(world: World) -> None:
+async def test_without_receipts_nothing_is_reported(world: World) -> None:
     await world.look()
     assert "served" not in world.status
     assert find(world.status, "Propagated") is None
@@ -213,7 +213,7 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     assert ready["reason"] == "InvalidFlags"
 
 
-async def test_nothing_is_said_of_invalid_content_that_no_running_proxy_reports(
+async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_reports(
     world: World,
 ) -> None:
     world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
@@ -238,7 +238,7 @@ async def test_a_shard_that_comes_is_judged(world: World) -> None:
     assert ready["status"] == "True"
 
 
-async def test_a_flag_set_shows_what_is_said_of_what_it_wrote(world: World) -> None:
+async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: World) -> None:
     world.receipt("p1", "a")
     await world.look()
     fields, (condition,) = shown(world.resource, world.digest)

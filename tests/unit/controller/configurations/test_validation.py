@@ -82,7 +82,7 @@ def test_a_document_that_cannot_be_read_has_no_digest() -> None:
     assert (verdict.status["flags"], "digest" in verdict.status) == (0, False)
 
 
-def test_the_historic_form_is_sound_with_a_word_about_its_types() -> None:
+def test_the_historic_form_is_valid_with_a_warning_about_its_types() -> None:
     old = {"a": {"returnType": "string", "state": "enabled", "variants": {"x": 1},
                  "defaultVariant": "x"}}  # fmt: skip
     verdict = judged(configuration({"featureFlagSpec": json.dumps(old)}))

@@ -70,7 +70,7 @@ ROWS: dict[str, tuple[list[Claim], list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize(("there", "of_x", "of_other"), ROWS.values(), ids=ROWS.keys())
-def test_both_sides_hear_of_a_conflict(there: list[Claim], of_x: Any, of_other: Any) -> None:
+def test_both_sides_of_a_conflict_have_it(there: list[Claim], of_x: Any, of_other: Any) -> None:
     claims = index(*there)
     assert conflicts(claims, FFC, "a/x") == of_x
     other = there[1].key

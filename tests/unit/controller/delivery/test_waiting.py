@@ -106,11 +106,11 @@ def test_a_share_may_be_enough(served: str, percent: float, done: bool) -> None:
     assert look(configuration(served), percent=percent).done is done
 
 
-def test_nobody_is_enough_where_that_is_said() -> None:
+def test_no_evaluators_are_enough_where_none_are_required() -> None:
     assert look(configuration("0/0"), allow_none=True).done
 
 
-def test_who_does_not_serve_it_is_named() -> None:
+def test_an_evaluator_that_does_not_serve_it_is_named() -> None:
     silent = {"name": "shop/a", "node": "n1", "serves": OLD, "since": "12:00", "silent": True}
     behind = {"name": "shop/b", "since": "12:01"}
     assert look(configuration("1/9", laggards=[silent, behind])).waits_for == (

@@ -75,7 +75,7 @@ def test_an_object_whose_digest_is_not_its_content_s_was_edited(world: World, sp
     assert good.edited == "FeatureFlagConfiguration checkout"
 
 
-def test_what_somebody_else_wrote_is_not_ours_to_read_back(world: World) -> None:
+def test_an_object_of_another_writer_is_not_read_back(world: World) -> None:
     for kind in (CONFIGURATION, "FeatureFlag"):
         body = body_of(world.cluster.the(kind, "checkout"))
         body["metadata"]["labels"] = {"flagstaff.dev/flagset": "another"}

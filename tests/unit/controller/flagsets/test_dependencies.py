@@ -83,7 +83,9 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
         ({"artifact": "odd"}, Failed, "FlagSource flags has an artifact that cannot be used: "),
     ],
 )
-def test_until_there_is_an_artifact_it_is_said_why(status: Any, kind: type[Setback], message: str) -> None:
+def test_until_there_is_an_artifact_the_reason_is_shown(
+    status: Any, kind: type[Setback], message: str
+) -> None:
     found = [] if status is None else [source(**status)]
     with pytest.raises(kind) as caught:
         look(flag_set(), *found)
@@ -207,7 +209,7 @@ def test_a_cycle_among_others_is_theirs_to_mend() -> None:
         waits(flag_set("a", dependsOn=[{"name": "b"}]), *others)
 
 
-def test_a_neighbour_whose_spec_is_odd_hurts_itself_alone() -> None:
+def test_a_neighbour_with_an_odd_spec_affects_no_other() -> None:
     odd = resource(KIND, "b", {"dependsOn": "everything", "sourceRef": "?"})
     with pytest.raises(Waiting, match="FlagSet b is not ready"):
         waits(flag_set("a", dependsOn=[{"name": "b"}]), odd)

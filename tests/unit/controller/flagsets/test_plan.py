@@ -42,7 +42,7 @@ def names(steps: Plan) -> tuple[list[str], list[str], list[str]]:
     )
 
 
-def test_what_is_there_as_it_is_wanted_is_let_be() -> None:
+def test_an_object_that_is_as_wanted_is_not_written() -> None:
     assert names(plan([manifest()], [there(manifest())], prune=True)) == ([], [], [])
 
 

@@ -673,7 +673,7 @@ async def fought(world: World, seconds: float) -> list[Looked]:
     return seen
 
 
-async def test_who_overwrites_without_end_is_answered_with_pauses_and_named_once(
+async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(
     world: World,
 ) -> None:
     seen = await fought(world, 600)
@@ -996,7 +996,7 @@ async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_
     assert world.defaults()["a"] == "on"
 
 
-async def test_what_could_not_be_written_is_nobody_s_last_good(world: World) -> None:
+async def test_a_revision_that_could_not_be_written_is_not_used_as_last_good(world: World) -> None:
     world.cluster.failing[APPLY] = Failed("ApiServerFailed", "it is away")
     world.commit("r2", document(a=flag("on"), b=flag()))
     await world.look()
@@ -1020,7 +1020,7 @@ async def test_what_could_not_be_written_is_tried_again_without_its_source(world
 EDITED = {"flags": {"a": flag("on", metadata={"by": "hand"}), "b": flag()}}
 
 
-async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(world: World) -> None:
+async def test_an_edit_before_a_restart_is_overwritten_by_a_good_revision(world: World) -> None:
     metadata = world.document()["metadata"]
     world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": metadata})
     world.restart()
@@ -1034,7 +1034,7 @@ async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(wo
 
 
 @pytest.mark.parametrize("text", [document(a=BROKEN, b=flag("on")), "{"], ids=["held", "refused"])
-async def test_an_edit_while_nobody_watched_is_nobody_s_last_good(world: World, text: str) -> None:
+async def test_an_edit_before_a_restart_is_not_used_as_last_good(world: World, text: str) -> None:
     metadata = world.document()["metadata"]
     world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": metadata})
     world.commit("r2", text)
@@ -1202,7 +1202,7 @@ async def test_flag_sets_that_wait_for_each_other_show_the_cycle() -> None:
     assert seen.message == "these FlagSets wait for each other: a → b → c → a"
 
 
-async def test_messages_hold_no_word_of_the_definitions_beyond_names_and_places(
+async def test_messages_quote_only_names_and_places_of_the_definitions(
     world: World,
 ) -> None:
     secret: Any = {"on": "hunter2", "off": "hunter3"}

@@ -145,7 +145,7 @@ async def test_drift_of_a_shard_is_corrected_and_reported_once(world: World, how
     assert " (and 1 more) was " in seen.said[0]
 
 
-async def test_a_shard_that_was_edited_while_nobody_watched_is_nobody_s_last_good(
+async def test_a_shard_that_was_edited_before_a_restart_is_not_used_as_last_good(
     world: World,
 ) -> None:
     name = world.cluster.names("FlagShard")[0]

@@ -108,7 +108,7 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
         ({"cache": "big"}, "InProcessConfiguration s: spec.cache: "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(spec: dict[str, Any], message: str) -> None:
+def test_an_impossible_spec_is_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused) as refusal:
         inject(asking("s"), "shop", OPTIONS, Objects(s=spec))
     assert str(refusal.value).startswith(message)

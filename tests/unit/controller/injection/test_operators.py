@@ -200,7 +200,7 @@ def test_a_pod_whose_feature_flag_is_not_there_is_refused() -> None:
     assert inject(asking("s"), "shop", COMPAT, known) is not None
 
 
-def test_without_compat_nobody_reads_the_api_server() -> None:
+def test_without_compat_the_api_server_is_not_read() -> None:
     found = changed(asking("s"), replace(READERS, compat=False), Objects(s=spec("checkout"))).after
     assert "labels" not in found["metadata"]
     assert '"provider":"grpc"' in found["spec"]["initContainers"][0]["args"][1]

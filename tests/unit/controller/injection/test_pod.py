@@ -194,7 +194,7 @@ def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
     assert mounts[0] == mounts[1]
 
 
-def test_what_is_in_the_way_is_named_with_what_to_do() -> None:
+def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
     messages = [
         refused(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
         refused(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),

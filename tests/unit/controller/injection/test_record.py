@@ -92,7 +92,7 @@ def test_a_pod_that_asks_for_nothing_is_due_nothing() -> None:
     assert now(pod({names.ENABLED: "false"})) is None
 
 
-def test_what_can_no_longer_be_had_is_refused() -> None:
+def test_a_pod_that_can_no_longer_be_injected_is_refused() -> None:
     with pytest.raises(Refused):
         now(pod({names.FLAG_SET: "elsewhere/checkout"}))
 

@@ -180,7 +180,7 @@ def test_context_reaches_the_evaluator_as_it_is() -> None:
     assert settings.context_from_header == {"x-tier": "tier"}
 
 
-def test_what_nothing_comes_of_is_warned_of() -> None:
+def test_a_setting_without_effect_is_warned_of() -> None:
     known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, otelCollectorUri="x"))
     review = {"request": {"uid": "u", "namespace": "shop", "object": asking("s")}}
     _, reviewed = answer(review, OPTIONS, known)
@@ -214,7 +214,7 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
         (spec(envVars=[{"value": "x"}]), "FeatureFlagSource: envVars: each must have a name"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_impossible_spec_is_refused(given: dict[str, Any], message: str) -> None:
     found = refused(asking("s"), Objects(s=given))
     assert found.startswith(message)
     assert "bearer" not in found

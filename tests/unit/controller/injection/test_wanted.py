@@ -38,7 +38,7 @@ from tests.unit.controller.injection.pods import changed, env, injected, pod, re
         (names.ENABLED, True, "annotation openfeature.dev/enabled: is no string; put it in quotes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_with_what_to_write(
+def test_an_invalid_annotation_is_refused_with_what_to_write(
     name: str, text: str | None, message: str
 ) -> None:
     assert refused(pod({name: text})).startswith(message)

@@ -65,7 +65,7 @@ async def test_an_object_is_worked_on_as_it_says_and_else_by_the_default(
     assert users == [user]
 
 
-async def test_what_no_account_can_be_called_is_asked_of_nobody() -> None:
+async def test_an_invalid_account_name_causes_no_request() -> None:
     async with cluster() as (made, users):
         with pytest.raises(Stalled, match="no service account can have this name"):
             await Accounts(made).secret("shop", "git", "kube-system:admin")

@@ -72,13 +72,13 @@ async def answering(
         await listener.drain(1.0)
 
 
-async def test_who_was_overtaken_by_other_writers_writes_again_and_overrules_nobody() -> None:
+async def test_after_conflicts_the_apply_is_repeated_without_force() -> None:
     async with answering(OVERTAKEN, OVERTAKEN, MADE) as (cluster, asked):
         assert await cluster.apply(MANIFEST, manager="us") == (MANIFEST, "")
     assert asked == ["fieldManager=us"] * 3
 
 
-async def test_who_is_overtaken_again_and_again_says_so_and_accuses_nobody() -> None:
+async def test_repeated_conflicts_are_reported_without_naming_a_writer() -> None:
     async with answering(*[OVERTAKEN] * 4) as (cluster, _):
         with pytest.raises(Failed, match="has been modified"):
             await cluster.apply(MANIFEST, manager="us")

@@ -120,7 +120,7 @@ async def test_one_that_may_not_be_made_is_not_ours(
 
 
 @pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", '{"spec": 7}'])
-async def test_a_page_of_somebody_in_between_is_no_lease_and_ends_nothing(
+async def test_a_page_of_a_middlebox_is_no_lease_and_ends_no_leadership(
     cluster: Cluster, leases: Leases, page: str
 ) -> None:
     mine = lease(cluster)

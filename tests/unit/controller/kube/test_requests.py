@@ -75,7 +75,7 @@ async def test_retry_after_is_obeyed_by_a_watch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drawn", [0.0, 1.0])
-async def test_those_who_were_refused_together_come_back_apart(
+async def test_requests_refused_at_once_are_repeated_at_different_times(
     monkeypatch: pytest.MonkeyPatch, drawn: float
 ) -> None:
     paused: list[float] = []

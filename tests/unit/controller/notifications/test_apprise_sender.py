@@ -174,7 +174,7 @@ async def test_services_that_hang_delay_no_message_of_another_namespace() -> Non
     sender.close()
 
 
-def test_the_library_is_imported_by_nobody_who_has_no_such_provider() -> None:
+def test_the_library_is_imported_only_with_such_a_provider() -> None:
     words = "import sys, controller.wiring.controller.notifying; print('apprise' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

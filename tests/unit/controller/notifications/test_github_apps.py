@@ -234,7 +234,7 @@ async def test_what_the_secret_is_bound_to_holds_for_the_api() -> None:
         ("githubAppPrivateKey", pem(KEY) + b"#" * 4096, "at most 4096 bits"),
     ],
 )  # fmt: skip
-def test_what_lacks_in_a_secret_is_named(key: str, content: bytes, said: str) -> None:
+def test_a_missing_key_of_a_secret_is_named(key: str, content: bytes, said: str) -> None:
     with pytest.raises(Stalled, match=said) as found:
         app_of(SecretTexts("app", {**APP, key: content}))
     assert "BEGIN" not in found.value.message

@@ -185,7 +185,7 @@ async def test_a_connection_that_comes_too_late_is_not_used() -> None:
     assert mailbox.taken == []
 
 
-async def test_what_nobody_waits_for_tries_no_further_address() -> None:
+async def test_a_cancelled_message_tries_no_further_address() -> None:
     async with server(Mailbox()) as address:
         port = int(address.rpartition(":")[2])
     client = Client(["127.0.0.1", "127.0.0.2"], context_of(WAY.tls), implicit=False)
@@ -231,7 +231,7 @@ async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None
     hanging.close()
 
 
-async def test_where_nobody_listens_it_is_said() -> None:
+async def test_a_server_that_does_not_listen_is_reported() -> None:
     async with server(Mailbox()) as address:
         pass
     assert (await send(address)).text == "localhost: Connection refused"

@@ -298,7 +298,7 @@ async def test_a_provider_has_its_subject_and_its_login() -> None:
         ({"proxySecretRef": {"name": "nats"}}, "InvalidSpec", "is reached directly"),
     ],
 )
-async def test_what_lacks_is_named(more: dict[str, Any], reason: str, said: str) -> None:
+async def test_a_missing_field_is_named(more: dict[str, Any], reason: str, said: str) -> None:
     outcome, found = await provider({}, **more)
     assert (outcome.reason, found) == (reason, None)
     assert said in outcome.message

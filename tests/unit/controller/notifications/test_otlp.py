@@ -177,7 +177,7 @@ async def test_moments_that_were_seen_are_more_exact_than_those_of_a_status() ->
     assert steps == {"fetch": (0, 1_250), "apply": (1_250, 2_250), "propagate": (2_250, 3_550)}
 
 
-async def test_where_nobody_is_subscribed_the_way_ends_once_it_is_applied() -> None:
+async def test_without_subscribers_the_trace_ends_once_it_is_applied() -> None:
     async with collecting(source()) as (collector, office):
         office.desk.objects.learn(flag_set("Unknown"))
         await office.until(1)

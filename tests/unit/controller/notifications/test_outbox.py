@@ -228,7 +228,7 @@ def test_an_object_that_is_deleted_ends_its_incident() -> None:
     assert desk.box.reported == {}
 
 
-def test_an_object_that_was_deleted_while_nobody_led_ends_its_incident() -> None:
+def test_an_object_that_was_deleted_without_a_leader_ends_its_incident() -> None:
     before = Desk(alert())
     before.accept(failed())
     desk = before.restart()

@@ -109,7 +109,7 @@ async def test_a_name_is_asked_only_where_it_leads_to_a_public_address() -> None
     assert "secret" not in answer.text + refused.text
 
 
-async def test_where_nobody_answers_it_is_said_without_the_url() -> None:
+async def test_a_server_that_does_not_answer_is_reported_without_the_url() -> None:
     async with server(b"") as (url, _):
         pass
     refused = await ask(url)

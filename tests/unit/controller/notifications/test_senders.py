@@ -26,7 +26,7 @@ class Named:
         ("smtps://x.example.com", "mail"), ("tgram://1:t/2", "apprise"),
     ],
 )  # fmt: skip
-async def test_the_scheme_says_who_sends(url: str, name: str) -> None:
+async def test_the_scheme_decides_which_sender_is_used(url: str, name: str) -> None:
     senders = Senders(Named("http"), Named("mail"), Named("apprise"))
     answer = await senders.send(Post(url, b"", {}), 7.0, Way(proxy="p"))
     assert answer.text == f"{name} {url} 7 p"

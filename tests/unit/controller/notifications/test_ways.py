@@ -69,7 +69,7 @@ def tls(*, shown: bool = False) -> Way:
     return Way(Tls(AUTHORITY.decode(), *own))
 
 
-async def test_a_private_authority_is_believed_where_a_secret_names_it() -> None:
+async def test_a_private_authority_is_trusted_where_a_secret_names_it() -> None:
     async with server() as url:
         assert (await ask(url, DIRECT)).status == 0
         assert (await ask(url, tls())).text == "status 200"

@@ -48,7 +48,7 @@ async def test_enforce_refuses(token: str, selector: str, code: Code, path: str)
     assert (stream.ended[0], stream.sent) == (code, [])
 
 
-async def test_enforce_serves_who_may_read_once_that_is_known() -> None:
+async def test_enforce_serves_a_client_once_its_right_to_read_is_known() -> None:
     made = scene()
     stream = made.open("a/web", "ann")
     assert (stream.sent, stream.ended) == ([], None)
@@ -93,7 +93,7 @@ async def test_another_tenants_claim_to_a_flag_set_id_takes_nothing_away() -> No
     assert said(stream) == ["of a", "of a, newer"]
 
 
-async def test_whoever_waits_for_a_flag_set_id_gets_it_when_it_comes() -> None:
+async def test_a_stream_that_waits_for_a_flag_set_id_gets_it_when_it_comes() -> None:
     made = scene()
     stream = made.open("flagSetId=new", "ann")
     await made.rest()
@@ -114,7 +114,7 @@ async def test_warn_serves_everybody_at_once_and_names_the_clients_that_enforce_
     assert made.proxy.notices.take() == []
 
 
-async def test_warn_names_who_is_served_by_a_flag_set_id_without_the_right() -> None:
+async def test_warn_names_clients_served_by_a_flag_set_id_without_the_right() -> None:
     made = scene("warn")
     streams = [made.open("flagSetId=a-id", token) for token in ("", "eve", "bob", "ann")]
     assert all(said(each) == ["of a"] for each in streams)
@@ -134,7 +134,7 @@ async def test_off_looks_at_nothing() -> None:
     assert (made.reviews.asked, made.proxy.authorizer.results) == ([], {})
 
 
-async def test_with_the_api_server_down_who_was_let_in_still_is_and_nobody_else() -> None:
+async def test_with_the_api_server_down_only_known_clients_are_admitted() -> None:
     made = scene()
     made.open("a/web", "ann")
     await made.rest()
@@ -223,7 +223,7 @@ async def test_a_flood_of_wrong_tokens_drops_no_good_one_and_is_reviewed_no_furt
     assert await made.access.user("bob#new", "10.0.0.9") is not None
 
 
-async def test_metadata_is_for_whoever_has_a_token() -> None:
+async def test_metadata_is_served_to_every_client_with_a_token() -> None:
     made = scene()
     known, unknown = (made.open("", token, path=GET_METADATA) for token in ("ann", ""))
     await made.rest()

@@ -35,7 +35,7 @@ def flag(accepted: Accepted, key: str) -> Flag | None:
     return accepted.flag_set.flags.get(key)
 
 
-def test_a_proxy_that_never_saw_a_flag_good_takes_it_from_nobody() -> None:
+def test_a_proxy_that_never_saw_a_flag_valid_leaves_clients_their_last_good_one() -> None:
     before = received(built({"flags": {"a": GOOD, "b": GOOD}}))
     restarted = built({"flags": {"a": BAD, "b": {**GOOD, "defaultVariant": "off"}}})
     after = received(restarted, before)
@@ -44,7 +44,7 @@ def test_a_proxy_that_never_saw_a_flag_good_takes_it_from_nobody() -> None:
     assert (after.held, restarted.left_out) == (("a",), ("a",))
 
 
-def test_who_never_had_it_gets_its_siblings() -> None:
+def test_a_new_subscriber_gets_the_siblings_of_a_bad_flag() -> None:
     assert set(received(built({"flags": {"a": BAD, "b": GOOD}})).flag_set.flags) == {"b"}
 
 

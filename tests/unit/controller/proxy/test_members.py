@@ -54,7 +54,7 @@ def names(known: Membership) -> list[str]:
     return [each.who.name for each in known.laggards()]
 
 
-def test_whoever_sent_a_receipt_is_a_member() -> None:
+def test_the_sender_of_a_receipt_is_a_member() -> None:
     assert (len(membership("a", "b")), names(membership("a", "b"))) == (2, [])
 
 
@@ -82,14 +82,14 @@ def test_a_silent_member_lags_since_its_last_report() -> None:
     ]
 
 
-def test_one_that_speaks_again_lags_no_more() -> None:
+def test_a_member_that_reports_again_lags_no_more() -> None:
     known = membership("a")
     wait(known, SILENT)
     known.hear(pod("a"), Report(1000, DIGEST, "main@sha1:1", 100.25), 130.0)
     assert names(known) == []
 
 
-def test_a_proxy_that_stood_still_takes_nobody_for_silent() -> None:
+def test_a_proxy_that_was_paused_counts_no_member_as_silent() -> None:
     known = membership("a")
     known.tick(3600.0)
     assert names(known) == []
@@ -183,7 +183,7 @@ LATER = 2**60
 
 
 @pytest.mark.parametrize("goodbye", [False, True], ids=["report", "goodbye"])
-def test_a_claim_that_came_first_keeps_out_nobody_who_is_vouched_for(goodbye: bool) -> None:
+def test_a_claim_that_came_first_does_not_exclude_a_verified_member(goodbye: bool) -> None:
     known = membership()
     known.hear(FORGED, Report(LATER, OLD), 101.0)
     if goodbye:
@@ -212,7 +212,7 @@ def test_a_clock_that_was_set_back_keeps_a_member_out_only_until_it_is_silent(
     assert names(known) == []
 
 
-def test_a_clock_that_was_set_back_after_a_goodbye_keeps_nobody_out_for_long() -> None:
+def test_a_clock_set_back_after_a_goodbye_does_not_exclude_a_member_for_long() -> None:
     known = membership("a")
     known.leave(pod("a"), 1000, 102.0)
     wait(known, SILENT)
@@ -232,7 +232,7 @@ def test_a_clock_that_is_ahead_counts_as_ours_and_changes_nothing_with_each_repo
 
 @pytest.mark.parametrize("goodbye", [False, True], ids=["report", "goodbye"])
 @pytest.mark.parametrize("first", [False, True], ids=["the claim's proxy last", "first"])
-def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(goodbye: bool, first: bool) -> None:
+def test_a_claim_at_another_proxy_displaces_no_verified_member(goodbye: bool, first: bool) -> None:
     vouching, other = membership("a"), membership()
     other.hear(FORGED, Report(LATER, OLD), 101.0)
     if goodbye:
@@ -261,7 +261,7 @@ def test_nothing_changes_while_members_say_the_same() -> None:
     assert known.version == before
 
 
-def test_latency_is_from_observed_to_served_of_those_who_had_another_before() -> None:
+def test_latency_is_from_observed_to_served_of_members_that_had_another_before() -> None:
     known = membership("a")
     known.hear(pod("b"), Report(1, DIGEST, served_at=900.0), 901.0)
     assert list(known.latency().values()) == [1]
@@ -276,7 +276,7 @@ def test_a_receipt_without_latencies_has_no_such_field_since_null_is_refused() -
     ) == [1]
 
 
-def test_who_connected_elsewhere_later_counts_there() -> None:
+def test_a_member_counts_at_the_proxy_to_which_it_connected_last() -> None:
     one, other = membership("a", "b"), membership("c")
     other.hear(pod("a"), Report(2000, OLD), 102.0)
     wait(one, SILENT)
@@ -285,7 +285,7 @@ def test_who_connected_elsewhere_later_counts_there() -> None:
     assert [each.name for each in summed.laggards] == ["shop/b", "shop/a"]
 
 
-def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
+def test_a_member_that_said_goodbye_at_one_proxy_counts_at_none() -> None:
     one, other = membership("a"), membership()
     other.hear(pod("a"), Report(2000, DIGEST), 102.0)
     other.leave(pod("a"), 2000, 102.0)
@@ -338,7 +338,7 @@ def test_where_a_proxy_is_behind_its_members_are_named_all_the_same() -> None:
     }  # fmt: skip
 
 
-def test_who_is_named_though_nobody_lags_stays_the_same_for_as_long_as_they_serve_it() -> None:
+def test_the_members_named_without_a_laggard_stay_the_same_while_they_serve_it() -> None:
     known = membership(*(f"p{number}" for number in range(50)))
     before = receipt_status(known)
     for number in reversed(range(50)):

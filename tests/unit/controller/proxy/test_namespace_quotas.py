@@ -140,7 +140,7 @@ async def test_a_quota_of_streams_is_raised_while_the_proxy_runs(proxy: Served) 
         await proxy.stream(SHOP)
 
 
-async def test_streams_of_nobody_known_are_of_no_namespace(open_to_all: Served) -> None:
+async def test_streams_without_a_known_client_count_for_no_namespace(open_to_all: Served) -> None:
     for _ in range(3):
         await open_to_all.stream(SHOP)
 

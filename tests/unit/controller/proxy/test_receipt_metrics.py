@@ -151,7 +151,7 @@ def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_
     ],
     ids=["a member of another proxy", "a first set", "something else"],
 )
-def test_whoever_did_not_follow_here_has_no_time(
+def test_a_member_that_did_not_follow_at_this_proxy_has_no_latency(
     world: World, before: str | None, fields: dict[str, Any]
 ) -> None:
     if before is not None:

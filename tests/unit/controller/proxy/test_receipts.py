@@ -115,7 +115,7 @@ def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> 
     assert (refused.value.code, counted(receipts)) == (Code.PERMISSION_DENIED, [])
 
 
-def test_a_token_says_who_it_is_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
+def test_the_token_decides_the_identity_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
     world.caller = TOKEN
     report(receipts, pod="somebody-else")
     member = fleet(receipts)["flagSets"][0]["members"][0]
@@ -206,7 +206,7 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
     assert counted(receipts) == [(PLACE, 2, 2)]
 
 
-def test_who_says_goodbye_makes_no_room_for_another_claim_until_that_is_forgotten(
+def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(
     receipts: Receipts,
 ) -> None:
     receipts.most_per_host = 1
@@ -230,7 +230,7 @@ def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> 
     assert (subscribers.status().delivered, counted(receipts)) == (1, [(PLACE, 0, 0)])
 
 
-def test_what_nobody_follows_is_forgotten(receipts: Receipts) -> None:
+def test_a_set_without_subscribers_is_forgotten(receipts: Receipts) -> None:
     end = receipts.followed(PLACE, call())
     receipts.tick(1.0)
     end()
@@ -251,7 +251,7 @@ def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, wo
     assert [each["name"] for each in fleet(receipts)["flagSets"][0]["members"]] == ["shop/checkout-1"]
 
 
-def test_nobody_displaces_a_member_with_a_token_by_naming_its_process(
+def test_a_client_displaces_no_member_with_a_token_by_naming_its_process(
     receipts: Receipts, world: World
 ) -> None:
     world.caller = TOKEN

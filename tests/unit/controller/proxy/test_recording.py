@@ -220,7 +220,7 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, c
     assert cluster.of("FlagReceipt")[1]["metadata"]["ownerReferences"][0]["uid"] == "another"
 
 
-async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
+async def test_without_subscribers_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
     async with followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: bool(cluster.deleted))
@@ -236,7 +236,7 @@ async def test_one_that_could_not_be_removed_is_removed_later(world: World, clus
         await cluster.until(lambda: not cluster.receipts)
 
 
-async def test_one_that_was_written_though_nobody_said_so_is_removed_too(
+async def test_a_receipt_written_by_an_unanswered_request_is_removed_too(
     world: World, cluster: Cluster
 ) -> None:
     cluster.down = cluster.late = True
@@ -246,7 +246,7 @@ async def test_one_that_was_written_though_nobody_said_so_is_removed_too(
         await cluster.until(lambda: not cluster.receipts)
 
 
-async def test_one_that_was_removed_though_nobody_said_so_is_written_for_whoever_comes_back(
+async def test_a_receipt_removed_by_an_unanswered_request_is_written_for_a_new_subscriber(
     world: World, cluster: Cluster
 ) -> None:
     async with followed(world, cluster) as recorder:
@@ -258,7 +258,7 @@ async def test_one_that_was_removed_though_nobody_said_so_is_written_for_whoever
         await cluster.until(lambda: bool(cluster.receipts))
 
 
-async def test_when_all_is_written_again_what_nobody_follows_any_more_is_removed(
+async def test_when_all_is_written_again_receipts_without_subscribers_are_removed(
     world: World, cluster: Cluster
 ) -> None:
     async with followed(world, cluster) as recorder:

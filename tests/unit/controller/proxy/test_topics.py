@@ -56,7 +56,7 @@ async def test_streams_that_come_and_go_during_a_delivery_break_nothing() -> Non
     assert {said(each)[-1] for each in streams if each.writable} == {"1"}
 
 
-async def test_a_stream_may_come_before_its_object_and_hurts_no_later_one() -> None:
+async def test_a_stream_may_open_before_its_object_exists_and_affects_no_later_one() -> None:
     scene = Scene()
     early = scene.open("shop/web")
     assert (early.sent, early.ended) == ([], None)
@@ -82,7 +82,7 @@ async def test_a_deletion_ends_the_streams_that_were_sent_its_flags() -> None:
     assert (stream.ended[0], said(stream)) == (Code.NOT_FOUND, ["1"])
 
 
-async def test_a_slow_stream_hears_of_a_deletion_once_it_reads() -> None:
+async def test_a_slow_stream_gets_a_deletion_once_it_reads() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     stream = scene.open("shop/web")
@@ -94,7 +94,7 @@ async def test_a_slow_stream_hears_of_a_deletion_once_it_reads() -> None:
     assert stream.ended[0] is Code.NOT_FOUND
 
 
-async def test_what_comes_back_is_sent_to_those_who_wait_for_it() -> None:
+async def test_a_recreated_object_is_sent_to_streams_that_wait_for_it() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     scene.forget("shop/web")
@@ -214,14 +214,14 @@ async def test_each_content_is_built_once_and_the_same_bytes_go_to_all(document:
     assert len({id(each.sent[0]) for each in streams}) == 1
 
 
-async def test_nothing_is_built_for_nobody() -> None:
+async def test_without_subscribers_nothing_is_built() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     await scene.rest()
     assert scene.proxy.deliveries.contents.built == 0
 
 
-async def test_what_was_good_is_kept_for_those_who_come_back() -> None:
+async def test_the_last_good_flags_are_kept_for_clients_that_come_back() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     scene.open("shop/web").hang_up()
@@ -292,7 +292,7 @@ async def test_the_digest_that_is_served_is_sent_with_the_flags() -> None:
     assert len(stream.sent) == 1
 
 
-async def test_a_malformed_object_hurts_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_malformed_object_affects_no_other_stream(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.sink.learn("FeatureFlagConfiguration", {"metadata": None})
     scene.learn("shop/web", flags("1"))
@@ -315,7 +315,7 @@ async def test_streams_beyond_the_limits_are_refused_and_places_come_free() -> N
     assert scene.open("shop/web", host="c").ended is None
 
 
-async def test_topics_that_nobody_follows_any_more_leave_nothing_behind() -> None:
+async def test_topics_without_subscribers_leave_nothing_behind() -> None:
     scene = Scene()
     for number in range(50):
         scene.open(f"shop/none-{number}").hang_up()

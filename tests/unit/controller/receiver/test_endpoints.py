@@ -42,7 +42,7 @@ def test_both_tokens_paths_are_answered_and_those_of_older_ones_are_not() -> Non
     assert [each is not None for each in found] == [True, True, False]
 
 
-def test_closing_forgets_the_tokens_and_nobody_elses() -> None:
+def test_closing_forgets_only_its_own_tokens() -> None:
     endpoints, other = Endpoints(), ObjectKey("FlagReceiver", "shop", "other")
     endpoints.open(endpoint(TOKEN))
     endpoints.open(endpoint(TOKEN, key=other))

@@ -57,7 +57,7 @@ def test_one_repository_has_many_spellings(url: str) -> None:
         "git@gitlab.com:acme/flags.git",
     ],
 )
-def test_another_repository_wakes_nobody(url: str) -> None:
+def test_another_repository_wakes_no_source(url: str) -> None:
     assert not matches(push(url), source())
 
 

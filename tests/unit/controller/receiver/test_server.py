@@ -109,7 +109,7 @@ def test_only_sources_that_the_receiver_names_are_woken() -> None:
     assert said(around.send())["woken"] == ["FlagSource/shop/second"]
 
 
-def test_a_push_that_nobody_follows_is_answered_in_words() -> None:
+def test_a_push_that_no_source_follows_is_answered_with_an_explanation() -> None:
     response = Around(flag_source("staging", branch="staging")).send()
     assert response.status == 200
     assert said(response) == {"message": "no source here follows what was pushed", "woken": []}
@@ -121,7 +121,7 @@ def test_a_deleted_branch_wakes_and_is_not_waited_for() -> None:
     assert (around.woken, around.expected) == (["production"], [])
 
 
-def test_a_ping_is_answered_and_wakes_nobody() -> None:
+def test_a_ping_is_answered_and_wakes_no_source() -> None:
     around = Around(flag_source("production"))
     assert around.send(event="ping").status == 200
     assert around.woken == []
@@ -132,7 +132,7 @@ def test_senders_with_the_token_before_find_their_old_path() -> None:
     assert around.send(token=OLD, path=webhook_path(OLD, KEY)).status == 200
 
 
-def test_a_wrong_signature_wakes_nobody_and_says_what_to_do() -> None:
+def test_a_wrong_signature_wakes_no_source_and_the_answer_says_what_to_do() -> None:
     around = Around(flag_source("production"))
     response = around.send(token=b"a guess")
     assert response.status == 401
@@ -171,7 +171,7 @@ def test_a_receiver_takes_only_so_many_and_says_when_to_come_again() -> None:
     assert around.send({**GITHUB, "number": -1}).status == 200
 
 
-def test_who_does_not_know_the_token_cannot_use_up_what_others_may_send() -> None:
+def test_a_sender_without_the_token_cannot_use_up_the_limit_of_others() -> None:
     around = Around(flag_source("production"))
     for _ in range(int(BURST) * 2):
         around.send(token=b"a guess")

@@ -14,7 +14,7 @@ SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-def test_the_token_is_believed_and_another_is_not(sender: Sender) -> None:
+def test_the_token_is_accepted_and_another_is_not(sender: Sender) -> None:
     assert signed(sender, headers_of(sender, BODY), BODY, [TOKEN])
     assert not signed(sender, headers_of(sender, BODY, token=b"a guess"), BODY, [TOKEN])
 
@@ -26,7 +26,7 @@ def test_while_a_token_is_changed_both_are_believed(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-def test_nobody_is_believed_without_a_token(sender: Sender) -> None:
+def test_without_a_token_no_sender_is_accepted(sender: Sender) -> None:
     assert not signed(sender, headers_of(sender, BODY, token=b""), BODY, [b""])
     assert not signed(sender, headers_of(sender, BODY), BODY, [])
 

@@ -63,7 +63,7 @@ def proxied() -> MappingProxyType[str, int]:
     return MappingProxyType({"a": 1})
 
 
-async def test_a_mapping_that_nobody_changes_goes_both_ways(helpers: Helpers) -> None:
+async def test_an_unchanged_mapping_goes_both_ways(helpers: Helpers) -> None:
     assert await helpers.run(LIMITS, proxied) == proxied()
     assert await helpers.run(LIMITS, len, proxied()) == 1
 
@@ -156,7 +156,7 @@ async def test_a_helper_that_starts_for_longer_than_its_caller_waits_serves_the_
         await helpers.close()
 
 
-async def test_whoever_closes_leaves_no_process(helpers: Helpers) -> None:
+async def test_closing_leaves_no_process(helpers: Helpers) -> None:
     pid = await helpers.run(LIMITS, os.getpid)
     await helpers.close()
     with pytest.raises(ProcessLookupError):

@@ -12,7 +12,7 @@ def limits() -> Limits:
     return Limits(NamespaceLimits(sources=5, flags=100))
 
 
-def test_a_namespace_has_the_limits_of_the_options_but_for_what_is_said_of_it(limits: Limits) -> None:
+def test_a_namespace_has_the_limits_of_the_options_but_for_its_overrides(limits: Limits) -> None:
     assert limits.replace({"shop": "sources: 20\nartifactBytes: 1000\n"}) == ()
     assert limits.of("shop") == NamespaceLimits(sources=20, artifact_bytes=1000, flags=100)
     assert limits.of("other") == NamespaceLimits(sources=5, flags=100)

@@ -179,7 +179,7 @@ async def test_each_setback_counts_as_what_it_is() -> None:
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
 
 
-async def test_what_is_said_of_an_object_is_one_line_of_the_log_with_its_name_and_revision(
+async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -473,7 +473,7 @@ async def test_a_status_of_what_is_gone_is_no_failure() -> None:
         assert around.observer.results == ["success"]
 
 
-async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any_more(
+async def test_pruned_statuses_are_reported_once_and_none_is_written_any_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -117,7 +117,7 @@ async def test_failures_wait_ever_longer_until_one_success(
     assert queue.put_after_failure("b") == 0.75
 
 
-async def test_who_fails_is_looked_at_at_once_when_something_changes(
+async def test_a_failing_object_is_reconciled_at_once_when_something_changes(
     queue: KeyedQueue[str],
 ) -> None:
     for _ in range(9):

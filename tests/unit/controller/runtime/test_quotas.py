@@ -67,7 +67,7 @@ def test_where_a_limit_is_lowered_the_oldest_keep_what_they_have() -> None:
     assert [space.lets(each, 4) for each in there] == [True, True, False, False]
 
 
-def test_nobody_grows_into_what_a_younger_one_has() -> None:
+def test_an_object_does_not_grow_into_the_quota_of_a_younger_one() -> None:
     old, young = source("a", 1), source("b", 9)
     space = Space(old, young)
     assert not space.lets(old, 2)
@@ -130,7 +130,7 @@ def test_without_a_limit_nothing_is_counted() -> None:
         (Change(source("a", 3, namespace="other"), None), set()),
     ],
 )
-def test_who_was_refused_is_woken_where_there_is_room(change: Change, woken: set[str]) -> None:
+def test_a_refused_object_is_woken_where_there_is_room(change: Change, woken: set[str]) -> None:
     space = Space(source("over", reason="QuotaExceeded"), source("bad", reason="GitFailed"), source("good"))
     watch = room_made("FlagSource", INDEX, used)
     changed = watch.changed(change.before) != watch.changed(change.after)

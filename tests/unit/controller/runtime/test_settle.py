@@ -95,7 +95,7 @@ def test_the_same_again_writes_nothing_and_says_nothing(result: Result) -> None:
     assert settled.events == ()
 
 
-def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> None:
+def test_a_transition_has_its_time_and_another_message_for_the_same_has_none() -> None:
     failing = after(GOOD)
     again = settle(failing, Result(Done("stored main@sha1:2")), LATER).status
     failed = settle(failing, BROKEN, LATER).status
@@ -132,7 +132,7 @@ def test_a_good_outcome_removes_what_it_does_not_say() -> None:
     assert after(stored, GOOD).status.keys() == {"observedGeneration", "conditions"}
 
 
-def test_what_works_again_is_said_once() -> None:
+def test_a_recovery_is_reported_once() -> None:
     failing = after(GOOD, BROKEN)
     assert events_of(settle(failing, GOOD, LATER)) == (("Recovered", GOOD.outcome.message, "Normal"),)
     assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).events == ()
@@ -144,7 +144,7 @@ def test_what_was_waited_for_is_no_recovery() -> None:
 
 
 @pytest.mark.parametrize("setback", [BROKEN, INVALID])
-def test_a_slow_recovery_is_said_too(setback: Result) -> None:
+def test_a_slow_recovery_is_reported_too(setback: Result) -> None:
     failing = after(GOOD, setback)
     slow = replace(failing, status=progressing(failing, "working", NOW))
     assert [each.reason for each in settle(slow, GOOD, LATER).events] == ["Recovered"]
@@ -215,7 +215,7 @@ def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> Non
     assert summary(progressing(ready, "working", NOW))["Ready"] == ("True", "Succeeded")
 
 
-def test_what_passes_within_moments_changes_nothing_but_that_somebody_is_at_it() -> None:
+def test_a_failure_that_passes_within_moments_shows_only_that_work_goes_on() -> None:
     wide = Condition("Wide", "True", "Wider", "-")
     passing = Result.of(Passing("ArtifactFailed", "gone"), status={"size": 2}, details=(wide,), next_look=2.0)
     for before, ready, going in (
@@ -233,7 +233,7 @@ def test_what_passes_within_moments_changes_nothing_but_that_somebody_is_at_it()
         assert events_of(settle(replace(asked, status=settled.status), before, NOW)) == ()
 
 
-def test_a_message_is_cut_where_nobody_reads_on() -> None:
+def test_a_long_message_is_cut() -> None:
     status = after(ENDLESS).status
     ready = find(status, "Ready")
     assert ready is not None

@@ -88,7 +88,7 @@ class Looked:
         return 1
 
 
-def test_without_a_free_place_nobody_who_waits_is_looked_at() -> None:
+def test_without_a_free_place_no_waiting_key_is_examined() -> None:
     shares: Shares[str] = Shares(1)
     shares.add("a", "a0")
     taken(shares)

@@ -112,7 +112,7 @@ async def test_it_goes_when_it_is_asked_for_no_more_though_the_source_fails(
     assert writer.asked.count("delete") == 1
 
 
-async def test_it_is_made_again_when_somebody_removed_it(life: Life, writer: Writer) -> None:
+async def test_the_export_is_made_again_after_it_was_removed(life: Life, writer: Writer) -> None:
     await life.look()
     writer.objects.forget(EXPORTED)
     await life.look()
@@ -120,7 +120,7 @@ async def test_it_is_made_again_when_somebody_removed_it(life: Life, writer: Wri
 
 
 @pytest.mark.parametrize("export", [True, False])
-async def test_what_somebody_else_made_is_left_alone(life: Life, writer: Writer, export: bool) -> None:
+async def test_an_object_of_another_writer_is_left_alone(life: Life, writer: Writer, export: bool) -> None:
     body = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "ExternalArtifact"}
     before = writer.put({**body, "metadata": {"name": "flags", "namespace": "apps"}})
     life.spec = {**life.spec, "export": export}

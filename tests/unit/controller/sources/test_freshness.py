@@ -59,7 +59,7 @@ def test_a_new_source_uses_a_listing_made_since_its_creation(
 
 
 @pytest.mark.parametrize(("seconds", "age"), [(1, timedelta(0)), (0, SHARED), (-1, SHARED)])
-def test_who_is_woken_before_its_turn_wants_the_newest(seconds: int, age: timedelta) -> None:
+def test_a_source_woken_before_its_turn_wants_the_newest(seconds: int, age: timedelta) -> None:
     turns = LookSchedule()
     turns.next(KEY, NOW + timedelta(seconds=seconds))
     assert since(turns=turns) == age

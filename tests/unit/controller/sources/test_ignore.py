@@ -105,7 +105,9 @@ def test_a_source_without_patterns_of_its_own_has_those_of_the_spec(
         (b"[z-a]", "^.sourceignore: cannot be read as patterns"),
     ],
 )
-def test_patterns_of_a_source_that_cannot_be_read_are_said(tmp_path: Path, content: bytes, says: str) -> None:
+def test_patterns_of_a_source_that_cannot_be_read_are_reported(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(Stalled, match=says) as setback:
         patterns_of(tmp_path, None)

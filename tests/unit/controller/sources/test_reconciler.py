@@ -194,7 +194,7 @@ async def test_a_new_commit_makes_a_new_artifact(settled: Life) -> None:
     assert [event.reason for event in after.events] == ["NewArtifact"]
 
 
-async def test_a_new_artifact_says_who_signed_it(life: Life) -> None:
+async def test_a_new_artifact_names_its_signer(life: Life) -> None:
     life.source.signer = "Ada <ada@example.com>\n(key 1)"
     (event,) = (await life.look()).events
     assert event.message.endswith(f"main@sha1:{FIRST}, signed by Ada <ada@example.com> (key 1)")
@@ -287,7 +287,7 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize("outage", OUTAGES.values(), ids=OUTAGES)
-async def test_in_an_outage_the_artifact_stays_and_the_reason_is_said_once(
+async def test_in_an_outage_the_artifact_stays_and_the_reason_is_reported_once(
     settled: Life, outage: Failed
 ) -> None:
     artifact = settled.status["artifact"]
@@ -306,7 +306,7 @@ async def test_an_outage_before_the_first_artifact_promises_nothing(life: Life) 
     assert life.condition("ArtifactInStorage") is None
 
 
-async def test_the_end_of_an_outage_is_said(settled: Life) -> None:
+async def test_the_end_of_an_outage_is_reported(settled: Life) -> None:
     settled.source.resolving = GIT_DOWN
     await settled.look()
     settled.source.resolving = None

@@ -159,7 +159,7 @@ def test_the_last_restart_stands_in_its_template() -> None:
     assert workload("Deployment", DEPLOYED, template={"metadata": {}}).restarted_at is None
 
 
-def test_a_time_that_somebody_else_wrote_is_no_time_or_one_with_a_zone() -> None:
+def test_an_invalid_time_is_none_and_one_without_a_zone_is_utc() -> None:
     assert moment("yesterday") is None
     assert moment("2026-01-02T03:04:05") == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

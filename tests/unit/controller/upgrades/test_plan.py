@@ -122,7 +122,7 @@ def test_one_whose_pods_go_all_at_once_needs_as_many_disruptions() -> None:
     assert chosen(looked(state(at_once=2, budgets=budget))) == ["a"]
 
 
-def test_what_is_to_be_left_is_named_and_holds_nobody() -> None:
+def test_an_excluded_workload_is_named_and_delays_no_other() -> None:
     step = looked(state("a", left="its update strategy is OnDelete"), state("b"))
     assert chosen(step) == ["b"]
     assert step.left == {"Deployment/a": "its update strategy is OnDelete"}
@@ -266,7 +266,7 @@ def test_the_canary_goes_first_and_the_others_once_it_stayed_ready() -> None:
     assert chosen(after) == ["a", "c"]
 
 
-def test_a_canary_that_stayed_ready_stops_nobody_until_it_is_outdated_again() -> None:
+def test_a_canary_that_stayed_ready_stops_no_other_until_it_is_outdated_again() -> None:
     policy: dict[str, Any] = {"soak": 5 * MINUTE, "canary": "Deployment/z"}
     before, then = Progress(canary="Deployment/z", canary_ready_at=NOW), NOW + 5 * MINUTE
     passed = looked(state("a"), state("z", outdated=0, restarted=NOW), before=before, now=then, **policy)

@@ -116,7 +116,7 @@ async def test_a_set_that_is_too_large_to_deliver_is_refused_and_reported(tmp_pa
     assert [each.code for each in built.composition.problems] == ["too-large"]
 
 
-async def test_a_problem_names_who_last_changed_its_line_not_who_committed_last(tmp_path: Path) -> None:
+async def test_a_problem_names_the_author_of_its_line_not_of_the_last_commit(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     culprit = repository.commit("break it", flags__json='{"flags": {\n"a": {"state": "ON"}\n}}')
     repository.commit("change another file", readme__md="x")

@@ -58,7 +58,7 @@ async def test_it_is_known_before_anything_is_looked_at_and_asked_for_by_its_nam
     await listener.drain(1.0)
 
 
-async def test_without_a_name_nobody_is_asked(limits: Limits) -> None:
+async def test_without_a_name_no_request_is_sent(limits: Limits) -> None:
     unreachable: Any = None
     async with overridden(limits, unreachable, "flagstaff-system", "", Events()):
         assert limits.of("shop").sources == 5

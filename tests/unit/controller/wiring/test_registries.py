@@ -48,7 +48,7 @@ async def login() -> Login | None:
         return found.access.login
 
 
-async def test_nobody_asks_without_a_configuration(docker: Path) -> None:
+async def test_without_a_configuration_no_helper_is_asked(docker: Path) -> None:
     assert await login() is None
 
 
@@ -69,7 +69,7 @@ async def test_a_helper_is_asked_for_the_host(
     assert await login() == Login("ada", "of ghcr.io")
 
 
-async def test_a_helper_that_knows_no_login_leaves_us_nobody(
+async def test_a_helper_that_knows_no_login_leaves_the_request_anonymous(
     docker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(docker, credsStore="tests")

@@ -233,7 +233,7 @@ def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
 @pytest.mark.parametrize(
     ("kind", "less"), [("FlagSource", {"artifact": {"size": 1}}), ("FlagSet", {"flags": 1})]
 )
-def test_who_is_over_a_quota_is_woken_by_what_makes_room_beside_it(kind: str, less: dict[str, Any]) -> None:
+def test_an_object_over_a_quota_is_woken_when_another_makes_room(kind: str, less: dict[str, Any]) -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]
     over = thing(kind, "over", status={"conditions": conditions})
     beside = thing(kind, "beside", status={"artifact": {"size": 2}, "flags": 2})

@@ -295,7 +295,7 @@ async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
     assert world.owners == ["uid-b"]
 
 
-async def test_a_file_that_nobody_reads_any_more_is_left_to_its_owners() -> None:
+async def test_a_file_without_readers_is_left_to_its_owners() -> None:
     world = World()
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))

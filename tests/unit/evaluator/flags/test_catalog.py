@@ -148,7 +148,7 @@ def test_it_does_not_matter_in_which_order_sources_deliver(
 
 @given(sets=delivered, gone=st.sampled_from(NAMES))
 @settings(max_examples=40)
-def test_who_lost_comes_back_when_the_winner_goes(sets: dict[str, FlagSet], gone: str) -> None:
+def test_a_shadowed_flag_comes_back_when_the_winner_goes(sets: dict[str, FlagSet], gone: str) -> None:
     left = {name: flag_set for name, flag_set in sets.items() if name != gone}
     made = catalog(sets).with_source(gone, None)
     assert made == catalog(left)
@@ -258,7 +258,7 @@ def test_catalogs_that_differ_in_staleness_alone_hold_the_same_and_are_not_equal
     assert not made.holds_as(fresh.with_source("high", one("b")))
 
 
-def test_nothing_is_not_stale_and_what_is_said_already_is_no_change() -> None:
+def test_nothing_is_not_stale_and_a_mark_that_exists_is_no_change() -> None:
     made = catalog({"low": one("a")}).with_staleness("low", SINCE)
     assert made.with_staleness("low", SINCE) is made
     assert made.with_staleness("high", SINCE) is made

@@ -321,7 +321,7 @@ def test_any_shape_is_judged_and_no_bad_flag_is_kept(top: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\x7f", "\x9b", "\n", "\u202e"])
-def test_what_is_unprintable_in_a_document_is_escaped_in_what_is_said_of_it(sign: str) -> None:
+def test_unprintable_characters_of_a_document_are_escaped_in_messages(sign: str) -> None:
     result = parsed(flag(**{f"b{sign}d": 1}, state=f"e{sign}", targeting={f"i{sign}f": [1]}))
     assert len(result.problems) == 3
     assert all(str(each).isprintable() and each.path.isprintable() for each in result.problems)

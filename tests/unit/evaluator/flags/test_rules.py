@@ -155,7 +155,7 @@ def test_problems_come_in_document_order() -> None:
     assert [each.path[-1] for each in check(rule)] == ["a", "b", "==", "c", "d"]
 
 
-def test_what_stands_in_an_object_with_several_operators_is_not_looked_into() -> None:
+def test_an_object_with_several_operators_is_not_examined() -> None:
     assert codes({"!": [{"a": [{"bogus": 1}], "b": 1}]}) == ["several-operators"]
 
 

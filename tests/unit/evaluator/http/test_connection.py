@@ -396,7 +396,7 @@ def test_requests_that_never_repeat_are_all_understood() -> None:
         assert connection.open_streams == 0
 
 
-def test_a_client_that_breaks_the_protocol_hears_why() -> None:
+def test_a_client_that_breaks_the_protocol_gets_the_reason() -> None:
     pair = Pair()
     pair.server.receive(b"\xff" * 9)
     pair.pump()

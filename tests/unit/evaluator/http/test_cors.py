@@ -141,7 +141,7 @@ def test_another_origin_learns_only_that_answers_differ(version: str, origin: He
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_cors_nothing_is_said(version: str) -> None:
+def test_without_cors_no_header_is_sent(version: str) -> None:
     found = Asking(version, TABLE).ask("/", b"", (("origin", OURS),), "GET")
     assert not found["access-control-allow-origin"]
     assert not found["vary"]

@@ -186,7 +186,7 @@ watching = pytest.mark.parametrize("over", WATCHED.values(), ids=WATCHED)
 
 @watching
 @pytest.mark.parametrize("seconds", [5, 0], ids=["under way", "not begun"])
-def test_who_watches_an_answer_sees_the_deadline_that_ended_it(
+def test_an_observer_of_an_answer_sees_the_deadline_that_ended_it(
     over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float
 ) -> None:
     seen: list[BaseException] = []
@@ -200,7 +200,7 @@ def test_who_watches_an_answer_sees_the_deadline_that_ended_it(
 
 @watching
 @pytest.mark.parametrize("seconds", [5, None], ids=["timed", "untimed"])
-def test_who_watches_an_answer_sees_that_its_caller_left_before_it_was_begun(
+def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
     over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float | None
 ) -> None:
     seen: list[BaseException] = []

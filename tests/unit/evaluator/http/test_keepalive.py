@@ -43,7 +43,7 @@ def later(subscriptions: Subscriptions, seconds: float = 1.0) -> bytes:
     [(1, 30.0), (1, 10.0), (1, 1.0), (MOST, 1.0)],
     ids=["flagd and its providers", "the least that gRPC allows", "each second", "all that may"],
 )
-def test_pings_on_an_idle_stream_are_answered_and_send_nobody_away(pings: int, seconds: float) -> None:
+def test_pings_on_an_idle_stream_are_answered_and_disconnect_no_client(pings: int, seconds: float) -> None:
     subscriptions, subscriber = subscribed()
     received = b"".join(
         subscriptions.line.feed(PING * pings) + later(subscriptions, seconds) for _ in range(1000)

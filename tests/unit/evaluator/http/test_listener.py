@@ -95,7 +95,7 @@ async def test_a_connection_too_many_is_closed_and_the_others_live() -> None:
 
 @given(garbage=st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=6))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_garbage_hurts_nobody_else(garbage: list[bytes]) -> None:
+async def test_garbage_affects_no_other_connection(garbage: list[bytes]) -> None:
     async with serving() as (_, port):
         hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for start, (_, writer) in zip((b"", frames.PREFACE, wire.GREETING), hostile, strict=True):

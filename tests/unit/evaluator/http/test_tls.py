@@ -451,7 +451,7 @@ async def test_handshakes_take_places_as_others_do(files: Files) -> None:
     [LAST, b"\x16\x03\x01\xff\xff" + bytes(70_000), b"\x15\x03\x03\x00\x02\x02\x28", bytes(300)],
     ids=["cleartext", "large", "alert", "zeros"],
 )
-async def test_garbage_instead_of_a_handshake_hurts_nobody(
+async def test_garbage_instead_of_a_handshake_affects_no_other_connection(
     files: Files, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with secured(files.opened()) as (listener, port), channel(port) as opened:

@@ -101,7 +101,7 @@ async def running(reporter: Reporter, server: Server) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server: Server) -> None:
+async def test_an_evaluator_without_flags_reports_so_at_once(reporter: Reporter, server: Server) -> None:
     async with running(reporter, server):
         await server.until(lambda: bool(server.reports))
     report = server.reports[0]
@@ -111,7 +111,7 @@ async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server
 
 
 @pytest.mark.parametrize(("failures", "logged"), [(1, []), (4, ["receipts are not accepted: down"])])
-async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not_either(
+async def test_refused_receipts_are_logged_when_the_next_is_refused_too(
     reporter: Reporter,
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
@@ -180,7 +180,7 @@ async def test_a_goodbye_names_the_connection(reporter: Reporter, server: Server
     ]
 
 
-async def test_a_goodbye_that_nobody_takes_holds_up_nothing(reporter: Reporter) -> None:
+async def test_a_goodbye_that_is_not_accepted_delays_nothing(reporter: Reporter) -> None:
     async def silent(path: str, _: bytes) -> bytes:
         if path == LEAVE:
             raise AskFailed("away")

@@ -95,7 +95,7 @@ def test_a_change_reverted_before_it_could_be_sent_is_never_sent() -> None:
     assert changes(stream) == []
 
 
-def test_a_slow_reader_holds_nobody_up() -> None:
+def test_a_slow_reader_delays_no_other() -> None:
     scene = Scene()
     slow, quick = scene.open(), scene.open()
     slow.writable = False
@@ -103,7 +103,7 @@ def test_a_slow_reader_holds_nobody_up() -> None:
     assert changes(quick) == [{"f": "update"}]
 
 
-def test_a_subscriber_that_cannot_be_greeted_yet_hears_of_what_came_meanwhile() -> None:
+def test_a_subscriber_that_cannot_be_greeted_yet_gets_the_changes_made_meanwhile() -> None:
     scene = Scene()
     stream = scene.open(writable=False)
     scene.serve(version(1))
@@ -111,7 +111,7 @@ def test_a_subscriber_that_cannot_be_greeted_yet_hears_of_what_came_meanwhile() 
     assert [kind for kind, _ in events(stream)] == ["provider_ready", "configuration_change"]
 
 
-def test_all_who_saw_the_same_get_the_same_bytes() -> None:
+def test_all_subscribers_that_saw_the_same_get_the_same_bytes() -> None:
     scene = Scene()
     first, second = scene.open(), scene.open()
     scene.serve(version(1))

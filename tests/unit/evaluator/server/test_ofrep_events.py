@@ -221,7 +221,7 @@ def test_silence_is_broken_by_a_comment() -> None:
     assert body.sent[1:] == [KEEP_ALIVE, KEEP_ALIVE]
 
 
-def test_who_does_not_read_gets_no_comment_until_it_does() -> None:
+def test_a_client_that_does_not_read_gets_no_comment_until_it_does() -> None:
     scene = Scene()
     body = scene.open()
     body.writable = False
@@ -231,7 +231,7 @@ def test_who_does_not_read_gets_no_comment_until_it_does() -> None:
     assert body.sent[1:] == [KEEP_ALIVE]
 
 
-def test_who_hung_up_is_forgotten() -> None:
+def test_a_client_that_hung_up_is_forgotten() -> None:
     scene = Scene()
     body = scene.open()
     body.hang_up()
@@ -270,7 +270,7 @@ def test_many_are_notified_a_few_in_each_turn_of_the_loop() -> None:
     assert all(events(body)[-1][0] == scene.digest for body in bodies)
 
 
-def test_who_waits_for_a_turn_may_hang_up_and_shutting_down_ends_the_turns() -> None:
+def test_a_waiting_client_may_hang_up_and_shutting_down_ends_the_turns() -> None:
     scene = Scene()
     bodies = [scene.open(last_event_id=scene.digest) for _ in range(BUDGET + 2)]
     scene.serve(version(1))

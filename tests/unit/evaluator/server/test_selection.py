@@ -170,7 +170,7 @@ def kept(changes: Sequence[Mapping[str, str]]) -> set[str]:
     return {key for key, change in last.items() if change != "delete"}
 
 
-def test_who_lost_comes_back_for_everyone_when_the_winner_goes() -> None:
+def test_a_shadowed_flag_comes_back_for_all_when_the_winner_goes() -> None:
     made = store()
     changes = changes_of(EventStreams(made, FakeTimers(), unhurried(), run=in_place), "flagSetId=shop")
     serve(made, {"over": FlagSet()})

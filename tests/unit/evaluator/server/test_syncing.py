@@ -306,7 +306,7 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
 
 
 @pytest.mark.parametrize("flags", [flag_set(flag("a", {"on": 1})), many(1)], ids=["few", "many"])
-async def test_who_came_while_two_were_stale_is_sent_what_is_left_of_it_when_one_is_not(
+async def test_a_client_that_came_while_two_were_stale_is_sent_the_rest_when_one_is_not(
     flags: FlagSet,
 ) -> None:
     store = Store(sources=("one", "two"))

@@ -208,7 +208,7 @@ async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other
         (True, "Whatever", "failed"),
     ],
 )
-async def test_how_it_stands_with_a_source_is_one_word_and_its_flags_stay(
+async def test_the_state_of_a_source_is_one_word_and_its_flags_stay(
     delivers: bool, reason: str, expected: str
 ) -> None:
     source = FakeSource()

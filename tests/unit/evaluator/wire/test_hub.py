@@ -64,7 +64,7 @@ def test_a_burst_of_changes_is_one_message(scene: Scene) -> None:
     assert reader.received == [b"3"]
 
 
-def test_nobody_waits_for_a_reader_that_never_reads(scene: Scene) -> None:
+def test_a_reader_that_never_reads_delays_no_other(scene: Scene) -> None:
     stuck, quick = scene.join(Reader(room=0)), scene.join()
     scene.publish(b"1")
     scene.publish(b"2")
@@ -119,7 +119,7 @@ def test_a_late_subscriber_receives_the_retraction(scene: Scene) -> None:
     assert scene.join().received == [("gone", "deleted")]
 
 
-def test_who_unsubscribed_hears_nothing_more(scene: Scene) -> None:
+def test_an_unsubscribed_reader_receives_nothing_more(scene: Scene) -> None:
     reader, other = scene.join(), scene.join()
     scene.publish(b"1")
     scene.hub.publish("t", b"2")

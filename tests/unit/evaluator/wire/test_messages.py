@@ -28,7 +28,7 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: meth
 
 
 @each_method
-def test_a_request_says_who_asks_for_what(method: Method) -> None:
+def test_a_request_names_the_caller_and_the_object(method: Method) -> None:
     message = REQUESTS[method.path](provider_id="me", selector="source=x").SerializeToString()
     assert read_request(message) == SyncRequest("me", "source=x")
 

@@ -137,7 +137,7 @@ def test_a_stream_may_come_before_its_flags(scene: Scene) -> None:
     assert numbers(stream) == [1]
 
 
-def test_a_slow_stream_gets_the_newest_flags_and_holds_nobody_up(scene: Scene) -> None:
+def test_a_slow_stream_gets_the_newest_flags_and_delays_no_other(scene: Scene) -> None:
     scene.serve(flags(1))
     slow, quick = scene.open(), scene.open()
     slow.writable = False
@@ -155,7 +155,7 @@ def test_the_same_flags_again_are_no_message(scene: Scene) -> None:
     assert numbers(stream) == [1]
 
 
-def test_a_message_is_made_once_for_all_and_only_while_somebody_listens(scene: Scene) -> None:
+def test_a_message_is_made_once_for_all_and_only_with_subscribers(scene: Scene) -> None:
     scene.serve(flags(1))
     assert scene.backend.made == 0
     streams = [scene.open() for _ in range(5)]
@@ -179,7 +179,7 @@ def test_the_header_wins_over_the_body(scene: Scene, header: str | None, body: s
     assert numbers(stream) == [["", "b", "h"].index(topic)]
 
 
-def test_a_change_reaches_those_who_asked_for_it(scene: Scene) -> None:
+def test_a_change_reaches_its_subscribers(scene: Scene) -> None:
     one, other = scene.open(selector="a"), scene.open(selector="b")
     scene.serve(flags(1), "a")
     assert (numbers(one), numbers(other)) == ([1], [])

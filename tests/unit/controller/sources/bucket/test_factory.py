@@ -67,7 +67,7 @@ async def test_keys_in_a_secret_open_a_bucket_and_keys_that_are_changed_close_it
         await cluster.open(manifest(store))
 
 
-async def test_without_a_secret_a_store_of_somebody_is_read_as_nobody(
+async def test_without_a_secret_another_provider_s_store_is_read_anonymously(
     cluster: Cluster, store: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str | None] = []

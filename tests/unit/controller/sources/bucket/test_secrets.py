@@ -45,7 +45,7 @@ async def cluster(store: Relay) -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_private_authority_is_believed_when_a_secret_says_so(
+async def test_a_private_authority_is_trusted_when_a_secret_says_so(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
@@ -128,7 +128,9 @@ async def test_the_controllers_own_identity_is_not_shown_where_a_secret_is(
 
 
 @pytest.mark.parametrize("store", ["google"], indirect=True)
-async def test_a_key_that_names_a_host_does_not_decide_who_is_asked(cluster: Cluster, store: Relay) -> None:
+async def test_a_key_that_names_a_host_does_not_decide_which_host_is_asked(
+    cluster: Cluster, store: Relay
+) -> None:
     elsewhere = json.loads(service_account()) | {"gcs_base_url": store.url}
     asked: list[bytes] = []
 

@@ -128,7 +128,7 @@ async def test_an_identity_that_the_service_refuses_reads_nothing(
         "https://sts.s3.amazonaws.com", "https://evil.s3.eu-west-1.amazonaws.com", "https://sts.amazonaws.com:1@evil.com",
     ],
 )  # fmt: skip
-def test_the_identity_is_shown_to_nobody_else(endpoint: str) -> None:
+def test_the_identity_is_shown_to_no_other_host(endpoint: str) -> None:
     with pytest.raises(ValidationError, match=r"sts\.endpoint"):
         spec(endpoint)
 

@@ -32,7 +32,7 @@ async def test_the_commit_and_author_of_the_very_line_are_named(
 
 
 @pytest.mark.parametrize(("file", "line"), [("flags.json", 9), ("none.json", 1), ("--output=x", 1)])
-async def test_of_what_is_not_there_nobody_is_named(
+async def test_a_missing_file_or_line_has_no_author(
     repository: Repository, tmp_path: Path, file: str, line: int
 ) -> None:
     source = open_source(str(repository.path), mirror_root=tmp_path / "mirrors")

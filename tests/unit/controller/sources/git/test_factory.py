@@ -258,7 +258,7 @@ async def test_a_secret_of_another_namespace_is_none(world: World) -> None:
         ({"ref": {"commit": "ab" * 32}}, "InvalidReference"),
     ],
 )
-async def test_what_cannot_be_meant_stalls_before_anybody_is_asked(
+async def test_an_invalid_spec_stalls_before_any_request(
     world: World, server: GitServer, git: dict[str, Any], reason: str
 ) -> None:
     world.secrets["apps", "basic"] = BASIC
@@ -371,7 +371,7 @@ async def test_a_mirror_goes_with_credentials_that_are_renewed(
     await mirrors(world, 1)
 
 
-async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_week(
+async def test_mirrors_of_credentials_that_changed_before_a_restart_go_after_a_week(
     world: World, repository: Repository, server: GitServer, tmp_path: Path
 ) -> None:
     for token in ("before", "now"):

@@ -175,7 +175,7 @@ async def test_a_namespace_gets_half_of_the_places_and_all_its_calls_in_the_end(
     assert await asyncio.gather(*calls, other) == [1] * 41
 
 
-async def test_whoever_is_cancelled_leaves_its_turn_to_the_next_and_keeps_no_place() -> None:
+async def test_a_cancelled_task_leaves_its_turn_to_the_next_and_keeps_no_place() -> None:
     places, gate, begun = Places(1), asyncio.Event(), asyncio.Semaphore(0)
     first = asyncio.ensure_future(hold(places, "apps", begun, gate))
     cancelled = [asyncio.ensure_future(hold(places, "apps", begun, gate)) for _ in range(3)]

@@ -94,7 +94,7 @@ def test_a_bearer_token_does_not_follow_a_redirect(root: Path) -> None:
         assert not elsewhere.paths
 
 
-def test_a_private_authority_is_believed_where_it_is_given(root: Path, authority: trustme.CA) -> None:
+def test_a_private_authority_is_trusted_where_it_is_given(root: Path, authority: trustme.CA) -> None:
     with git_server(root, tls=server_side(authority)) as server:
         assert "refs/heads/main" in listed(server.url, Credentials(authority=pem(authority)))
 
@@ -107,7 +107,7 @@ def test_a_server_of_an_unknown_authority_is_refused(root: Path, authority: trus
         assert not server.paths
 
 
-def test_a_client_is_believed_by_its_certificate(root: Path, authority: trustme.CA) -> None:
+def test_a_client_is_accepted_by_its_certificate(root: Path, authority: trustme.CA) -> None:
     clients = trustme.CA()
     credentials = Credentials(authority=pem(authority), **client(clients))
     with git_server(root, tls=server_side(authority, clients)) as server:

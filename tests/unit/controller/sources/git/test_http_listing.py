@@ -78,7 +78,7 @@ async def test_it_proves_itself_at_the_first_request(
         assert len(server.paths) == 1
 
 
-async def test_a_private_authority_is_believed_and_no_other(
+async def test_a_private_authority_is_trusted_and_no_other(
     listing: HttpListing, repository: Repository, tmp_path: Path
 ) -> None:
     repository.commit("first")

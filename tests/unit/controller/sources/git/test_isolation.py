@@ -27,7 +27,7 @@ def test_only_the_locations_own_protocol_is_spoken(text: str, protocol: str) -> 
     assert environment(parse_location(text), None, None)["GIT_ALLOW_PROTOCOL"] == protocol
 
 
-def test_nobodys_configuration_and_no_prompt_has_a_say() -> None:
+def test_no_configuration_of_a_user_and_no_prompt_has_an_effect() -> None:
     values = environment(parse_location("https://h/r"), None, None)
     nobodys = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
     silent = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "HOME": "/nonexistent"}

@@ -78,7 +78,7 @@ async def test_a_clock_that_is_set_back_keeps_no_listing(listings: LsRemoteCache
     assert [await asked(listings, program, Freshness(NOW, NOW)) for _ in range(2)] == [2, 2]
 
 
-async def test_those_whose_turn_it_is_share_one_listing(listings: LsRemoteCache, program: Program) -> None:
+async def test_scheduled_looks_share_one_listing(listings: LsRemoteCache, program: Program) -> None:
     assert [await asked(listings, program) for _ in range(5)] == [1] * 5
     later = NOW + SHARED
     assert await asked(listings, program, Freshness(later, later - SHARED)) == 1
@@ -93,7 +93,7 @@ async def test_a_listing_that_is_too_old_is_made_anew(
     assert await asked(listings, program, Freshness(later, later - SHARED)) == 2
 
 
-async def test_who_wants_the_newest_gets_one_that_began_after_it_asked(
+async def test_a_request_for_the_newest_gets_a_listing_that_began_after_it(
     listings: LsRemoteCache, program: Program
 ) -> None:
     await asked(listings, program)
@@ -112,7 +112,7 @@ async def test_other_askers_and_other_questions_are_answered_apart(
     assert await asked(listings, program, TURN, "--heads") == 2
 
 
-async def test_those_who_come_while_one_asks_wait_for_its_answer(
+async def test_requests_during_a_listing_wait_for_its_answer(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.gate.clear()
@@ -123,7 +123,7 @@ async def test_those_who_come_while_one_asks_wait_for_its_answer(
 
 
 @pytest.mark.parametrize(("scheduled", "which"), [(True, 1), (False, 2)])
-async def test_a_remote_that_does_not_answer_is_asked_once_by_those_whose_turn_it_is(
+async def test_a_remote_that_does_not_answer_is_asked_once_by_scheduled_looks(
     listings: LsRemoteCache, program: Program, scheduled: bool, which: int
 ) -> None:
     program.gate.clear()
@@ -153,7 +153,7 @@ async def test_another_namespace_waits_for_a_listing_only_once_that_is_under_way
     assert await asyncio.gather(*hung, waits) == [1, 1, 2]
 
 
-async def test_who_gives_up_waiting_takes_the_answer_from_nobody(
+async def test_a_cancelled_caller_leaves_the_answer_to_the_others(
     listings: LsRemoteCache, program: Program
 ) -> None:
     program.gate.clear()
@@ -175,7 +175,7 @@ async def test_a_failure_is_everybodys_but_each_has_its_own(
     assert len(program.asked) == 1
 
 
-async def test_a_failure_that_nobody_waits_for_is_no_complaint(
+async def test_a_failure_without_a_waiting_caller_logs_nothing(
     listings: LsRemoteCache, program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
     program.gate.clear()

@@ -267,7 +267,7 @@ def old(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("levels", [1, 2], ids=["of an earlier version", "by namespace"])
-def test_a_mirror_that_nobody_used_for_a_week_is_removed_whole(old: Path, levels: int) -> None:
+def test_a_mirror_that_was_unused_for_a_week_is_removed_whole(old: Path, levels: int) -> None:
     sweep_mirrors(old.parents[levels - 1], (), NOW)
     assert list(old.parent.iterdir()) == []
 
@@ -285,7 +285,7 @@ def test_one_in_use_stays_and_its_week_begins_anew(old: Path) -> None:
     assert not old.exists()
 
 
-def test_one_that_somebody_works_in_stays(old: Path) -> None:
+def test_a_mirror_in_use_stays(old: Path) -> None:
     with old.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sweep_mirrors(old.parent.parent, (), NOW)

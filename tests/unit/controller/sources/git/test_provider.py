@@ -78,7 +78,7 @@ async def test_only_what_the_paths_could_match_is_fetched(repository: Repository
     assert await asyncio.to_thread(os.listdir, into) == ["flags.json"]
 
 
-async def test_a_pinned_commit_asks_nobody(tmp_path: Path) -> None:
+async def test_a_pinned_commit_causes_no_request(tmp_path: Path) -> None:
     oid = "ab" * 20
     opened = open_source("https://h.invalid/r", reference=f"commit:{oid}", mirror_root=tmp_path)
     assert str(await opened.resolve()) == f"sha1:{oid}"

@@ -68,7 +68,7 @@ async def test_one_of_a_group_is_enough_and_others_may_change_the_rest(team: Tea
     assert (await team.source.look(), team.source.stored) == ("Succeeded", "1")
 
 
-async def test_somebody_else_s_change_is_refused_whoever_signs_on_top_of_it(team: Team) -> None:
+async def test_a_change_of_another_author_is_refused_whatever_is_signed_on_top_of_it(team: Team) -> None:
     bad = team.commit("eve", production__a_json="1", flags_json="1")
     message = await team.refused()
     assert f"commit {bad}: production/a.json was changed by eve@x (SSH " in message
@@ -82,7 +82,7 @@ async def test_somebody_else_s_change_is_refused_whoever_signs_on_top_of_it(team
     assert (await team.source.look(), team.source.stored) == ("Succeeded", "2")
 
 
-async def test_two_of_a_group_are_one_who_commits_and_one_who_merges(team: Team) -> None:
+async def test_a_committer_and_a_merger_are_two_of_a_group(team: Team) -> None:
     team.repository.git("checkout", "-q", "-b", "side")
     team.commit("bob", production__a_json="1", flags_json="1")
     team.repository.git("checkout", "-q", "main")
@@ -107,7 +107,7 @@ async def test_a_merge_that_brings_back_what_was_before_is_refused(team: Team) -
     assert "nobody" in await team.refused()
 
 
-async def test_who_pulls_signs_for_nobody_else_unless_merges_count(team: Team) -> None:
+async def test_a_merge_vouches_for_no_change_of_others_unless_merges_count(team: Team) -> None:
     (rule,) = team.source.spec["verify"]["rules"]
     team.repository.git("branch", "ada")
     team.commit("eve", production__a_json="evil")

@@ -62,7 +62,7 @@ def test_a_known_host_with_the_right_key_is_read(host: SshHost) -> None:
 
 
 @pytest.mark.parametrize(("named", "user"), [("", "git"), ("deploy", "deploy")])
-def test_who_is_not_named_comes_as_git(host: SshHost, named: str, user: str) -> None:
+def test_a_url_without_a_user_connects_as_git(host: SshHost, named: str, user: str) -> None:
     ask(host, credentials(host), named)
     assert host.users[-1] == user
 
@@ -88,7 +88,7 @@ def locked(host: SshHost, password: str) -> Credentials | None:
     return credentials_from("apps/git", encoded, Transport.SSH)
 
 
-def test_a_key_with_a_password_opens_with_it_and_nobody_sees_it(host: SshHost) -> None:
+def test_a_key_with_a_password_opens_with_it_and_the_password_is_not_shown(host: SshHost) -> None:
     host.command_lines.clear()
     assert "refs/heads/main" in ask(host, locked(host, PASSWORD))
     assert any("upload-pack" in line for line in host.command_lines)

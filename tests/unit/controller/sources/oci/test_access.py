@@ -283,7 +283,7 @@ def client(authority: trustme.CA) -> dict[str, bytes]:
     }
 
 
-async def test_certificates_of_the_secret_are_believed_and_shown(
+async def test_certificates_of_the_secret_are_trusted_and_presented(
     private: int, authority: trustme.CA, tmp_path: Path
 ) -> None:
     async with opener(tls=client(authority)) as sources:

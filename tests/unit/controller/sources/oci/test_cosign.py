@@ -110,7 +110,7 @@ async def test_what_is_not_signed_or_by_another_key_is_refused_before_its_files_
     assert "by none of the trusted keys" in (await refused(shelf, tmp_path, ci=key.public)).message
 
 
-async def test_what_is_said_of_an_artifact_is_no_signature_of_it(
+async def test_an_attestation_of_an_artifact_is_no_signature_of_it(
     shelf: Shelf, tmp_path: Path, digest: str
 ) -> None:
     key = Key()

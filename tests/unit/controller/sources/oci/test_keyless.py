@@ -99,7 +99,7 @@ async def test_without_a_root_that_of_the_public_instance_counts(
             await source.fetch(await source.resolve(), tmp_path)
 
 
-async def test_signatures_with_keys_are_no_proof_of_who_signed(
+async def test_signatures_with_keys_do_not_prove_an_identity(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
 ) -> None:
     assert "it is not signed" in (await refused(shelf, tmp_path, sigstore.root)).message

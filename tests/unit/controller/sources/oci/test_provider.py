@@ -35,7 +35,7 @@ async def setback(shelf: Shelf, into: Path, **oci: Any) -> Setback:
     return raised.value
 
 
-async def test_what_flux_pushes_is_its_files_and_its_story(shelf: Shelf, tmp_path: Path) -> None:
+async def test_an_artifact_of_flux_has_its_files_and_its_commit(shelf: Shelf, tmp_path: Path) -> None:
     artifact = flux(
         FILES,
         source="https://git.example.com/shop/flags.git",
@@ -214,7 +214,7 @@ async def test_a_range_that_no_tag_is_in_lists_the_tags(shelf: Shelf, tmp_path: 
 
 
 @pytest.mark.parametrize("ref", [{"semver": "nonsense"}, {"semver": "*", "semverFilter": "("}])
-async def test_what_cannot_be_meant_stalls(shelf: Shelf, tmp_path: Path, ref: dict[str, str]) -> None:
+async def test_an_invalid_spec_stalls(shelf: Shelf, tmp_path: Path, ref: dict[str, str]) -> None:
     shelf.pusher.push(shelf.repository, "v1.0.0", flux(FILES))
     failed = await setback(shelf, tmp_path, ref=ref)
     assert (failed.reason, isinstance(failed, Stalled)) == ("InvalidReference", True)

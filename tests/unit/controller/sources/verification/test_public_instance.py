@@ -63,12 +63,12 @@ def refused(made: bytes, identity: Identity = WORKFLOW) -> str:
     return str(raised.value)
 
 
-def test_its_certificate_and_its_entry_are_believed_by_the_copy_of_the_public_root() -> None:
+def test_its_certificate_and_its_entry_are_trusted_by_the_copy_of_the_public_root() -> None:
     # It is of a file and of no artifact, which is seen last.
     assert "without a DSSE envelope" in refused(bundle())
 
 
-def test_its_signer_is_who_it_says() -> None:
+def test_its_signer_is_the_one_in_its_certificate() -> None:
     message = refused(bundle(), Identity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
     workflow = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"
     assert f"for {workflow} (keyless https://token.actions.githubusercontent.com)" in message

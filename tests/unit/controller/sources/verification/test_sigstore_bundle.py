@@ -38,7 +38,7 @@ def refused(made: bytes, root: bytes, *identities: Identity) -> str:
     return str(raised.value)
 
 
-def test_what_a_trusted_identity_signed_is_believed(sigstore: Instance) -> None:
+def test_a_signature_of_a_trusted_identity_is_accepted(sigstore: Instance) -> None:
     # Sigstore's client believes it too, so it is no signature that we alone believe.
     made = sigstore.sign(DIGEST, verified=True)
     assert str(judged(made, sigstore.root)) == f"{SUBJECT} (keyless {ISSUER})"
