@@ -24,7 +24,7 @@ def test_members_may_be_more_and_items_may_not(wanted: Any, found: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "told"),
+    ("wanted", "found", "said"),
     [
         ({"a": {"b": 1}}, {"a": {"b": 2}}, ".a.b: wanted 1, found 2"),
         ({"a": 1}, {}, ".a: wanted 1, found None"),
@@ -35,8 +35,8 @@ def test_members_may_be_more_and_items_may_not(wanted: Any, found: Any) -> None:
         ({"a": {}}, {"a": []}, ".a: wanted {}, found []"),
     ],
 )
-def test_the_first_difference_is_named_by_its_place(wanted: Any, found: Any, told: str) -> None:
-    assert difference(wanted, found) == told
+def test_the_first_difference_is_named_by_its_place(wanted: Any, found: Any, said: str) -> None:
+    assert difference(wanted, found) == said
 
 
 def test_a_part_is_of_the_namespace_that_asks_for_it() -> None:
