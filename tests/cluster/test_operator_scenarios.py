@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.cluster.admission import install_admission
+from tests.cluster.api import Refused
 from tests.cluster.assets import KWOK, find
 from tests.cluster.controllers import controller
 from tests.cluster.kubelets import kubelets
@@ -26,7 +27,7 @@ from tests.cluster.scenarios.containers import resolved, started
 from tests.cluster.scenarios.manifests import difference, part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.cluster.controllers import ControllerProcess
@@ -66,10 +67,10 @@ class Scenario(Namespace):
         for each in parts:
             yield from part(self.file, each, self.name)
 
-    def submit(self, *parts: str, check: bool = True) -> str:
+    def submit(self, *parts: str, words: Sequence[str] = (), check: bool = True) -> str:
         """`kubectl apply`; what it prints."""
         items = {"apiVersion": "v1", "kind": "List", "items": [*self.manifests(*parts)]}
-        return self.kubectl("apply", "-f", "-", given=json.dumps(items), check=check)
+        return self.kubectl("apply", *words, "-f", "-", given=json.dumps(items), check=check)
 
     def expect(self, *parts: str) -> None:
         """Until all of this is found."""
@@ -118,6 +119,14 @@ def standing(installed: ControllerProcess, spare: Plane, spare_namespace: str) -
     assert installed.admission
     found = Scenario(spare, spare_namespace, "flagd")
     found.submit("flags")
+    return found
+
+
+@pytest.fixture
+def validating(installed: ControllerProcess, spare: Plane, spare_namespace: str) -> Scenario:
+    """Once the API server asks about flags: where it cannot ask, it lets them pass."""
+    found = Scenario(spare, spare_namespace, "validation")
+    within(lambda: "denied" in found.submit("bad", words=("--dry-run=server",), check=False), installed.said)
     return found
 
 
@@ -204,3 +213,46 @@ def test_flagd_with_ingress_default_paths(standing: Scenario) -> None:
 def test_flagd_with_ingress_custom_paths(standing: Scenario) -> None:
     standing.submit("source", "flagd-with-paths")
     standing.expect("found-two", "found-paths")
+
+
+SAMPLE: Final = "featureflag-sample"
+REFUSAL: Final = (
+    'admission webhook "validate.flagstaff.dev" denied the request: '
+    "spec.flagSpec.flags.fibAlgo.targeting.fractional[0]: fractional buckets by a rule"
+)
+
+
+def test_validate_featureflag_create(validating: Scenario) -> None:
+    assert REFUSAL in validating.submit("bad", check=False)
+    assert validating.get("ff", SAMPLE) == {}
+    validating.submit("plain")
+    validating.expect("plain")
+    validating.delete("ff", SAMPLE)
+    said = validating.submit("with-a-reference", check=False)
+    assert 'Warning: spec.flagSpec.flags.fibAlgo.targeting.if[0].$ref: $ref names "emailWithFaas"' in said
+    validating.expect("with-a-reference")
+
+
+def test_validate_featureflag_update(validating: Scenario) -> None:
+    for good in ("plain", "with-a-reference"):
+        validating.submit(good)
+        assert REFUSAL in validating.submit("bad", check=False)
+        validating.expect(good)
+    validating.submit("plain")
+    validating.wait(
+        "ff", lambda found: "targeting" not in found["spec"]["flagSpec"]["flags"]["fibAlgo"], SAMPLE
+    )
+
+
+def test_what_is_bad_already_can_be_labelled_and_what_a_flag_set_wrote_is_not_asked_about(
+    validating: Scenario,
+) -> None:
+    (bad,) = validating.manifests("bad")
+    bad["metadata"]["labels"] = {"flagstaff.dev/flagset": "somebody"}
+    validating.kubectl("create", "-f", "-", given=json.dumps(bad))
+    # Without the label it is nobody's but its writer's, and its flags are as they were.
+    validating.patch("ff", {"metadata": {"labels": {"flagstaff.dev/flagset": None, "team": "shop"}}}, SAMPLE)
+    with pytest.raises(Refused, match="denied the request"):
+        validating.patch("ff", {"spec": {"flagSpec": {"metadata": {"version": "2"}}}}, SAMPLE)
+    validating.delete("ff", SAMPLE)
+    validating.wait_gone("ff", SAMPLE)
