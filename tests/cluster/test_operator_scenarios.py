@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
 from tests.cluster.admission import install_admission
 from tests.cluster.api import Refused
 from tests.cluster.assets import KWOK, find
-from tests.cluster.controllers import controller
+from tests.cluster.controllers import SYSTEM, controller
 from tests.cluster.kubelets import kubelets
 from tests.cluster.objects import Namespace
 from tests.cluster.patience import within
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 IMAGE: Final = "ghcr.io/open-feature/flagd:v0.15.4"
-COMPAT: Final = ("--compat", "openfeature-operator", "--evaluator-image", IMAGE, "--flag-files")
+COMPAT: Final = (
+    "--compat", "openfeature-operator", "--evaluator-image", IMAGE, "--flag-files", "--proxy-replicas", "1",
+)  # fmt: skip
+PROXY: Final = "flagstaff-proxy"
 APPLICATION: Final = "open-feature-e2e-test"
 FLAG: Final = "end-to-end-test"
 
@@ -46,7 +50,9 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if kwok is None:
         without("NO POD WOULD BE READY: no kwok here; `make kwok` builds it")
     folder = tmp_path_factory.mktemp("operator")
-    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
+    for name in ("flag-files", "proxy-on-demand"):
+        spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / f"{name}.yaml"))
+    asleep(spare)
     with kubelets(spare, kwok), proxy(spare, folder / "proxy") as delivering:
         spare.kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready-")
         words = (*COMPAT, "--proxy-address", delivering.target)
@@ -54,6 +60,14 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             process.wait_leads()
             install_admission(spare, ROOT / "deploy" / "admission.yaml", process.admission)
             yield process
+
+
+def asleep(plane: Plane) -> None:
+    """The proxy's Deployment as users have it who run the proxy on demand; a process stands in for its pods."""
+    deployment, *_ = yaml.safe_load_all((ROOT / "deploy" / "proxy.yaml").read_text(encoding="utf-8"))
+    del deployment["spec"]["replicas"]
+    plane.kubectl("create", "-f", "-", given=json.dumps(deployment))
+    plane.kubectl("scale", "-n", SYSTEM, f"deployment/{PROXY}", "--replicas=0")
 
 
 class Scenario(Namespace):
@@ -180,6 +194,8 @@ def test_fsconfig_kubernetes_sync(application: Scenario, tmp_path: Path) -> None
 
 def test_fsconfig_flagd_proxy_sync(application: Scenario, tmp_path: Path) -> None:
     deployed_before_its_source(application, "flagd-proxy")
+    system = Namespace(application.plane, SYSTEM)
+    system.wait("deployment", lambda found: found["status"].get("readyReplicas") == 1, PROXY)
     answers(application, tmp_path, {})
 
 
