@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 PATH: Final = "/inject"
 LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=16 * 1024 * 1024)
-"""A review holds one object, which has 1.5 MiB at most, and little else."""
-_JSON: Final = (("content-type", "application/json"),)
+"""A review holds one object, of an update also the one before, which have 1.5 MiB at most each."""
+JSON: Final = (("content-type", "application/json"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,20 @@ class Injector:
     def answer(self, request: Request) -> Response:
         """The review's answer; 400 for what is none, 503 while objects are still read."""
         if not self.ready():
-            return _failed(503, "this replica does not know all objects yet; try again")
+            return failed(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
             outcome, reply = answer(review, self.options, self.known)
         except (ValueError, InvalidReviewError):
-            return _failed(400, "not an AdmissionReview of a Pod")
+            return failed(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:
             message = reply["response"]["status"]["message"]
             log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
             self.refused(review["request"], message)
         self.answered(outcome)
-        return Response(200, orjson.dumps(reply), _JSON)
+        return Response(200, orjson.dumps(reply), JSON)
 
 
-def _failed(status: int, message: str) -> Response:
-    return Response(status, orjson.dumps({"message": message}), _JSON)
+def failed(status: int, message: str) -> Response:
+    """An answer that is no review."""
+    return Response(status, orjson.dumps({"message": message}), JSON)

@@ -43,7 +43,7 @@ def validate(
     `progress`: rollouts and overrides of the object, since what is served is digested, as at the proxy.
     """
     try:
-        verdict = _judge(resource, part, progress)
+        verdict = judge(resource, part, progress)
     except InvalidSpecError as error:
         return Validation(Stalled("InvalidSpec", str(error)))
     except MissingShardsError as missing:
@@ -63,7 +63,12 @@ def validate(
     return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
 
-def _judge(resource: Resource, part: Callable[[str], Resource | None], progress: Progress) -> Delivered:
+def judge(
+    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
+) -> Delivered:
+    """What is delivered, with problems as people find them in the object: by their paths, and without words
+    that a Secret has. Raises InvalidSpecError, MissingShardsError.
+    """
     found = delivered(resource, part, progress)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")

@@ -35,14 +35,15 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
         changes = inject(pod, namespace, options, known)
     except Refused as refusal:
         status = {"code": 422, "reason": "Invalid", "message": str(refusal)}
-        return REFUSED, _review({"uid": uid, "allowed": False, "status": status})
+        return REFUSED, reviewed({"uid": uid, "allowed": False, "status": status})
     warnings = {"warnings": list(changes.warnings)} if changes is not None and changes.warnings else {}
     if changes is None or not changes.patch:
-        return UNCHANGED, _review({"uid": uid, "allowed": True, **warnings})
+        return UNCHANGED, reviewed({"uid": uid, "allowed": True, **warnings})
     patch = base64.b64encode(json.dumps(changes.patch).encode()).decode()
     response = {"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
-    return INJECTED, _review({**response, **warnings})
+    return INJECTED, reviewed({**response, **warnings})
 
 
-def _review(response: Mapping[str, Any]) -> dict[str, Any]:
+def reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
+    """The AdmissionReview to send back."""
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": dict(response)}

@@ -47,7 +47,9 @@ _TABLE: Final[Mapping[str, tuple[Fate, str]]] = {
     "flagdProxyConfiguration.debugLogging": (Fate.CHANGED, "proxy --verbose in deploy/proxy.yaml"),
     "mutatingWebhook.failurePolicy": (Fate.CHANGED, "failurePolicy in deploy/admission.yaml; Fail"),
     "mutatingWebhook.objectSelector": (Fate.CHANGED, "objectSelector in deploy/admission.yaml"),
-    "managerConfig.flagsValidationEnabled": (Fate.IGNORED, "flags are judged as they are read"),
+    "managerConfig.flagsValidationEnabled": (
+        Fate.CHANGED, "delete the ValidatingWebhookConfiguration flagstaff-validation for false",
+    ),
     "controllerManager.replicas": (Fate.CHANGED, "spec.replicas in deploy/controller.yaml"),
     "controllerManager.manager": (Fate.CHANGED, "the container in deploy/controller.yaml, with our image"),
     "imagePullSecrets": (Fate.CHANGED, "the manifests in deploy/"),

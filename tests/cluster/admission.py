@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/flagstaff-injection"
+_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+WEBHOOKS: Final = f"{_GROUP}/mutatingwebhookconfigurations/flagstaff-injection"
+VALIDATION: Final = f"{_GROUP}/validatingwebhookconfigurations/flagstaff-validation"
 SECRET: Final = "/api/v1/namespaces/flagstaff-system/secrets/flagstaff-admission"  # noqa: S105 - a path
 
 
@@ -37,6 +39,7 @@ def authorities(plane: Plane) -> bytes:
 
 
 def trusted(plane: Plane) -> bytes:
-    """Those that the API server trusts."""
-    found: dict[str, Any] = Api(plane).find(WEBHOOKS)
-    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+    """Those that the API server trusts for both webhooks; empty while these differ."""
+    found: list[dict[str, Any]] = [Api(plane).find(path) for path in (WEBHOOKS, VALIDATION)]
+    bundles = {each["webhooks"][0]["clientConfig"].get("caBundle", "") for each in found}
+    return base64.b64decode(bundles.pop()) if len(bundles) == 1 else b""

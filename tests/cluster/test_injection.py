@@ -499,7 +499,7 @@ def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admit
     plain = admitting.plane.kubectl(
         "apply", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "deploy" / "admission.yaml")
     )
-    assert plain.count("dry run") == 3
+    assert plain.count("dry run") == 4
 
 
 def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path) -> None:

@@ -225,6 +225,8 @@ async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
         ("update", "", "secrets", SYSTEM),
         ("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
         ("update", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
+        ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
+        ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
         ("delete", "", "events", "default"),
         ("patch", "", "events", "default"),
         ("delete", "", "namespaces", ""),

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from controller.kube.client import Cluster
 
 SECRET: Final = "flagstaff-admission"  # noqa: S105 - a name
-CONFIGURATION: Final = "flagstaff-injection"
-WEBHOOK: Final = "inject.flagstaff.dev"
-_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS: Final = (
+    ("MutatingWebhookConfiguration", "flagstaff-injection", "inject.flagstaff.dev"),
+    ("ValidatingWebhookConfiguration", "flagstaff-validation", "validate.flagstaff.dev"),
+)
+"""Kind and name of each, and the webhook in it that is ours."""
 
 
 class AdmissionObjects(CertificateSecret):
@@ -27,14 +30,18 @@ class AdmissionObjects(CertificateSecret):
         super().__init__(cluster, namespace, SECRET)
 
     async def trust(self, authorities: bytes) -> None:
-        """As Store has it. Without that configuration there is nothing to do: no pod is sent to us."""
-        path = f"{_CONFIGURATIONS}/{CONFIGURATION}"
+        """As Store has it. Of a configuration that is not there, nothing is sent to us."""
+        wanted = base64.b64encode(authorities).decode()
+        for kind, name, webhook in _CONFIGURATIONS:
+            await self._trust(kind, name, webhook, wanted)
+
+    async def _trust(self, kind: str, name: str, webhook: str, wanted: str) -> None:
+        path = f"{_GROUP}/{kind.lower()}s/{name}"
         answer = await self._cluster.request("GET", path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return
-        found = expected(answer, "MutatingWebhookConfiguration", CONFIGURATION)
-        wanted = base64.b64encode(authorities).decode()
-        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == WEBHOOK]
+        found = expected(answer, kind, name)
+        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == webhook]
         if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
             return
         for each in webhooks:
@@ -42,4 +49,4 @@ class AdmissionObjects(CertificateSecret):
         changed = await self._cluster.request("PUT", path, {}, found)
         if changed.status != HTTPStatus.CONFLICT:
             # Of a conflict the next look sees the end.
-            expected(changed, "MutatingWebhookConfiguration", CONFIGURATION)
+            expected(changed, kind, name)

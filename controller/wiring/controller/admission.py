@@ -12,11 +12,15 @@ from controller.admission.known import KnownObjects
 from controller.admission.refusals import Refusals
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
+from controller.admission.validator import Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
+from controller.configurations.admissible import objection
 from controller.injection.options import Options
 from controller.kube.adapters.admission import AdmissionObjects
 from controller.runtime.clock import now
+from evaluator.http.offload import Offload
+from evaluator.http.routes import merged
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 
@@ -105,7 +109,9 @@ async def open_admission(
             store = AdmissionObjects(cluster, settings.namespace)
             keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
-        listener = Listener(webhook.routes(), LIMITS, name="admission")
+        offload = Offload()
+        routes = merged(webhook.routes(), Validator(objection, offload).routes())
+        listener = Listener(routes, LIMITS, name="admission")
         port = await listener.start(
             settings.admission_host or settings.host, settings.admission_port, tls=files
         )
@@ -114,6 +120,7 @@ async def open_admission(
             yield Admission(port, keeper)
         finally:
             await listener.drain(_DRAIN)
+            offload.close()
 
 
 def _names(namespace: str) -> list[str]:

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.api.meta import Resource
+from controller.configurations.admissible import objection
+from evaluator.flags.model import CONFIDENTIAL_KEY
+from tests.contract.flagd_corpus import CASES, Case
+
+FLAG = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"}
+
+
+def objected(spec: dict[str, Any], kind: str = "FeatureFlag") -> tuple[str, tuple[str, ...]]:
+    return objection(
+        Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+    )
+
+
+def flags(**fields: Any) -> dict[str, Any]:
+    return {"flagSpec": {"flags": {"banner": {**FLAG, **fields}}}}
+
+
+@pytest.mark.parametrize("kind", ["FeatureFlag", "FeatureFlagConfiguration"])
+def test_good_flags_pass_without_a_word(kind: str) -> None:
+    assert objected(flags(), kind) == ("", ())
+    assert objected({"flagSpec": {"flags": {}}}, kind) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"defaultVariant": "onn"}, 'banner.defaultVariant: `variants` has no "onn"'),
+        ({"targeting": {"fractional": ["invalid", ["on", 1]]}}, "banner.targeting.fractional[0]: fractional"),
+        ({"targeting": {"bogus": []}}, 'banner.targeting.bogus: unknown operator "bogus"'),
+        ({"state": "on"}, "banner.state: "),
+    ],
+)
+def test_what_flagd_or_its_schema_rejects_is_refused_with_its_place_and_what_to_do(
+    fields: dict[str, Any], why: str
+) -> None:
+    refusal, warnings = objected(flags(**fields))
+    assert refusal.startswith(f"spec.flagSpec.flags.{why}")
+    assert refusal.endswith("; correct it and apply again")
+    assert warnings == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"targeting": {"if": [{"$ref": "nobody"}, "on", None]}},
+        {"targeting": {"if": [{"var": "x"}, "onn"]}},
+        {"description": "x"},
+    ],
+)
+def test_what_the_schema_cannot_see_passes_with_a_warning(fields: dict[str, Any]) -> None:
+    refusal, (warning,) = objected(flags(**fields))
+    assert refusal == ""
+    assert warning.startswith("spec.flagSpec.flags.banner.")
+
+
+def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:
+    bad = {f"flag-{number}": {**FLAG, "defaultVariant": "onn"} for number in range(9)}
+    refusal, _ = objected({"flagSpec": {"flags": bad}})
+    assert refusal.count("`variants` has no") == 5
+    assert "(and 4 more); correct it" in refusal
+
+
+def test_without_a_document_it_is_refused_and_with_parts_to_come_it_is_not() -> None:
+    assert "there are no flags" in objected({})[0]
+    shards = {"shards": [{"name": "part", "digest": "sha256:1"}]}
+    assert objected(shards, "FeatureFlagConfiguration") == ("", ())
+
+
+def test_a_value_of_a_secret_is_not_repeated() -> None:
+    bad = {"targeting": {"fractional": ["hush", ["on", 1]]}}
+    assert "hush" in objected(flags(**bad))[0]
+    refusal, _ = objected(flags(**bad, metadata={CONFIDENTIAL_KEY: True}))
+    assert "the words are withheld" in refusal
+    assert "hush" not in refusal
+
+
+def test_a_text_that_breaks_lines_does_not_break_the_message() -> None:
+    assert "\n" not in objected({"flagSpec": {"flags": {"a\nb": {**FLAG, "defaultVariant": "x" * 9_999}}}})[0]
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    rule: Any = True
+    for _ in range(900):
+        rule = {"!": [rule]}
+    assert objected(flags(targeting=rule))[0]
+
+
+OF_A_FLAG = [
+    each for each in CASES if not each.accepted and not each.name.startswith(("baseConfig", "metadata"))
+]
+
+
+@pytest.mark.parametrize("case", OF_A_FLAG, ids=lambda case: case.name)
+def test_whatever_flags_the_operator_refuses_are_refused(case: Case) -> None:
+    assert objected({"flagSpec": case.document})[0]
