@@ -141,7 +141,7 @@ class BucketSpec(Model):
 
 
 class SignerGroup(Model):
-    """Signers, a number of whom is enough."""
+    """Signers, of which `count` are enough."""
 
     signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
     count: Annotated[int, Field(ge=1, le=100)] = 1

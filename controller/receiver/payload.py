@@ -59,7 +59,7 @@ class Push:
     commit: str | None
     """Hexadecimal; None where none was sent, or the reference was deleted."""
     identity: str
-    """The same for the same delivery sent again, whoever is its sender."""
+    """Equal for the same delivery sent again, by any sender."""
     delivery: str = ""
     """As the sender names it in its own log; empty where it names none."""
 

@@ -1,1 +1,1 @@
-"""Whom flags are served to: gRPC, OFREP and management."""
+"""Serves flags to clients: gRPC, OFREP and management."""

@@ -59,10 +59,10 @@ class AppriseSender:
         timeout: float,  # noqa: ASYNC109 - of all requests together
         way: Way = DIRECT,
     ) -> Answer:
-        """Tell the service that the URL names, within `timeout` seconds and what it waits for others."""
+        """Notify the service that the URL names, within `timeout` seconds and what it waits for others."""
         line = _Line(self._sender, asyncio.get_running_loop(), post, way)
         try:
-            return await self._threads.run(way.namespace, timeout, partial(_tell, line), line.hang_up)
+            return await self._threads.run(way.namespace, timeout, partial(_notify, line), line.hang_up)
         except TimeoutError:
             return Answer(0, f"no answer within {timeout:g} s")
         except AddressRefused as error:
@@ -186,7 +186,7 @@ def built(address: str) -> Any:
     return apprise.Apprise([found], asset=asset)
 
 
-def _tell(line: _Line, seconds: float) -> Answer:
+def _notify(line: _Line, seconds: float) -> Answer:
     """Blocks until the service answered."""
     line.end = line.loop.time() + seconds
     token = _CURRENT.set(line)

@@ -17,7 +17,7 @@ from cachetools import LRUCache, TTLCache
 
 from controller.proxy.access.answers import RETRY_SECONDS, Answer, Answers
 from controller.proxy.access.tokens import bearer, seconds_left
-from controller.proxy.access.users import NOBODY, Caller, User
+from controller.proxy.access.users import ANONYMOUS, Caller, User
 from controller.proxy.streams.limits import host_of
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -84,10 +84,10 @@ class Access:
         """
         token = bearer(call)
         if token is None:
-            return NOBODY
+            return ANONYMOUS
         self._users.ask_without_waiting(self._hash(token), partial(self.user, token, host_of(call.peer)))
         user = self.last_known(call)
-        return NOBODY if user is None else user.caller
+        return ANONYMOUS if user is None else user.caller
 
     def last_known(self, call: Call) -> User | None:
         """The user of the call's token, also while it is reviewed again."""

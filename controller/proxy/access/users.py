@@ -28,7 +28,7 @@ class Caller:
     """Whether the cluster has reviewed the token; otherwise nothing is known."""
 
 
-NOBODY: Final = Caller()
+ANONYMOUS: Final = Caller()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""IP addresses, for whoever judges where others may have us connect to. Pure."""
+"""Classifies IP addresses, for checks of where users may have us connect. Pure."""
 
 from __future__ import annotations
 

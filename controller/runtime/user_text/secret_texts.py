@@ -26,7 +26,7 @@ class Tls(NamedTuple):
     """Certificates in PEM; empty where there is none."""
 
     authority: str = ""
-    """Whom to believe about the server."""
+    """The authorities that the server's certificate is verified against."""
     certificate: str = ""
     """The client's own, with any intermediates."""
     key: str = ""

@@ -32,7 +32,7 @@ _SHOWN: Final = 3
 
 
 class Judge(Protocol):
-    """Whom to believe."""
+    """Judges signatures."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Who signed the manifest `digest` by a Sigstore bundle. Raises NotBelievedError, or a Setback."""

@@ -22,7 +22,7 @@ def keeper_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Kee
 
 
 def _names(settings: ControllerSettings) -> list[str]:
-    """Whom the certificate is for: the Service, what clients call it, and a forwarded port."""
+    """The names in the certificate: those of the Service, those that clients use, and a forwarded port."""
     service = f"flagstaff-proxy.{settings.namespace}.svc"
     called = settings.proxy_address.rpartition(":")[0].strip("[]")
     return [

@@ -238,7 +238,7 @@ class Connection:
             self._close(fault.error)
         else:
             inbox.settle()
-        # Whoever handles them keeps what it needs of them, and until the next bytes nobody else does.
+        # Their handlers keep what they need of them, and until the next bytes nothing else does.
         events, inbox.events = inbox.events, []
         return events
 

@@ -24,7 +24,7 @@ _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Signers, a number of whom is enough."""
+    """Signers, of which a number is enough."""
 
     signers: tuple[str, ...]
     """Names, mail addresses, or fingerprints of keys."""
