@@ -68,7 +68,7 @@ class Module:
     stamps: tuple[str, ...]
     """Variables that the linker sets: the version that the program reports."""
     announcement: str
-    """What is built and how long it takes, for whoever waits."""
+    """What is built and how long it takes, for the person who waits."""
 
     def cache(self) -> Path:
         """Where the programs of this very module are built to."""

@@ -88,7 +88,7 @@ class FilePeer:
 
 
 class HttpPeer:
-    """Answers with what was put, its ETag, and 304 to whoever has it."""
+    """Answers with what was put, its ETag, and 304 to a client that has it."""
 
     def __init__(self) -> None:
         self.content: bytes | None = None

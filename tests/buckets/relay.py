@@ -76,14 +76,14 @@ class Relay(ThreadingHTTPServer):
         raise NotImplementedError
 
     def write(self, key: str, text: str) -> None:
-        """One object; whoever reads sees the old or the new one."""
+        """One object; a reader sees the old or the new one."""
         raise NotImplementedError
 
     def remove(self, key: str) -> None:
         raise NotImplementedError
 
     def present(self, there: bool) -> None:
-        """Whether there is such a bucket, to whoever shows a token, or nothing."""
+        """Whether there is such a bucket, as answered to a client with a token, or without one."""
         self._away = not there
 
     def put(self, **objects: str) -> None:

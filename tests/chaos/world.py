@@ -268,7 +268,7 @@ class World:
         for each in EVALUATORS:
             self._reconnect(self.networks[each])
         yield
-        # Whoever renews them may be away, and tries again.
+        # The controller that renews them may be away; this tries again.
         if name == CERTIFICATES:
             within(self.certificates.mount)
         else:

@@ -1,4 +1,4 @@
-"""Peers that send without an end, to fill the memory of whoever keeps it: for tests and benchmarks."""
+"""Peers that send without an end, to fill the memory of a server that keeps it: for tests and benchmarks."""
 
 from __future__ import annotations
 

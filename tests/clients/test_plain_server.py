@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Plain(sync_pb2_grpc.FlagSyncServiceServicer):
-    """Sends the newest document to whoever follows; like flagd-proxy it takes the selector from the request,
+    """Sends the newest document to every subscriber; like flagd-proxy it takes the selector from the request,
     and has no metadata.
     """
 

@@ -34,7 +34,7 @@ NOISE = bytes(range(256)) * 64
 
 
 def replace(path: Path, content: str) -> None:
-    """By rename, as whoever publishes files does it."""
+    """By rename, as programs that publish files do it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(content, encoding="utf-8")
@@ -126,7 +126,7 @@ class Grpc:
 
         def sync(_: object, context: grpc.ServicerContext) -> Iterator[bytes]:
             yield message
-            # Who has left gives its thread to whoever comes next.
+            # A client that has left gives its thread to the next.
             while context.is_active() and not gone.wait(0.05):
                 pass
 

@@ -119,7 +119,7 @@ class Api:
         return found
 
     def writes(self) -> Counter[str]:
-        """The API server's own count of writes so far, whoever made them, by resource."""
+        """The API server's own count of writes so far, of all clients, by resource."""
         found: Counter[str] = Counter()
         for line in b"".join(self.lines("/metrics")).decode().splitlines():
             if line.startswith("apiserver_request_total{"):

@@ -1,7 +1,7 @@
 """What kubectl prints, kept in files: what differs from run to run is masked, all else must stay word for
 word.
 
-FLAGSTAFF_REWRITE=1 writes the files anew; read the difference as whoever is woken at night would.
+FLAGSTAFF_REWRITE=1 writes the files anew; read the difference as a person on call would.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def listening() -> Iterator[Listener]:
             self.send_header("content-length", "2")
             self.end_headers()
             with contextlib.suppress(OSError):
-                # Whoever waited too long for the answer is gone.
+                # A client that waited too long for the answer is gone.
                 self.wfile.write(b"ok")
 
         def do_PATCH(self) -> None:

@@ -1,4 +1,4 @@
-"""A controller that is killed at one step of its work: whoever comes after takes it up there, and nothing
+"""A controller that is killed at one step of its work: the next leader continues there, and nothing
 half is ever served.
 """
 

@@ -60,7 +60,7 @@ def test_work_goes_on_after_the_api_server_was_killed(
 def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing
+    """At any moment of a reconcile: the next leader continues, nothing is written twice, and nothing
     half is served.
     """
     process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")

@@ -53,7 +53,7 @@ def test_ten_thousand_flags_are_delivered_in_shards_and_a_change_moves_few(spine
     spine.wait_applied(spine.push(flags__json=many(10_000, default="off")))
     after = {each["name"] for each in spine.get("ffc")["spec"]["shards"]}
     assert 0 < len(after - before) <= 3
-    # Whoever still reads by the old list finds all of it.
+    # A reader that still has the old list finds all of it.
     assert {each["metadata"]["name"] for each in spine.all("flagshard")} == before | after
 
 

@@ -223,7 +223,7 @@ async def test_impersonation_has_exactly_the_rights_of_the_service_account(
             with pytest.raises(Failed, match=f"system:serviceaccount:{namespace}:tenant") as raised:
                 await refused
             assert raised.value.reason == "AccessDenied"
-        # The rights of whoever acts are what they were.
+        # The account that acts has the rights that it had.
         await api.delete(API, KIND, namespace, "c")
 
 

@@ -26,7 +26,7 @@ LARGE: Final = 16 * 1024**2 + 1
 
 
 class Remote(Protocol):
-    """Where definitions are; whoever reads them asks `front`."""
+    """Where definitions are; readers ask `front`."""
 
     provider: str
     front: Front

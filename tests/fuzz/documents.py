@@ -119,7 +119,7 @@ def last_good(content: bytes) -> None:
 
 
 def delivery(content: bytes) -> None:
-    """A delivery is taken or refused; taken, it says the same to whoever is sent it from here."""
+    """A delivery is taken or refused; taken, it says the same to those that it is sent on to."""
     delivered = Delivery((("flags.json", content),))
     judged = accept(delivered, None)
     if isinstance(judged, Accepted):

@@ -40,7 +40,7 @@ def scratch() -> Path:
 
 
 def file(content: bytes) -> None:
-    """A configuration file is read, or refused with words for whoever wrote it."""
+    """A configuration file is read, or refused with words for its author."""
     for name in ("config.yaml", "config.json"):
         path = scratch() / name
         path.write_bytes(content)

@@ -108,7 +108,7 @@ def keyless(content: bytes) -> None:
 
 
 def manifest(content: bytes) -> None:
-    """A bucket's manifest: nobody's signature is of it, and whoever signed it, it reads as it would be written."""
+    """A bucket's manifest: it bears no key's signature, and reads as it would be written."""
     _refused(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
     try:
         found = read_manifest(content)

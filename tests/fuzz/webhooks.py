@@ -25,7 +25,7 @@ WORDS: Final = (
 
 
 def delivery(content: bytes) -> None:
-    """A line for the event, then the body: judged, whoever sends it, and refused without its signature."""
+    """A line for the event, then the body: judged, from any sender, and refused without its signature."""
     event, _, body = content.partition(b"\n")
     for sender in SENDERS:
         asked = headers(event.decode("latin-1"), body)

@@ -45,7 +45,7 @@ class Authority:
     def certify(
         self, key: CertificateIssuerPublicKeyTypes, issuer: str, subject: str, *, old: bool = False
     ) -> x509.Certificate:
-        """Of whoever logged in as `subject` with `issuer`. `old`: without the newer form of the issuer."""
+        """For a login as `subject` with `issuer`. `old`: without the newer form of the issuer."""
         begin = _now() - self.age
         name = x509.UniformResourceIdentifier(subject) if "://" in subject else x509.RFC822Name(subject)
         made = (

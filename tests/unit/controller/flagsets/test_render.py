@@ -44,7 +44,7 @@ def flag_set(of: Mapping[str, Flag], **metadata: Any) -> FlagSet:
 
 
 def read(manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """As whoever reads the objects sees them, after their way through the API server."""
+    """As readers of the objects see them, after their way through the API server."""
     bodies = json.loads(json.dumps(manifests))
     shards = {each["metadata"]["name"]: Resource.of(each) for each in bodies[:-1]}
     document: dict[str, Any] = json.loads(flag_document(Resource.of(bodies[-1]), shards.get).content)

@@ -128,7 +128,7 @@ def became(case: Mapping[str, Any]) -> dict[str, Any]:
         return {"untouched": True}
     beside = {"warnings": list(changes.warnings), "patch": changes.patch}
     asked = case["expected"]
-    # What is written is JSON; a case cannot tell a tuple from a list.
+    # What is written is JSON; a case cannot distinguish a tuple from a list.
     after = json.loads(json.dumps(changes.after))
     return {
         part: beside[part] if part in beside else PARTS[part](after)

@@ -1,4 +1,4 @@
-"""What is no list, and comes from whoever stands before the API server, is not taken for an empty cluster."""
+"""What is no list, and comes from a proxy before the API server, is not taken for an empty cluster."""
 
 from __future__ import annotations
 

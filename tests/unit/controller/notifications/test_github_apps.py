@@ -1,4 +1,4 @@
-"""GitHub Apps, whose tokens a real server gives out to whoever signs as GitHub documents."""
+"""GitHub Apps, whose tokens a real server gives to a client that signs as GitHub documents."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ async def server(*lines: bytes, forever: bytes = b"") -> AsyncIterator[tuple[int
         yield listening.sockets[0].getsockname()[1], sent
     finally:
         listening.close()
-        # Whoever we connected to notices that we are gone.
+        # The server that we connected to notices that we are gone.
         await asyncio.gather(*(each for each in tasks if each is not None))
 
 

@@ -1,5 +1,5 @@
-"""A proxy without ports or a cluster: a test puts objects and opens streams, and a token is whoever it says
-it is.
+"""A proxy without ports or a cluster: a test puts objects and opens streams, and a token is the name of
+its client.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
             has[item[0]] += 1
             assert has[item[0]] <= places - (has.total() - 1)
             assert has.total() <= places
-    # Whoever is done makes way: nobody is left, and nobody came twice.
+    # A key that is done makes way: nobody is left, and nobody came twice.
     while has.total() or len(given_out) < len(wanted):
         for group in [each for each in has if has[each]][:1]:
             has[group] -= 1

@@ -73,7 +73,7 @@ class Beside:
         await self.settle()
 
     async def settle(self) -> None:
-        """Reconcile whoever is woken, until nobody is."""
+        """Reconcile the sources that are woken, until none is."""
         while self.asleep:
             assert len(self.looks) < 100, self.looks
             key = self.asleep.pop()

@@ -55,7 +55,7 @@ def test_each_use_is_shown_beside_its_limit() -> None:
     }
 
 
-async def test_running_programs_of_git_and_bytes_of_mirrors_are_told(tmp_path: Path) -> None:
+async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit("first", flags__json="1")
     limits = Limits(NamespaceLimits(git_processes=3, mirror_bytes=10_000_000))

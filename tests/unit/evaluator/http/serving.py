@@ -138,7 +138,7 @@ class Line(Generic[PeerT]):
         self.port.enter(self.peer)
 
     def _stopwatch(self) -> float:
-        # To read it takes time, too: whoever waits for something else is to get its turn.
+        # To read it takes time, too: others that wait are to get their turn.
         self.spent += 1e-6
         return self.spent
 

@@ -84,7 +84,7 @@ def test_answers_that_nobody_reads_count_until_they_are_read() -> None:
     line = Line(Http2Peer, Limits(write_buffer_bytes=50_000, buffered_bytes=500_000))
     line.feed(wire.GREETING)
     line.feed(ask(1, "/large"), ask(3, "/large"), ask(5, "/large"))
-    # Whoever reads at once is not counted, however large the answer.
+    # A client that reads at once is not counted, however large the answer.
     assert line.port.held < 5_000
     line.wait(2)
     assert line.port.held > 100_000

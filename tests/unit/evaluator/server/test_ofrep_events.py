@@ -167,7 +167,7 @@ def test_a_slow_reader_gets_the_newest_only() -> None:
     assert [digest for digest, _ in events(body)] == [scene.digest]
 
 
-def test_a_slow_reader_for_whom_all_is_as_before_gets_nothing() -> None:
+def test_a_slow_reader_gets_nothing_when_the_change_was_reverted() -> None:
     scene = Scene()
     body = scene.open(last_event_id=scene.digest)
     body.writable = False

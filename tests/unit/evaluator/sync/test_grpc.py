@@ -223,7 +223,7 @@ class Freezer:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         yield server.sockets[0].getsockname()[1]
         server.close()
-        # Also the tasks of whoever is only being accepted: their transports would outlive the loop.
+        # Also the tasks of connections that are only being accepted: their transports would outlive the loop.
         async with asyncio.timeout(20):
             while serving := {task for task in asyncio.all_tasks() if _is_serving(task)}:
                 await asyncio.wait(serving)

@@ -221,7 +221,7 @@ async def test_a_peer_that_never_ends_its_headers_is_cut_off(ears: list[Ear]) ->
 
 
 def issued(peer: HttpPeer, lifetime: int) -> OAuth:
-    """Tokens that are numbered, at the peer's /token; a flag set for whoever shows the newest."""
+    """Tokens that are numbered, at the peer's /token; a flag set for a client that shows the newest."""
     count = 0
 
     def answer(request: BaseHTTPRequestHandler) -> bool:

@@ -1,4 +1,4 @@
-"""Our proxy lets in whoever knows its word, to hosts that are not denied."""
+"""Our proxy admits clients that know its password, to hosts that are not denied."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ANSWER = """<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult>
 
 
 class Sts(ThreadingHTTPServer):
-    """Gives the store's keys to whoever shows a token."""
+    """Gives the store's keys to clients with a token."""
 
     daemon_threads = True
 

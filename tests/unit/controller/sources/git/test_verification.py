@@ -354,7 +354,7 @@ async def test_a_tag_that_is_not_verified_brings_back_no_older_commit(
     trust(source, ada)
     source.verify(mode, ref={"semver": ">=1"})
     assert (await source.look(), source.stored) == ("Succeeded", "2")
-    # Whoever may push needs no key to make a tag.
+    # A person who may push needs no key to make a tag.
     repository.git("tag", "v99.0.0", old)
     assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
     repository.git("tag", "-d", "v99.0.0")
