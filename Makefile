@@ -5,6 +5,8 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 UV := $(BIN)/uv pip install -q --python $(BIN)/python
 # Many tests drive several real processes at once: on CI's busy machines one that fails is tried once more, and the report says so.
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
+# Each run starts some hundred Python processes, and each of them would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
 .PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores nats sigstore plane kwok dev-cluster fuzz bench messages sbom lock clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -55,9 +55,8 @@ class Document:
     """Of its message."""
 
 
-def document(name: str, text: str | bytes, place: tuple[int, int], words: str) -> Any:
-    content = text if isinstance(text, bytes) else text.encode()
-    return pytest.param(Document(name, content, place, words), id=words.replace(" ", "-") + name[5:])
+def document(name: str, text: str | bytes, place: tuple[int, int], words: str) -> Document:
+    return Document(name, text if isinstance(text, bytes) else text.encode(), place, words)
 
 
 DOCUMENTS = (
@@ -77,21 +76,20 @@ DOCUMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", DOCUMENTS)
-def test_a_document_that_cannot_be_read_is_refused_with_its_place(
-    repository: Repository, bad: Document
-) -> None:
+def test_documents_that_cannot_be_read_are_refused_with_their_places(repository: Repository) -> None:
     with up(repository) as running:
         port = running.ready()["ofrep"]
-        said = running.revision(replaced(repository, bad.name, bad.content))
-        assert served(port) == "Welcome"
-        better = running.revision(replaced(repository, "flags.json", BETTER.encode()))
-        assert served(port) == "Hooray"
-    problem = said["problems"][0]
-    assert (problem["file"], problem["line"], problem["column"]) == (bad.name, *bad.place)
-    assert bad.words in problem["message"]
-    assert said["held"] == ["banner"]
-    assert (better["changed"], better["problems"]) == (["banner"], [])
+        for bad in DOCUMENTS:
+            said = running.revision(replaced(repository, bad.name, bad.content))
+            assert served(port) == "Welcome", bad.words
+            better = running.revision(replaced(repository, "flags.json", BETTER.encode()))
+            assert served(port) == "Hooray", bad.words
+            problem = said["problems"][0]
+            assert (problem["file"], problem["line"], problem["column"]) == (bad.name, *bad.place), bad.words
+            assert bad.words in problem["message"], bad.words
+            assert said["held"] == ["banner"], bad.words
+            assert (better["changed"], better["problems"]) == (["banner"], []), bad.words
+            running.revision(replaced(repository, "flags.json", GOOD.encode()))
 
 
 def symlink(repository: Repository) -> None:

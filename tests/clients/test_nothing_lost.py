@@ -123,6 +123,7 @@ class Committer:
         self._thread.join()
 
 
+@pytest.mark.faults
 def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(
     tmp_path: Path,
 ) -> None:

@@ -90,7 +90,7 @@ BOUNDS: Final = ("pattern", "minLength", "maxLength", "minItems", "maxItems", "e
 CRDS: Final = {
     crd["spec"]["names"]["kind"]: crd
     for crd in (
-        yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))
+        yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in sorted((ROOT / "crds").glob("*.yaml"))
     )
 }
 VERSIONS: Final = [
@@ -313,7 +313,7 @@ def manifests() -> Iterator[Any]:
         blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
         texts += [(path, dedent(block)) for _, block in blocks if "apiVersion" in block]
     for path, text in texts:
-        for number, document in enumerate(yaml.safe_load_all(text)):
+        for number, document in enumerate(yaml.load_all(text, yaml.CSafeLoader)):
             if isinstance(document, dict) and document.get("kind") in MODELS:
                 name = f"{path.relative_to(ROOT)}#{number}"
                 yield pytest.param(document, id=name)

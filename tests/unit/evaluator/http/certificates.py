@@ -112,7 +112,7 @@ async def secured(
 
 
 def client(*alpn: str, shows: trustme.LeafCert | None = None, trusts: str = "ours") -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority(trusts).configure_trust(context)
     if alpn:
         context.set_alpn_protocols(list(alpn))

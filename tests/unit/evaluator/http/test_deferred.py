@@ -196,9 +196,10 @@ async def test_what_is_under_way_is_answered_while_the_port_drains() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /late HTTP/1.1\r\nhost: h\r\n\r\n")
         await until(lambda: stage.begun)
-        await listener.drain(10)
+        drained = asyncio.create_task(listener.drain(10))
         assert (await reader.read()).endswith(b"late")
         writer.close()
+        await drained
 
 
 async def test_a_slow_answer_is_no_idle_connection() -> None:

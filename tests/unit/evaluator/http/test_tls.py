@@ -354,6 +354,12 @@ async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: 
 # -- new certificates under load ---------------------------------------------------------------------------------
 
 
+BREATH = 0.01
+"""Seconds between two calls of a client: the files are looked at once a second, and the load is not to take
+all of the CPU until then.
+"""
+
+
 async def test_certificates_change_under_load_and_no_call_fails(files: Files) -> None:
     tls, answered, done = files.opened(), 0, False
     async with secured(tls) as (_, port):
@@ -363,6 +369,7 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
             async with channel(port) as opened:
                 while not done:
                     answered += await echo(opened) == b"hello"
+                    await asyncio.sleep(BREATH)
 
         async def clients_that_come_and_go() -> None:
             nonlocal answered
@@ -371,6 +378,7 @@ async def test_certificates_change_under_load_and_no_call_fails(files: Files) ->
                 writer.write(LAST)
                 answered += (await reader.read()).startswith(b"HTTP/1.1 200")
                 writer.close()
+                await asyncio.sleep(BREATH)
 
         load = [asyncio.create_task(client_that_stays()) for _ in range(2)]
         load += [asyncio.create_task(clients_that_come_and_go()) for _ in range(2)]

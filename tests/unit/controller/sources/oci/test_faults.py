@@ -10,6 +10,7 @@ import os
 import socket
 import tarfile
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -141,19 +142,19 @@ def long_name() -> Artifact:
 
 
 @pytest.mark.parametrize(
-    ("artifact", "reason"),
+    ("made", "reason"),
     [
-        (bomb(), "ArchiveRefused"),
-        (flux_of(tar(FILES), gzip.compress(tar(FILES))[:-200]), "ArchiveRefused"),
-        (flux_of(tar(FILES), gzip.compress(tar(FILES)) + b"more"), "ArchiveRefused"),
-        (flux_of(b"", gzip.compress(b"no tar" * 200)), "ArchiveRefused"),
-        (long_name(), "ArchiveRefused"),
-        (flux(FILES, tarfile.TarInfo("flags.json")), "ArchiveRefused"),
-        (flux(FILES, tarfile.TarInfo("flags.json/inner.json")), "ArchiveRefused"),
-        (flux({"../evil.json": "1"}), "UnsafePath"),
-        (flux({"flags/../../evil.json": "1"}), "UnsafePath"),
-        (flux({"/etc/evil.json": "1"}), "UnsafePath"),
-        (flux({f"{'ä' * 128}.json": "1"}), "UnsafePath"),
+        (bomb, "ArchiveRefused"),
+        (partial(flux_of, tar(FILES), gzip.compress(tar(FILES))[:-200]), "ArchiveRefused"),
+        (partial(flux_of, tar(FILES), gzip.compress(tar(FILES)) + b"more"), "ArchiveRefused"),
+        (partial(flux_of, b"", gzip.compress(b"no tar" * 200)), "ArchiveRefused"),
+        (long_name, "ArchiveRefused"),
+        (partial(flux, FILES, tarfile.TarInfo("flags.json")), "ArchiveRefused"),
+        (partial(flux, FILES, tarfile.TarInfo("flags.json/inner.json")), "ArchiveRefused"),
+        (partial(flux, {"../evil.json": "1"}), "UnsafePath"),
+        (partial(flux, {"flags/../../evil.json": "1"}), "UnsafePath"),
+        (partial(flux, {"/etc/evil.json": "1"}), "UnsafePath"),
+        (partial(flux, {f"{'ä' * 128}.json": "1"}), "UnsafePath"),
     ],
     ids=[
         "bomb",
@@ -170,11 +171,11 @@ def long_name() -> Artifact:
     ],
 )
 async def test_an_archive_that_is_made_to_harm_is_refused(
-    shelf: Shelf, tmp_path: Path, artifact: Artifact, reason: str
+    shelf: Shelf, tmp_path: Path, made: Callable[[], Artifact], reason: str
 ) -> None:
     into = tmp_path / "into"
     into.mkdir()
-    setback = await failed(shelf, into, artifact)
+    setback = await failed(shelf, into, made())
     assert (setback.reason, isinstance(setback, Stalled)) == (reason, True)
     assert await asyncio.to_thread(os.listdir, tmp_path) == ["into"]
 
