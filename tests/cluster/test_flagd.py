@@ -191,6 +191,10 @@ def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_sta
     space.wait_gone("httproute")
 
 
+def has_events(space: Namespace, name: str, reasons: set[str]) -> bool:
+    return reasons <= {each["reason"] for each in space.events(name)}
+
+
 def test_what_configures_pods_says_whether_they_would_be_injected(space: Namespace) -> None:
     spec = {"selector": "checkout"}
     space.apply(source(), manifest("InProcessConfiguration", "flags", spec) | OPENFEATURE)
@@ -199,5 +203,9 @@ def test_what_configures_pods_says_whether_they_would_be_injected(space: Namespa
     space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
     space.wait_ready("featureflagsource", "source")
     space.wait_ready("inprocessconfiguration")
-    space.apply(source(port=8014))
+    space.apply(source(port=8014), manifest("InProcessConfiguration", "flags", {"tls": False}) | OPENFEATURE)
     space.wait_reason("featureflagsource", "InvalidSpec", "source")
+    space.wait_reason("inprocessconfiguration", "InvalidSpec")
+    space.apply(source(port=8013), manifest("InProcessConfiguration", "flags", spec) | OPENFEATURE)
+    for name in ("source", "flags"):
+        within(partial(has_events, space, name, {"InvalidSpec", "Recovered"}))

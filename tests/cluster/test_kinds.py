@@ -244,6 +244,8 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("fprov", "NAME READY DELIVERED WAITING DEAD AGE"),
         ("falert", "NAME READY PROVIDER WAITING STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
+        ("ffs", "NAME READY SOURCE PROVIDER AGE STATUS"),
+        ("ipc", "NAME READY SELECTOR HOST AGE STATUS"),
         ("flagd", "NAME READY REPLICAS SOURCE AGE STATUS"),
         ("eup", "NAME READY PODS CURRENT OUTDATED SUSPENDED AGE STATUS"),
     ],
@@ -257,6 +259,8 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     applying.apply(body("FlagProvider", PROVIDER))
     applying.apply(body("FlagAlert", ALERT))
     applying.apply(configured({"flagSpec": FLAGS}))
+    applying.apply(configured({"sources": [{"source": "x"}]}, kind="FeatureFlagSource"))
+    applying.apply(configured({"selector": "x"}, kind="InProcessConfiguration"))
     applying.apply(configured({"featureFlagSource": "x"}, kind="Flagd"))
     applying.apply(body("EvaluatorUpgrade", {}))
     output = cluster.kubectl("get", short, "-n", applying.namespace)
@@ -275,6 +279,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         "ffc",
         "ff",
         "ffs",
+        "ipc",
         "flagd",
         "flagshard",
         "evaluatorupgrade",

@@ -213,6 +213,55 @@ def test_crd_and_model_have_the_same_defaults(kind: str, version: str) -> None:
         assert theirs == ours, path
 
 
+def filled_in(part: Any, path: str = "spec") -> Iterator[str]:
+    """Where the API server fills in a field that nobody gave."""
+    if "default" in part:
+        yield path
+    for name, inner in part.get("properties", {}).items():
+        yield from filled_in(inner, f"{path}.{name}")
+    if isinstance(part.get("items"), dict):
+        yield from filled_in(part["items"], f"{path}[]")
+
+
+@pytest.mark.parametrize("kind", [featureflagsource.KIND, inprocess.KIND])
+def test_what_is_merged_has_no_defaults(kind: str) -> None:
+    """OpenFeature Operator's definitions fill in ports and more, so that each later FeatureFlagSource of a
+    pod reset what an earlier one said, and the installation's values meant nothing.
+    """
+    assert [*filled_in(schema(kind, "v1beta1")["properties"]["spec"])] == []
+
+
+@pytest.mark.parametrize(
+    "kind", [featureflagsource.KIND, inprocess.KIND, flagd.KIND, configuration.FLAG_KIND]
+)
+def test_the_operators_kinds_say_how_they_are(kind: str) -> None:
+    """Under OpenFeature Operator none of them had a condition or a column, and `kubectl get` said names."""
+    (version,) = CRDS[kind]["spec"]["versions"]
+    assert "status" in version["subresources"]
+    assert "conditions" in schema(kind, "v1beta1")["properties"]["status"]["properties"]
+    assert version["additionalPrinterColumns"][0]["name"] == "Ready"
+
+
+@pytest.mark.parametrize("kind", [featureflagsource.KIND, inprocess.KIND, flagd.KIND])
+def test_fields_of_older_versions_of_the_operator_are_dropped_and_not_refused(kind: str) -> None:
+    """Old manifests still have `image`, `tag` and `metricsPort`."""
+    assert schema(kind, "v1beta1")["properties"]["spec"].get("additionalProperties") is None
+
+
+def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
+    """OpenFeature Operator's was asked about updates as well, and added its variables again: labels,
+    finalizers and the deletion of an injected pod were refused. It was asked about every pod of the cluster,
+    and about dry runs, at which it wrote ConfigMaps.
+    """
+    documents = yaml.safe_load_all((ROOT / "deploy" / "admission.yaml").read_text(encoding="utf-8"))
+    found = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")
+    (webhook,) = found["webhooks"]
+    (rule,) = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
+    assert "openfeature.dev/enabled" in webhook["matchConditions"][0]["expression"]
+    assert (webhook["sideEffects"], webhook["failurePolicy"]) == ("None", "Fail")
+
+
 def test_the_durations_that_the_api_server_takes_are_those_that_we_read() -> None:
     for spec, name in ((FlagSourceSpec, "interval"), (FlagSourceSpec, "timeout"), (FlagSetSpec, "interval")):
         kind = "FlagSource" if spec is FlagSourceSpec else "FlagSet"

@@ -95,6 +95,9 @@ def test_a_pod_without_files_is_not_marked() -> None:
     [({"source": "a"}, True), (file(), True), ({"source": "https://flags", "provider": "http"}, False)],
 )
 def test_pods_that_ask_a_proxy_on_demand_are_marked(source: dict[str, Any], asks: bool) -> None:
+    """OpenFeature Operator made its proxy for sources that name it themselves alone: with flagd-proxy as the
+    default of the object, its pods were refused for ever.
+    """
     options = replace(FILES, proxy_on_demand=True)
     found = injected(asking("s"), options, Objects(s={"sources": [source]}))
     assert ("flagstaff.dev/proxied" in found["metadata"].get("labels", {})) is asks

@@ -15,13 +15,19 @@ from controller.workloads.manifests import manifests
 from tests.unit.controller.workloads.world import INGRESS, OPTIONS, ROUTES, flagd, source
 
 
-def made(spec: dict[str, Any], *, compat: bool = False, **of_source: Any) -> dict[str, dict[str, Any]]:
-    """By kind."""
+def made(
+    spec: dict[str, Any],
+    *,
+    compat: bool = False,
+    annotations: dict[str, str] | None = None,
+    **of_source: Any,
+) -> dict[str, dict[str, Any]]:
+    """By kind; `annotations`: of the Flagd."""
     objects = Cache()
     objects.learn(source(**of_source))
-    annotations = {"openfeature.dev/featureflagsource": "source"}
-    wanted = read_wanted(annotations, "shop", KnownObjects(objects, ()), compat=compat)
-    resource = flagd(**spec)
+    asks = {"openfeature.dev/featureflagsource": "source"}
+    wanted = read_wanted(asks, "shop", KnownObjects(objects, ()), compat=compat)
+    resource = replace(flagd(**spec), annotations=annotations or {})
     options = replace(OPTIONS, compat=compat)
     found = manifests(resource, read(FlagdSpec, resource.spec), wanted, options)
     return {each["kind"]: each for each in found}
@@ -121,3 +127,32 @@ def test_with_compat_the_container_is_the_operators_with_all_four_ports() -> Non
     assert found["args"][:3] == ["start", "--management-port", "8014"]
     ports = [(each["name"], each["containerPort"]) for each in found["ports"]]
     assert ports == [("management", 8014), ("flagd", 8013), ("ofrep", 8016), ("sync", 8015)]
+
+
+def test_with_compat_it_has_the_installations_resources_and_probes() -> None:
+    """OpenFeature Operator merged its defaults into sidecars alone: a Flagd whose FeatureFlagSource said
+    nothing of probes had none.
+    """
+    found = container(made({}, compat=True))
+    assert found["resources"]["limits"] == {"cpu": "500m", "memory": "64Mi"}
+    assert found["livenessProbe"]["httpGet"]["port"] == found["readinessProbe"]["httpGet"]["port"] == 8014
+
+
+def test_the_container_listens_where_the_service_leads() -> None:
+    """OpenFeature Operator's Service led to 8013 whatever the FeatureFlagSource's port was, where nobody
+    listened.
+    """
+    found = made({}, compat=True, port=8888)
+    words = container(found)["args"]
+    assert words[words.index("--port") + 1] == "8888"
+    assert {"name": "flagd", "containerPort": 8888} in container(found)["ports"]
+    assert found["Service"]["spec"]["ports"][0]["targetPort"] == 8888
+
+
+def test_annotations_of_the_flagd_stay_its_own() -> None:
+    """OpenFeature Operator copied them to the Service, `last-applied-configuration` and all, so that
+    `kubectl apply` and GitOps tools took the Service for their own.
+    """
+    noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "shop"}
+    for each in made({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}, annotations=noted).values():
+        assert not noted.keys() & each["metadata"].get("annotations", {}).keys()
