@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ENABLED: Final = "openfeature.dev/enabled"
 """OpenFeature Operator's annotation; nothing happens unless it is exactly `true`."""
@@ -54,6 +57,10 @@ SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""
 IN_PROCESS: Final = "openfeature.dev/inprocessconfiguration"
 """OpenFeature Operator's: InProcessConfigurations of the pod's namespace, separated by commas."""
+OLD_SOURCES: Final = "openfeature.dev/flagsourceconfiguration"
+"""OpenFeature Operator's name of SOURCES until 0.5."""
+OLD_FLAGS: Final = "openfeature.dev/featureflagconfiguration"
+"""OpenFeature Operator's until 0.5: FeatureFlagConfigurations, separated by commas."""
 
 CONTAINER: Final = "flagstaff-evaluator"
 TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume
@@ -69,3 +76,13 @@ OPERATORS: Final = "openfeature-operator"
 OPERATORS_CONTAINER: Final = "flagd"
 ALLOW_SYNC: Final = "openfeature.dev/allowkubernetessync"
 """OpenFeature Operator writes it where flags come from the cluster."""
+
+
+def modern(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """The annotations with those that OpenFeature Operator read until 0.5 by their names of today. They count
+    where nothing newer says what the pod follows: what is left over of them changes no pod.
+    """
+    if annotations.keys() & {SOURCES, FLAG_SET, IN_PROCESS}:
+        return annotations
+    old = annotations.get(OLD_SOURCES)
+    return annotations if old is None else {**annotations, SOURCES: old}

@@ -31,6 +31,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     _check_form(pod, annotations)
+    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
@@ -86,6 +87,7 @@ def due(
     """
     if not is_enabled(annotations):
         return None
+    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _configured(annotations, namespace, options, known).record
     wanted = read(annotations, namespace, known, compat=options.compat)

@@ -16,7 +16,7 @@ from controller.api.fields import Duration, InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
 from controller.injection import names, operators, source
-from controller.injection.options import FLAG_SETS, Refused
+from controller.injection.options import FLAG_SETS, SERVED, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,15 +199,16 @@ def _followed(
     """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
     if names.SOURCES not in annotations:
-        asked_for = _flag_set(annotations, referring)
-        found = known.flag_set(asked_for.namespace, asked_for.name, asked_for.kinds)
-        selector = f"{asked_for.namespace}/{found.name}"
-        record = {"flagSet": selector, "from": found.source, "revision": found.revision}
-        return (
-            source.NOTHING,
-            ({"selector": selector},),
-            {name: text for name, text in record.items() if text},
-        )
+        flag_sets = _flag_sets(annotations, referring)
+        found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
+        selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
+        record = {
+            "flagSet": ",".join(selectors),
+            "from": ",".join(each.source for each in found if each.source),
+            "revision": ",".join(each.revision for each in found if each.revision),
+        }
+        follows = tuple({"selector": each} for each in selectors)
+        return source.NOTHING, follows, {name: text for name, text in record.items() if text}
     if names.FLAG_SET in annotations:
         raise Refused(
             f"annotation {names.FLAG_SET}: {names.SOURCES} names flag sets already; remove one of the two"
@@ -255,14 +256,19 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_set(annotations: Mapping[str, str], referring: Referring) -> _Named:
+def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> list[_Named]:
     given = annotations.get(names.FLAG_SET, "").strip()
+    if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
+        return [
+            referring.named(each.strip(), names.OLD_FLAGS, "a FeatureFlagConfiguration", SERVED)
+            for each in annotations[names.OLD_FLAGS].split(",")
+        ]
     if not given:
         raise Refused(
             f"annotation {names.ENABLED} is true: name the flag set too, as in "
             f'{names.FLAG_SET}: "checkout-production"'
         )
-    return referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)
+    return [referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)]
 
 
 def _containers(given: str | None) -> frozenset[str] | None:

@@ -24,11 +24,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 """What OpenFeature Operator's definition of FeatureFlagSource fills in as one is stored."""
 _HISTORIC: Final = {
-    "openfeature.dev": f'write {names.ENABLED}: "true"',
-    "openfeature.dev/flagsourceconfiguration": f"write {names.SOURCES}, with a FeatureFlagSource",
-    "openfeature.dev/featureflagconfiguration": f"write {names.FLAG_SET}, with its name",
+    _OPERATORS: f'write {names.ENABLED}: "true"',
+    names.OLD_SOURCES: f"names FeatureFlagSources; write {names.SOURCES}",
+    names.OLD_FLAGS: f"names flag sets; write {names.FLAG_SET}, or {names.SOURCES} for several",
 }
 _GONE: Final = "OpenFeature Operator has not read it since 0.5: nothing is injected for it"
+_LEFT_OVER: Final = "nothing comes of it: the pod does not ask, or names what it follows in a newer way"
 _EVALUATORS: Final = frozenset({names.CONTAINER, names.OPERATORS_CONTAINER})
 
 
@@ -53,16 +54,27 @@ def workload(
     asks = annotations.get(names.ENABLED) == "true"
     for name, value in annotations.items():
         if _is_operators(name):
-            yield _annotation(name, value, asks=asks, bare=not steps and not _owned(manifest), path=path)
+            if name in _HISTORIC:
+                yield _historic(name, annotations, (*path, name))
+            else:
+                yield _annotation(name, value, asks=asks, bare=not steps and not _owned(manifest), path=path)
     if asks:
         yield from _overlaid(annotations, namespace, known, (*path, names.SOURCES))
         yield from _created(template, namespace, options, known, steps)
 
 
+def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
+    """Of an annotation that the operator read until 0.5."""
+    if name == _OPERATORS:
+        return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
+    newer = annotations.keys() & {names.SOURCES, names.FLAG_SET, names.IN_PROCESS}
+    if newer or annotations.get(names.ENABLED) != "true":
+        return Finding(Fate.IGNORED, here, _LEFT_OVER)
+    return Finding(Fate.CHANGED, here, _HISTORIC[name], _GONE)
+
+
 def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) -> Finding:
     here = (*path, name)
-    if name in _HISTORIC:
-        return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
     if name == names.ENABLED and not asks:
         return Finding(Fate.KEPT, here, "the pod does not ask" if value == "false" else 'only "true" asks')
     if name == names.ENABLED and bare:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 SOURCED: dict[str, str | None] = {names.FLAG_SET: None, names.SOURCES: "s0"}
 IN_PROCESS: dict[str, str | None] = {names.FLAG_SET: None, names.IN_PROCESS: "s0"}
+OLD: list[dict[str, str | None]] = [
+    {names.FLAG_SET: None, names.OLD_SOURCES: "s0"},
+    {names.FLAG_SET: None, names.OLD_FLAGS: "checkout, search"},
+]
 
 
 def now(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Injected | None:
@@ -43,7 +47,7 @@ def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> 
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, {names.CONTAINERS: "app"}])
+@pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, {names.CONTAINERS: "app"}, *OLD])
 def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, compat: bool) -> None:
     options = replace(OPTIONS, compat=compat)
     known = Objects(s0={"sources": [{"source": "checkout"}], "selector": "checkout"})

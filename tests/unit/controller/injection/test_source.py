@@ -191,8 +191,9 @@ def test_a_setting_without_effect_is_warned_of() -> None:
     ]
 
 
-def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
-    once = injected(asking("s"), OPTIONS, Objects(s=spec("a")))
+@pytest.mark.parametrize("annotation", [names.SOURCES, names.OLD_SOURCES])
+def test_an_injected_pod_keeps_what_it_has_when_the_source_changes(annotation: str) -> None:
+    once = injected(pod({names.FLAG_SET: None, annotation: "s"}), OPTIONS, Objects(s=spec("a")))
     assert changed(once, OPTIONS, Objects(s=spec("b", port=9000))).patch == []
 
 
