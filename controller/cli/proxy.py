@@ -6,7 +6,7 @@ import resource
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared import running
-from controller.settings import InvalidSettingError, ProxySettings
+from controller.settings import InvalidSettingError, ProxySettings, proxy_logs_debug
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     running.configure(parser, ProxySettings, run)
+    parser.set_defaults(verbose=proxy_logs_debug())
 
 
 def run(options: argparse.Namespace) -> int:

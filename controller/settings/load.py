@@ -15,6 +15,9 @@ S = TypeVar("S", bound=ControllerSettings | ProxySettings)
 
 OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
 """OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""
+OPERATORS_DEBUG: Final = "FLAGD_PROXY_DEBUG_LOGGING"
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+"""As Go reads it."""
 
 
 class InvalidSettingError(ValueError):
@@ -39,3 +42,8 @@ def settings_of(kind: type[S], **given: Any) -> S:
         name = OPERATORS[field] if field in theirs else name
         must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None
+
+
+def proxy_logs_debug() -> bool:
+    """Whether OpenFeature Operator's variable asks for it."""
+    return os.environ.get(OPERATORS_DEBUG) in _TRUE

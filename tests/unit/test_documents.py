@@ -16,7 +16,7 @@ import pytest
 
 from controller.cli import VERBS, module_of
 from controller.cli.shared.logins import PASSWORD
-from controller.settings import OPERATORS, ControllerSettings, ProxySettings
+from controller.settings import OPERATORS, OPERATORS_DEBUG, ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
 from evaluator.server import context
 from evaluator.server.monitoring import metrics, port_metrics, requests, rpcs, state_metrics
@@ -141,7 +141,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         | OF_TESTS
         | OF_VERBS
         | OF_APPLICATIONS
-        | {*OPERATORS.values()}
+        | {*OPERATORS.values(), OPERATORS_DEBUG}
     )
     assert found - known == set()
 

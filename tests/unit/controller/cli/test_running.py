@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
+from controller.cli import proxy
 from controller.cli.shared import running
 from controller.settings import ControllerSettings, InvalidSettingError
 
@@ -63,3 +64,14 @@ def test_a_setting_that_cannot_be_used_ends_it_before_the_work(
 ) -> None:
     assert ended(RuntimeError("it began"), "--workers", "many") == 2
     assert "--workers is 'many'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "debug"), [("true", True), ("1", True), ("false", False), ("", False)])
+def test_the_operators_variable_has_its_proxy_log_more(
+    given: str, debug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAGD_PROXY_DEBUG_LOGGING", given)
+    parser = argparse.ArgumentParser()
+    proxy.configure(parser)
+    assert parser.parse_args([]).verbose is debug
+    assert parser.parse_args(["--verbose"]).verbose is True

@@ -76,8 +76,8 @@ def of_source(**each: Any) -> dict[str, Any]:
         (body("Flagd", {"featureFlagSource": "flags"}), "spec", Fate.CHANGED, "does not reach it"),
         (body("Flagd", {"featureFlagSource": "flags", "replicas": 2}), "spec.replicas", Fate.KEPT, ""),
         (body("Flagd", {"featureFlagSource": "flags", "affinity": {}}), "spec.affinity", Fate.IGNORED, ""),
-        (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nobody listens"),
-        (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nobody listens"),
+        (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nothing listens"),
+        (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nothing listens"),
         (body("InProcessConfiguration", {"selector": "other/fs"}), "spec.selector", Fate.REFUSED, ""),
         (body("InProcessConfiguration", {"selector": "other/fs", "host": "mine"}), "spec.selector", Fate.KEPT, ""),
         (body("InProcessConfiguration", {"socketPath": "/run/flagd/s", "port": 99999}), "spec.socketPath", Fate.KEPT, ""),
@@ -148,7 +148,7 @@ def test_under_compat_what_comes_to_nothing_is_ignored() -> None:
 def test_under_compat_an_in_process_configuration_without_a_host_is_kept() -> None:
     finding = found(body("InProcessConfiguration", {}), compat=True)["spec"]
     assert finding.fate is Fate.KEPT
-    assert "nobody listens" in finding.broken
+    assert "nothing listens" in finding.broken
 
 
 @pytest.mark.parametrize(
