@@ -26,8 +26,6 @@ SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"
 _TEXT: Final = 2_000
 """Characters of a message."""
-_MORE: Final = 4_000
-"""Characters of all metadata that the object's reconcile adds."""
 
 
 def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
@@ -44,7 +42,7 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         reason=event.reason,
         message=event.message[:_TEXT],
         time=_moment(event.time),
-        metadata=_metadata(event.revision, event.digest, spec.summary or "", _bounded(event.metadata)),
+        metadata=_metadata(event.revision, event.digest, spec.summary or "", event.bounded_metadata),
     )
 
 
@@ -134,11 +132,3 @@ def _moment(time: datetime) -> str:
 def _metadata(revision: str, digest: str, summary: str, more: Mapping[str, str]) -> dict[str, str]:
     metadata = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
     return {name: text for name, text in metadata.items() if text}
-
-
-def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
-    left, kept = _MORE, {}
-    for name, text in metadata.items():
-        kept[name] = text[:left]
-        left -= len(kept[name])
-    return kept
