@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api.meta import about
+from controller.api.meta import about, timestamp
 from controller.kube.answers import require_good
 from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of
@@ -89,7 +89,7 @@ class ApiServerEvents(EventQueue):
 
 def manifest(event: Event) -> dict[str, Any]:
     """The Event as the API server takes it, named after its key."""
-    key, moment = event.object, event.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    key, moment = event.object, timestamp(event.time)
     annotations = {**event.bounded_metadata, REVISION_KEY: event.revision, DIGEST_KEY: event.digest}
     return {
         "apiVersion": "v1",
