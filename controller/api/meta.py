@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 GROUP: Final = "flagstaff.dev"
 VERSION: Final = "v1beta1"
@@ -45,6 +47,11 @@ class ObjectKey:
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+def timestamp(time: datetime) -> str:
+    """A time, which must be aware, as the API server writes it: `2026-01-31T12:00:00Z`."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def about(key: ObjectKey, revision: str = "") -> dict[str, str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.arguments import seconds
+from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.remote import USAGE, RemoteError
 
 if TYPE_CHECKING:
     import argparse
 
 _KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"})
-DELIVERED, NOT_DELIVERED, USAGE, UNREACHABLE = 0, 1, 2, 3
+DELIVERED, NOT_DELIVERED = 0, 1
 INTERRUPTED: Final = 130
 
 
@@ -43,20 +44,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _test(options: argparse.Namespace, name: str) -> int:
-    from kubernetes.aio.config.config_exception import ConfigException
-
-    from controller.wiring.client.looking import Unreachable
     from controller.wiring.client.testing_alerts import send_test
 
     try:
-        found = asyncio.run(send_test(options.kubeconfig, options.namespace, name, options.timeout))
-    except Unreachable as error:
-        print(f"flagstaff test-alert: the cluster cannot be asked: {error}", file=sys.stderr)
-        return UNREACHABLE
-    except (OSError, ConfigException) as error:
-        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff test-alert: cannot find a cluster: {where}{error}", file=sys.stderr)
-        return UNREACHABLE
+        found = run_on_cluster(
+            lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout),
+            options.kubeconfig,
+            verb="asked",
+        )
+    except RemoteError as error:
+        print(f"flagstaff test-alert: {error}", file=sys.stderr)
+        return error.code
     late = "" if found.over else f"not delivered within {options.timeout:g} s: "
     print(f"{options.what}: {late}{found.message}", file=sys.stdout if found.delivered else sys.stderr)
     return DELIVERED if found.delivered else NOT_DELIVERED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import CHANGES
 from controller.cli.shared.answers import printable
+from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.remote import RemoteError
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -37,21 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 3 no cluster."""
-    from kubernetes.aio.config.config_exception import ConfigException
-
-    from controller.wiring.client.looking import Unreachable
-
     try:
-        asyncio.run(_show(options))
-    except BrokenPipeError:
-        raise
-    except Unreachable as error:
-        print(f"flagstaff events: the cluster cannot be read: {error}", file=sys.stderr)
-        return 3
-    except (OSError, ConfigException) as error:
-        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff events: cannot find a cluster: {where}{error}", file=sys.stderr)
-        return 3
+        run_on_cluster(lambda: _show(options), options.kubeconfig)
+    except RemoteError as error:
+        print(f"flagstaff events: {error}", file=sys.stderr)
+        return error.code
     except KeyboardInterrupt:
         return 0
     return 0

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.cli.shared.clusters import run_on_cluster
 from controller.cli.shared.remote import RemoteError, remote
 from controller.delivery.waiting import line
 
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.to:
             return asyncio.run(_proxy(options))
-        return _cluster(options)
+        return run_on_cluster(lambda: _follow(options), options.kubeconfig)
     except RemoteError as error:
         print(f"flagstaff fleet: {error}", file=sys.stderr)
         return error.code
@@ -62,17 +63,6 @@ async def _proxy(options: argparse.Namespace) -> int:
         if not options.watch:
             return 0
         await asyncio.sleep(1.0)
-
-
-def _cluster(options: argparse.Namespace) -> int:
-    from kubernetes.aio.config.config_exception import ConfigException
-
-    try:
-        return asyncio.run(_follow(options))
-    except (OSError, ConfigException) as error:
-        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff fleet: cannot find a cluster: {where}{error}", file=sys.stderr)
-        return 3
 
 
 async def _follow(options: argparse.Namespace) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.arguments import seconds
+from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.remote import USAGE, RemoteError
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
 from evaluator.flags.syntax.visible import visible
 
@@ -22,7 +23,7 @@ _KINDS: Final = {
     "flagset": "FlagSet",
     "flagsets": "FlagSet",
 }
-SERVED, NOT_SERVED, USAGE, UNREACHABLE = 0, 1, 2, 3
+SERVED, NOT_SERVED = 0, 1
 INTERRUPTED: Final = 130
 """As shells have it of what SIGINT ended."""
 
@@ -73,21 +74,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
-    from kubernetes.aio.config.config_exception import ConfigException
-
-    from controller.wiring.client.looking import Subject, Unreachable, wait_served
+    from controller.wiring.client.looking import Subject, wait_served
 
     wanted = Wanted(options.revision, options.percent, options.allow_none)
     subject = Subject(kind, options.namespace, name, wanted)
     try:
-        ended = asyncio.run(wait_served(options.kubeconfig, subject, options.timeout, _say))
-    except Unreachable as error:
-        print(f"flagstaff wait: the cluster cannot be read: {error}", file=sys.stderr)
-        return UNREACHABLE
-    except (OSError, ConfigException) as error:
-        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff wait: cannot find a cluster: {where}{error}", file=sys.stderr)
-        return UNREACHABLE
+        ended = run_on_cluster(
+            lambda: wait_served(options.kubeconfig, subject, options.timeout, _say), options.kubeconfig
+        )
+    except RemoteError as error:
+        print(f"flagstaff wait: {error}", file=sys.stderr)
+        return error.code
     if ended.done:
         print(visible(f"{options.what}: {ended.message}"))
         return SERVED

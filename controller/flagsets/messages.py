@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
-from controller.api.meta import ACCEPT_REVISION
+from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.delivery.problems import cut, first_problem, one_line, problem_list
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
@@ -255,7 +255,7 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
         "committedAt": artifact.committed_at,
         "verifiedBy": one_line(artifact.verified_by, _ORIGIN),
         "origin": one_line(artifact.origin, _ORIGIN),
-        "appliedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "appliedAt": timestamp(now),
         "changes": _changes(before, attempt),
     }
     return [{name: value for name, value in entry.items() if value}, *known][:MOST_HISTORY]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.configuration import FLAG_KIND
 from controller.injection import files, in_process, names, operators, sidecar
-from controller.injection.advice import LISTS, containers, pod_warnings, taken_ports
+from controller.injection.advice import pod_warnings, taken_ports
 from controller.injection.changes import Changes
+from controller.injection.containers import check_form, containers, mounted_at, name_of, require_containers
 from controller.injection.options import Refused
 from controller.injection.record import record_of
 from controller.injection.wanted import is_enabled, read, read_in_process
@@ -30,7 +31,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     annotations = meta.get("annotations") if isinstance(meta, dict) else None
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
-    _check_form(pod, annotations)
+    check_form(pod, annotations)
     annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
@@ -46,13 +47,21 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
         _add_sidecar(changes, wanted, options)
     variables = _variables(wanted, options)
     for path, each in _clients(changes.after, wanted, options):
-        # What the application sets itself stays.
-        own = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
-        changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
-        mounted = _mounted(each)
-        mounts = [mount for mount in sidecar.socket_mounts(wanted) if mount["mountPath"] not in mounted]
-        changes.extend((*path, "volumeMounts"), mounts)
+        _extend(changes, path, each, variables, sidecar.socket_mounts(wanted))
     return changes
+
+
+def _extend(
+    changes: Changes,
+    path: tuple[str | int, ...],
+    container: Mapping[str, Any],
+    variables: Iterable[Mapping[str, Any]],
+    mounts: Iterable[Mapping[str, Any]],
+) -> None:
+    """What the application sets itself stays."""
+    own, mounted = {name_of(each) for each in container.get("env") or ()}, mounted_at(container)
+    changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
+    changes.extend((*path, "volumeMounts"), [each for each in mounts if each["mountPath"] not in mounted])
 
 
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
@@ -61,17 +70,13 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
     variables, folder, chosen, record, warnings, proxied = _configured(annotations, namespace, options, known)
     changes = Changes(pod)
     changes.warnings = warnings
-    present = {each["name"] for _, each in containers(pod)}
-    _check_named(chosen, present)
-    if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
+    require_containers(pod, chosen)
+    mounts = [{"name": names.CA, "mountPath": folder, "readOnly": True}] if folder else []
+    if folder and not any(name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
         changes.extend(("spec", "volumes"), [sidecar.authority(options)])
     for path, each in containers(changes.after):
         if (chosen is None or each["name"] in chosen) and (path[1] == "containers" or not options.compat):
-            own = {_name_of(variable) for variable in each.get("env") or ()}
-            changes.extend((*path, "env"), [one for one in variables if one["name"] not in own])
-            if folder and folder not in _mounted(each):
-                mount = {"name": names.CA, "mountPath": folder, "readOnly": True}
-                changes.extend((*path, "volumeMounts"), [mount])
+            _extend(changes, path, each, variables, mounts)
     if changes.patch:
         changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
         if proxied:
@@ -134,40 +139,8 @@ def _variables(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     return operators.variables(wanted) if options.compat else sidecar.variables(wanted)
 
 
-def _name_of(body: Any) -> Any:
-    return body.get("name") if isinstance(body, dict) else None
-
-
-def _check_named(chosen: frozenset[str] | None, present: set[str]) -> None:
-    for name in sorted((chosen or frozenset()) - present):
-        raise Refused(
-            f"annotation {names.CONTAINERS}: the pod has no container {name[:63]!r}; "
-            f"it has {', '.join(sorted(present))}"
-        )
-
-
 def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
     return any(each["name"] == options.container for _, each in containers(pod))
-
-
-def _mounted(container: Mapping[str, Any]) -> set[Any]:
-    return {each.get("mountPath") for each in container.get("volumeMounts") or () if isinstance(each, dict)}
-
-
-def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
-    """A manifest that no API server has checked may hold anything."""
-    for name, text in annotations.items():
-        if not isinstance(text, str):
-            raise Refused(f"annotation {name}: is no string; put it in quotes")
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        raise Refused("spec: is no object; write a pod's spec")
-    for name in LISTS:
-        for each in spec.get(name) or ():
-            if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
-                raise Refused(f"spec.{name}: each must be an object with a name; add it")
-    if not spec.get("containers"):
-        raise Refused("spec.containers: is empty; add the application's container")
 
 
 def _is_injected(
@@ -202,7 +175,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
-    _check_named(wanted.containers, {each["name"] for _, each in containers(pod)})
+    require_containers(pod, wanted.containers)
     if wanted.socket_path:
         _check_mounts(pod, wanted, options)
     if not options.compat:
@@ -213,7 +186,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
 def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
     folder = wanted.socket_path.rpartition("/")[0]
     for _, each in _clients(pod, wanted, options):
-        if folder in _mounted(each):
+        if folder in mounted_at(each):
             raise Refused(
                 f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
                 f"is to be; choose another with the annotation {names.SOCKET_PATH}"

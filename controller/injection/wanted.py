@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,12 +17,14 @@ from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
 from controller.injection import names, operators, source
 from controller.injection.options import FLAG_SETS, SERVED, Refused
+from controller.injection.referring import Referring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.injection.files import FlagFile
     from controller.injection.options import Known
+    from controller.injection.referring import Named
 
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
@@ -151,48 +153,6 @@ def read_in_process(
     return shown, specs, _containers(annotations.get(names.CONTAINERS)), referring
 
 
-class _Named(NamedTuple):
-    """What an annotation names."""
-
-    namespace: str
-    name: str
-    kinds: tuple[str, ...]
-    """Those that may be meant."""
-
-    def shown_to(self, reader: str) -> str:
-        """As pods of the namespace `reader` name it."""
-        return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
-
-
-class Referring:
-    """What a pod refers to, and the warnings that come of it."""
-
-    def __init__(self, namespace: str, known: Known) -> None:
-        self.namespace = namespace
-        self.known = known
-        self.warnings: list[str] = []
-
-    def named(self, given: str, annotation: str, kind: str, kinds: tuple[str, ...]) -> _Named:
-        """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
-        place, slash, name = given.rpartition("/")
-        where = f"annotation {annotation}"
-        if not source.NAME.fullmatch(name) or (slash and not source.NAME.fullmatch(place)):
-            raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
-        return _Named(place or self.namespace, name, self.permitted(kinds, place, name, where))
-
-    def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
-        """Those of `kinds` to which it may refer in the namespace `place`; empty: its own. Raises Refused."""
-        if place in {"", self.namespace}:
-            return kinds
-        try:
-            allowed, warning = self.known.refer(self.namespace, kinds, place, name)
-        except Refused as refusal:
-            raise Refused(f"{where}: {refusal}") from None
-        if warning:
-            self.warnings.append(f"{where}: {warning}")
-        return allowed
-
-
 def _followed(
     annotations: Mapping[str, str], referring: Referring, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
@@ -235,7 +195,7 @@ def _followed(
     }  # fmt: skip
 
 
-def _spec(known: Known, named: _Named, reader: str) -> FeatureFlagSourceSpec:
+def _spec(known: Known, named: Named, reader: str) -> FeatureFlagSourceSpec:
     try:
         return parse_spec(FeatureFlagSourceSpec, known.source(named.namespace, named.name))
     except InvalidSpecError as error:
@@ -256,7 +216,7 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> list[_Named]:
+def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> list[Named]:
     given = annotations.get(names.FLAG_SET, "").strip()
     if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
         return [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api.meta import about
+from controller.api.meta import about, timestamp
 from controller.kube.answers import require_good
 from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of
@@ -19,7 +19,7 @@ from controller.runtime.reconciling.setbacks import Setback
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kubernetes.aio.client import ApiClient
     from prometheus_client import CollectorRegistry
@@ -32,8 +32,6 @@ _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
 """Passing refusals of one Event, over about three minutes. While there is no answer it waits."""
-_MORE: Final = 4_000
-"""Characters of what else is known of an Event."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -91,8 +89,8 @@ class ApiServerEvents(EventQueue):
 
 def manifest(event: Event) -> dict[str, Any]:
     """The Event as the API server takes it, named after its key."""
-    key, moment = event.object, event.time.strftime("%Y-%m-%dT%H:%M:%SZ")
-    annotations = {**_bounded(event.metadata), REVISION_KEY: event.revision, DIGEST_KEY: event.digest}
+    key, moment = event.object, timestamp(event.time)
+    annotations = {**event.bounded_metadata, REVISION_KEY: event.revision, DIGEST_KEY: event.digest}
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -118,11 +116,3 @@ def manifest(event: Event) -> dict[str, Any]:
         "lastTimestamp": moment,
         "count": 1,
     }
-
-
-def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
-    left, kept = _MORE, {}
-    for name, text in metadata.items():
-        kept[name] = text[:left]
-        left -= len(kept[name])
-    return kept

@@ -14,18 +14,22 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
-import aiohttp
-import orjson
-from kubernetes.aio.client.exceptions import ApiException
-
-from controller.kube.answers import retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.kube.paths import paths_of_all
 from controller.kube.requests import JITTER, Requests
+from controller.kube.watch_requests import (
+    CONNECT_SECONDS,
+    Absent,
+    Gone,
+    Refused,
+    Request,
+    lines_of,
+    read_object,
+)
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from kubernetes.aio.client.api_client import ApiClient
 
@@ -43,12 +47,8 @@ SILENT_SECONDS: Final = 45.0
 """A watch that is silent for longer is cut: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
 """From one look for a kind that is not installed to the next."""
-MOST_LINE: Final = 64 * 1024 * 1024
-LARGE: Final = 65_536
-"""Bytes from which on JSON is read in a thread."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
-_CONNECT_SECONDS: Final = 5.0
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
 
@@ -89,22 +89,6 @@ class View:
             self.type.api_version, self.type.plural, [self.namespace] if self.namespace else ()
         )
         return path
-
-
-class _Gone(Exception):
-    """What we saw last is too long ago for the API server: 410."""
-
-
-class _Absent(Exception):
-    """The kind is not installed: 404."""
-
-
-class _Refused(Failed):
-    """The API server refused, and may have said when to ask again."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__("ApiServerFailed", message)
-        self.retry_after = retry_after
 
 
 class Reflector:
@@ -153,15 +137,15 @@ class Reflector:
                     await self._list()
                 await self._watch()
                 pause = _FIRST_PAUSE
-            except _Gone:
+            except Gone:
                 log.info("%s are listed again: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
-            except _Absent:
+            except Absent:
                 if await self._is_absent():
                     self._nothing()
                     await asyncio.sleep(ABSENT_SECONDS)
                     continue
-            except _Refused as refusal:
+            except Refused as refusal:
                 self._lost(refusal.message)
                 least = refusal.retry_after * (1 + JITTER * self._random())
             except Failed as failure:
@@ -209,8 +193,8 @@ class Reflector:
         page: dict[str, Any] = {}
         query = {**self.view.query, "limit": str(PAGE)}
         while True:
-            async with self._request(query, _CONNECT_SECONDS * 6) as response:
-                page = await _read(await response.read())
+            async with self._request(query, CONNECT_SECONDS * 6) as response:
+                page = await read_object(await response.read())
             meta = page.get("metadata")
             if not isinstance(meta, dict):
                 # From a proxy in between: a cluster without objects answers otherwise.
@@ -238,7 +222,7 @@ class Reflector:
         return place
 
     async def _watch(self) -> None:
-        """One turn of watching, from `_version` on. Raises _Gone, Failed."""
+        """One turn of watching, from `_version` on. Raises Gone, Failed."""
         query = {
             **self.view.query,
             "watch": "true",
@@ -248,8 +232,8 @@ class Reflector:
         }
         async with self._request(query, SILENT_SECONDS) as response:
             self._confirm()
-            async for line in _lines(response):
-                self._take(await _read(line))
+            async for line in lines_of(response):
+                self._take(await read_object(line))
 
     def _take(self, event: dict[str, Any]) -> None:
         event_type, body = event.get("type"), event.get("object")
@@ -257,7 +241,7 @@ class Reflector:
             raise Failed("ApiServerFailed", "the watch sent something that is not an event")
         if event_type == "ERROR":
             if body.get("code") == HTTPStatus.GONE:
-                raise _Gone
+                raise Gone
             raise Failed("ApiServerFailed", f"the watch failed: {str(body.get('message'))[:200]}")
         self._confirm()
         version = (body.get("metadata") or {}).get("resourceVersion")
@@ -270,84 +254,11 @@ class Reflector:
         # Only once it is taken in: after a cut in between it is sent again.
         self._version = str(version or self._version)
 
-    def _request(self, query: dict[str, str], silent: float) -> _Request:
+    def _request(self, query: dict[str, str], silent: float) -> Request:
         one = {"fieldSelector": f"metadata.name={self.view.name}"} if self.view.name else {}
-        return _Request(self._api, self.view, {**query, **one}, silent)
-
-
-class _Request:
-    """A GET whose body is read as it comes. Raises Failed, _Gone, _Absent, also from within the block that
-    reads it.
-    """
-
-    def __init__(self, api: ApiClient, view: View, query: dict[str, str], silent: float) -> None:
-        self._api = api
-        self._view = view
-        self._query = query
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silent)
-        self._response: aiohttp.ClientResponse | None = None
-
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        accept = "application/json" if self._view.type.content else _METADATA.format(self._list_suffix)
-        target = f"{self._view.path}?{urlencode(self._query)}"
-        try:
-            _, url, headers, _, _ = await self._api.param_serialize(
-                "GET", target, header_params={"Accept": accept}, auth_settings=["BearerToken"]
-            )
-            found = await self._api.call_api("GET", url, headers, _request_timeout=self._timeout)
-        except ApiException as error:
-            raise Failed("ApiServerFailed", f"status {error.status}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Failed("ApiServerUnavailable", self._unreachable(error)) from error
-        response: aiohttp.ClientResponse = found.response
-        self._response = response
-        if response.status == HTTPStatus.OK:
-            return response
-        response.close()
-        if response.status == HTTPStatus.GONE:
-            raise _Gone
-        if response.status == HTTPStatus.NOT_FOUND:
-            raise _Absent
-        raise _Refused(f"status {response.status}", retry_after(response.headers))
-
-    @property
-    def _list_suffix(self) -> str:
-        return "" if "watch" in self._query else "List"
-
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if self._response is not None:
-            self._response.close()
-        if isinstance(error, (aiohttp.ClientError, TimeoutError, OSError, ValueError)):
-            raise Failed("ApiServerUnavailable", self._unreachable(error)) from error
-
-    def _unreachable(self, error: BaseException) -> str:
-        return unreachable(self._api.configuration.host, error)
-
-
-async def _read(text: bytes) -> dict[str, Any]:
-    """JSON of an object. Raises ValueError."""
-    read: Callable[[bytes], Any] = orjson.loads
-    found = read(text) if len(text) < LARGE else await asyncio.to_thread(read, text)
-    if not isinstance(found, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - of what was sent, like any other text that is wrong
-    return found
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The lines of a body, of any length up to MOST_LINE. Raises ValueError for a longer one."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.content.iter_any():
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
-            pieces.append(line)
-            if any(pieces):
-                yield b"".join(pieces)
-            pieces, size = [], 0
-        pieces.append(rest)
-        size += len(rest)
-        if size > MOST_LINE:
-            raise ValueError("an event is too large")
+        metadata = _METADATA.format("" if "watch" in query else "List")
+        accept = "application/json" if self.view.type.content else metadata
+        return Request(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
 
 
 def _place(body: dict[str, Any]) -> tuple[str, str]:

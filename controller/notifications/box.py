@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
+from controller.api.meta import timestamp
 from controller.api.provider import Failure, Message
 from controller.notifications.reporting.grouping import KEY, companion, together
 from controller.runtime.user_text.plain_text import one_line
@@ -72,11 +73,6 @@ class Due:
         return left <= 0.0 or left > 2.0 * self.span
 
 
-def moment(time: datetime) -> str:
-    """As a status has it."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def shortened(digest: str) -> str:
     """A digest as `Reported` has it."""
     return digest[:_DIGEST]
@@ -101,7 +97,7 @@ class Outcomes:
         line = one_line(message, _LINE)
         before = self.last_failure
         if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
-            self.last_failure = Failure(time=moment(now), reason=reason, message=line)
+            self.last_failure = Failure(time=timestamp(now), reason=reason, message=line)
         self._failing = True
 
 
@@ -166,7 +162,7 @@ class Box:
             "lastDelivery": self.outcomes.last_delivery,
             "lastFailure": None if failure is None else failure.model_dump(by_alias=True),
             "lastHandledTest": self.tested,
-            "failing": {name: moment(each.at) for name, each in self.due.items() if each.first} or None,
+            "failing": {name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
         }
 
     def of_subject(self, subject: str) -> Reported | None:
@@ -207,7 +203,7 @@ class Box:
 
     def sendable(self, now: datetime | None = None) -> Iterator[Message]:
         """What may be sent now, in its order; without `now`: what may be sent as soon as its time comes."""
-        until = "" if now is None else moment(now)
+        until = "" if now is None else timestamp(now)
         return (
             each
             for key, each in self.pending.items()
@@ -216,7 +212,7 @@ class Box:
 
     def next_look(self, now: datetime) -> float | None:
         """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
-        until = moment(now)
+        until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
         return max(_SOON, (min(moments) - now).total_seconds()) if moments else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.meta import COMPARED_WITH, ObjectKey, about
+from controller.api.meta import COMPARED_WITH, ObjectKey, about, timestamp
 from controller.api.provenance import CHANGES
 from controller.notifications.forms import comments, commits
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
@@ -212,7 +212,7 @@ class Deliverer:
             route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
         else:
             self.count(type_, "delivered")
-            box.delivered(message.key, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            box.delivered(message.key, timestamp(now))
             route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
         route.failures = 0
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)

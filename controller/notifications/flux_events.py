@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from controller.api import flagset, flagsource
 from controller.api.kinds import FLUX_SOURCES
-from controller.api.meta import GROUP, ObjectKey, about
+from controller.api.meta import GROUP, ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications.forms.links import link_of
 from controller.notifications.forms.posts import Post
@@ -132,7 +132,7 @@ def flux_event(event: Event, source: Resource | None, instance: str) -> dict[str
             "uid": uid,
         },
         "severity": "error" if event.severity is Severity.WARNING else "info",
-        "timestamp": event.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "timestamp": timestamp(event.time),
         "message": message[:_MESSAGE],
         "reason": event.reason,
         "metadata": {f"{group}/{name}": text for name, text in facts.items() if text},

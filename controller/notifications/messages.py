@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
 from controller.api.conditions import READY, find
-from controller.api.meta import API_VERSION, GROUP
+from controller.api.meta import API_VERSION, GROUP, timestamp
 from controller.api.provider import Message
 from controller.runtime.events import Severity, content
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -26,8 +26,6 @@ SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"
 _TEXT: Final = 2_000
 """Characters of a message."""
-_MORE: Final = 4_000
-"""Characters of all metadata that the object's reconcile adds."""
 
 
 def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
@@ -43,8 +41,8 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         severity=severity_of(event),
         reason=event.reason,
         message=event.message[:_TEXT],
-        time=_moment(event.time),
-        metadata=_metadata(event.revision, event.digest, spec.summary or "", _bounded(event.metadata)),
+        time=timestamp(event.time),
+        metadata=_metadata(event.revision, event.digest, spec.summary or "", event.bounded_metadata),
     )
 
 
@@ -71,7 +69,7 @@ def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: st
         severity="info",
         reason=str(ready.get("reason") or "Unknown"),
         message=str(ready.get("message") or "")[:_TEXT],
-        time=_moment(now),
+        time=timestamp(now),
         metadata=_metadata(*content(resource.status), spec.summary or "", {}),
     )
 
@@ -88,7 +86,7 @@ def of_test(resource: Resource, asked: str, now: datetime) -> Message:
         severity="info",
         reason="TestAlert",
         message=f"a test of FlagProvider {resource.namespace}/{resource.name}",
-        time=_moment(now),
+        time=timestamp(now),
     )
 
 
@@ -127,18 +125,6 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _moment(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _metadata(revision: str, digest: str, summary: str, more: Mapping[str, str]) -> dict[str, str]:
     metadata = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
     return {name: text for name, text in metadata.items() if text}
-
-
-def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
-    left, kept = _MORE, {}
-    for name, text in metadata.items():
-        kept[name] = text[:left]
-        left -= len(kept[name])
-    return kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import failure
 from controller.api.meta import NOTHING
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
+
+_METADATA: Final = 4_000
+"""Characters that sinks are sent of an Event's metadata."""
 
 
 class Severity(StrEnum):
@@ -73,6 +76,15 @@ class Event:
     """Keys of the flags that it changed."""
     ends: bool = False
     """It ends what a Warning reported."""
+
+    @property
+    def bounded_metadata(self) -> dict[str, str]:
+        """As much of the texts in `metadata` as is sent."""
+        left, kept = _METADATA, {}
+        for name, text in self.metadata.items():
+            kept[name] = text[:left]
+            left -= len(kept[name])
+        return kept
 
 
 class EventSink(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
-from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.api.meta import API_VERSION, ObjectKey, Resource, timestamp
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
@@ -109,7 +109,7 @@ def _status(there: Resource, artifact: Mapping[str, Any], now: datetime) -> dict
         "reason": "Succeeded",
         "message": f"stored artifact for revision {artifact['revision']}",
         "observedGeneration": there.generation,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": timestamp(now),
     }
     for each in there.status.get("conditions") or ():
         if each.get("type") == "Ready" and each.get("status") == "True":

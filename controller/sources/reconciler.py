@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import OBSERVED, FlagSourceSpec
-from controller.api.meta import ACCEPT_REVISION
+from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
@@ -232,7 +232,7 @@ class SourceReconciler:
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
         known = before if wanted.is_of_same_includes else {}
-        moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = timestamp(now)
         status: dict[str, Any] = {
             "artifact": {
                 "path": path,

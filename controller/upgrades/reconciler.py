@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
-from controller.api.meta import RESUME, ObjectKey
+from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
 from controller.injection import names
 from controller.injection.options import Refused
@@ -214,7 +214,7 @@ class EvaluatorUpgradeReconciler:
     async def _restart(self, namespace: str, state: State, now: datetime) -> None:
         kind, _, name = state.name.partition("/")
         annotations = {
-            names.RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            names.RESTARTED_AT: timestamp(now),
             names.RESTARTED_FOR: state.target,
         }
         key = ObjectKey(kind, namespace, name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from controller.api.meta import RESUME
+from controller.api.meta import RESUME, timestamp
 from controller.api.upgrade import EvaluatorUpgradeStatus
 from controller.upgrades.observed import moment
 from controller.upgrades.plan import Halt, Progress
@@ -86,4 +86,4 @@ def listed(what: str, named: Mapping[str, str]) -> str:
 
 
 def _written(time: datetime | None) -> str | None:
-    return None if time is None else time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if time is None else timestamp(time)

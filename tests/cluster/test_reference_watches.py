@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.kube import reflector
+from controller.kube import reflector, watch_requests
 from controller.kube.client import Cluster
 from controller.kube.reference_watches import ReferenceWatches
 from controller.runtime.objects.cache import Cache
@@ -68,13 +68,13 @@ def source(namespace: str, **git: Any) -> Resource:
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> bytearray:
     """All bytes that lists and watches receive."""
-    read, found = reflector._read, bytearray()
+    read, found = watch_requests.read_object, bytearray()
 
     async def reading(text: bytes) -> dict[str, Any]:
         found.extend(text)
         return await read(text)
 
-    monkeypatch.setattr(reflector, "_read", reading)
+    monkeypatch.setattr(reflector, "read_object", reading)
     return found
 
 

@@ -6,7 +6,8 @@ import re
 from typing import Any, Final
 
 from controller.notifications.forms import templates
-from controller.runtime.user_text.expressions import Expression, ExpressionError
+from controller.runtime.user_text.expression_syntax import ExpressionError
+from controller.runtime.user_text.expressions import Expression
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.notifications.things import message
 

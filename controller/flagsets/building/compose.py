@@ -110,20 +110,10 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     preparation.moved(moved)
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
-    problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems
-    flag_set = preparation.marked(flag_set)
-    defaults: dict[str, Scalar] = {}
-    if default_flag_set_id is not None:
-        defaults[_FLAG_SET_ID] = default_flag_set_id
-    if bucketing is not Bucketing.V2:
-        defaults[BUCKETING_KEY] = bucketing.value
-    if defaults.keys() - flag_set.metadata.keys():
-        metadata = MappingProxyType({**defaults, **flag_set.metadata})
-        flag_set = replace(flag_set, metadata=metadata)
     parsed = replace(
         parsed,
-        flag_set=flag_set,
-        problems=tuple(problems),
+        flag_set=_with_defaults(preparation.marked(flag_set), default_flag_set_id, bucketing),
+        problems=tuple(sorted((*parsed.problems, *forged), key=_by_place)) if forged else parsed.problems,
         warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
@@ -139,6 +129,18 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         accepted=True,
         missing=judged.missing,
     )
+
+
+def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
+    """The set with the metadata that it leaves out itself."""
+    defaults: dict[str, Scalar] = {}
+    if flag_set_id is not None:
+        defaults[_FLAG_SET_ID] = flag_set_id
+    if bucketing is not Bucketing.V2:
+        defaults[BUCKETING_KEY] = bucketing.value
+    if not defaults.keys() - flag_set.metadata.keys():
+        return flag_set
+    return replace(flag_set, metadata=MappingProxyType({**defaults, **flag_set.metadata}))
 
 
 def _by_place(problem: Problem) -> tuple[str, int, int]:

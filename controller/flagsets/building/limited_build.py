@@ -51,18 +51,13 @@ class LimitedBuild:
             async with self.places.place(resource.namespace):
                 return await self.helpers.run(self.task, build, archive, spec, artifact, resource, *rest)
         except LimitExceededError as error:
-            allowed = self._allowed(error.limit)
+            allowed = self.task.allowed(error.limit)
             message = (
                 f"{what} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
             )
             raise Stalled("LimitExceeded", message) from error
         except HelperLostError as error:
             raise Failed("BuildFailed", f"{what} failed: {error}") from error
-
-    def _allowed(self, limit: str) -> str:
-        return (
-            f"{self.task.memory_bytes} bytes" if limit == "memory" else f"{self.task.cpu_seconds:g} seconds"
-        )
 
     def _is_small(self, archive: bytes) -> bool:
         try:

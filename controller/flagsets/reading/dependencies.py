@@ -69,7 +69,8 @@ def require_dependencies(
 def _require_true(field: str, text: str, resource: Resource, found: Resource) -> None:
     """Raises Waiting until the expression is true, Stalled where it is none."""
     # Reading it takes as long as all the rest, for the few that have one.
-    from controller.runtime.user_text.expressions import Expression, ExpressionError  # noqa: PLC0415
+    from controller.runtime.user_text.expression_syntax import ExpressionError  # noqa: PLC0415
+    from controller.runtime.user_text.expressions import Expression  # noqa: PLC0415
 
     try:
         expression = Expression.of(text, frozenset({"self", "dep"}))

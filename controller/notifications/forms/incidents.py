@@ -11,10 +11,11 @@ Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from controller.api.meta import timestamp
 from controller.notifications.forms.posts import bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def alertmanager(message: Message, target: Target) -> Post:
     content: dict[str, Any] = {
         "labels": {name: text for name, text in labels.items() if text},
         "annotations": {"message": message.message, **details(message)},
-        "endsAt": _moment(ends),
+        "endsAt": timestamp(ends),
     }
     if message.state != "recovered":
         content["startsAt"] = message.time
@@ -151,7 +152,3 @@ def datadog(message: Message, target: Target) -> Post:
     }
     address = f"{(target.address or DATADOG).rstrip('/')}/api/v1/events"
     return posted(address, message, content, **{"DD-API-KEY": target.token})
-
-
-def _moment(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

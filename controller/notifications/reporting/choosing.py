@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration, flagset
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.notifications.reporting.matching import compiled, wants
-from controller.runtime.user_text.expressions import ExpressionError
+from controller.runtime.user_text.expression_syntax import ExpressionError
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import timestamp
 from controller.api.provenance import CHANGES
 from controller.api.provider import SEVERITIES
 from evaluator.flags.model import REVISION_KEY
@@ -38,7 +39,7 @@ def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     }
     group = "/".join((message.state or "", *(given[each] for each in spec.group_by)))
     after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
-    return message.model_copy(update={"group": group, "after": after.strftime("%Y-%m-%dT%H:%M:%SZ")})
+    return message.model_copy(update={"group": group, "after": timestamp(after)})
 
 
 def companion(message: Message, pending: Iterable[Message]) -> Message | None:

@@ -16,7 +16,8 @@ from controller.notifications.forms import templates
 from controller.notifications.reach import concerns
 from controller.notifications.stage import SELECTING
 from controller.runtime.user_text import patterns
-from controller.runtime.user_text.expressions import Expression, ExpressionError
+from controller.runtime.user_text.expression_syntax import ExpressionError
+from controller.runtime.user_text.expressions import Expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api.conditions import READY, TRUE, failure, find
-from controller.api.meta import ObjectKey, about
+from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
-from controller.notifications.box import Reported, moment, shortened
+from controller.notifications.box import Reported, shortened
 from controller.notifications.forms import comments, commits, journeys, otlp, templates
 from controller.notifications.forms.journeys import Moments
 from controller.notifications.forms.links import link_of
@@ -95,7 +95,7 @@ class Reporter:
                     box.due[subject] = due
                     return
                 message = message.model_copy(update={"state": "failing"})
-                failures, reported_at = (*failures, event.failure), moment(event.time)
+                failures, reported_at = (*failures, event.failure), timestamp(event.time)
             self._push(box, alert, spec, message)
         # What is not wanted now is not wanted by the next leader either.
         after = Reported(failures, shortened(event.digest) or reported.digest, reported_at)
@@ -147,7 +147,7 @@ class Reporter:
             return
         self._push(box, alert, spec, message)
         failures = reported.failures if again else (*reported.failures, reason)
-        after = Reported(failures, reported.digest, moment(now))
+        after = Reported(failures, reported.digest, timestamp(now))
         box.remember(subject, after)
         self._again(box, subject, spec, thing, after)
 

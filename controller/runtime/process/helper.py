@@ -48,6 +48,10 @@ class TaskLimits:
     file_bytes: int = 256 * 1024**2
     """Of any file that it writes."""
 
+    def allowed(self, limit: str) -> str:
+        """How much of MEMORY or CPU_TIME, for people."""
+        return f"{self.memory_bytes} bytes" if limit == MEMORY else f"{self.cpu_seconds:g} seconds"
+
 
 def main(modules: Sequence[str]) -> None:
     """Answer requests on standard input until that ends. What tasks print goes to standard error."""

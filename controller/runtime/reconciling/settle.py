@@ -22,7 +22,7 @@ from controller.api.conditions import (
     short,
     written,
 )
-from controller.api.meta import REQUESTED_AT
+from controller.api.meta import REQUESTED_AT, timestamp
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -128,7 +128,7 @@ def _status(
     conditions: tuple[Condition, ...],
     now: datetime,
 ) -> dict[str, Any]:
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = timestamp(now)
     status = {
         **cleaned({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,

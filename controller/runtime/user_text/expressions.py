@@ -2,61 +2,44 @@
 evaluated within a budget, since a tenant may write what would never end.
 
 Of CEL there are its operators, the macros `all`, `exists`, `exists_one`, `filter`, `map` and `has`, and the
-functions below; there are no timestamps, bytes and messages, and nothing beyond the standard.
+functions that `expression_syntax` names; there are no timestamps, bytes and messages, and nothing beyond the
+standard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
-import lark
 import re2
 from celpy import celtypes
 from celpy.adapter import json_to_cel
-from celpy.celparser import CELParseError, CELParser
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
+from controller.runtime.user_text.expression_syntax import LONGEST, ExpressionError, parse, shown
 from controller.runtime.user_text.patterns import compiled
-from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import lark
+
 _Operator = TypeVar("_Operator", bound="Callable[..., Any]")
 
-LONGEST: Final = 1_024
-"""Characters of an expression."""
 BUDGET: Final = 4_000
 """Steps of one evaluation: a node of the expression that is visited, 32 characters or one element of a value
 that it works on, and what reading a pattern and searching with it may take. All of them take about a
 tenth of a second.
 """
-_DEEPEST: Final = 150
-"""Levels of the tree that an expression is read into: about 14 parentheses in each other."""
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one pattern."""
 _PATTERNS: Final = 32
 """Compiled patterns that one evaluation keeps."""
 _REFUSAL: Final = 320
 """Steps of a pattern that turns out to be too large."""
-_SHOWN: Final = 200
-_MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
-_METHODS: Final = frozenset({"contains", "endsWith", "matches", "size", "startsWith"})
-_FUNCTIONS: Final = frozenset({"double", "has", "int", "matches", "size", "string"})
-_PLAIN: Final = frozenset(
-    {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "member"}
-)
-"""Nodes that mean what is below them where that is one."""
-_QUOTES: Final = ('"""', "'''", '"', "'")
-_REFUSED: Final = frozenset({"member_object", "dot_ident", "dot_ident_arg"})
-
-
-class ExpressionError(Exception):
-    """An expression cannot be used, or not with these values. The text says where, as `line:column: why`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +52,7 @@ class Expression:
     @classmethod
     def of(cls, text: str, variables: frozenset[str]) -> Self:
         """Read it. It may use `variables`. Raises ExpressionError."""
-        return cls(text, _read(text, variables))
+        return cls(text, parse(text, variables))
 
     def holds(self, values: Mapping[str, Any], budget: int = BUDGET) -> bool:
         """Whether it is true; `values`: by the names of variables, as JSON has them. Raises ExpressionError,
@@ -82,128 +65,14 @@ class Expression:
             line, column = error.line or 1, error.column or 1
             why = str(error.args[0])
             why = "these types do not go together" if "overload" in why else why
-            raise ExpressionError(f"{line}:{column}: {_shown(why)}") from None
+            raise ExpressionError(f"{line}:{column}: {shown(why)}") from None
         except RecursionError:
             raise ExpressionError("1:1: it is nested too deeply") from None
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise ExpressionError(f"1:1: {_shown(error)}") from None
+            raise ExpressionError(f"1:1: {shown(error)}") from None
         if not isinstance(found, BoolType):
             raise ExpressionError(f"1:1: it gives a {_kind(found)}, and must give true or false")
         return bool(found)
-
-
-@lru_cache(maxsize=1_024)
-def _read(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
-    if len(text) > LONGEST:
-        raise ExpressionError(f"1:{LONGEST + 1}: it has more than {LONGEST} characters")
-    _check_texts(text)
-    try:
-        tree: lark.Tree[lark.Token] = CELParser().parse(text)
-    except CELParseError as error:
-        # Where it ends too early there is no column.
-        ended = error.column is None or error.column < 0
-        place = f"{len(text.splitlines()) or 1}:{len(text.splitlines()[-1]) + 1 if text.strip() else 1}"
-        why = "it ends too early" if ended else "this is not understood"
-        raise ExpressionError(f"{place if ended else f'{error.line}:{error.column}'}: {why}") from None
-    _check(tree, variables, 0)
-    return _shortened(tree)
-
-
-def _check_texts(text: str) -> None:
-    """Raises ExpressionError for a text within quotes that does not end: where it has backslashes, the
-    parser's patterns take for ever to find that out.
-    """
-    place = 0
-    while place < len(text):
-        if text.startswith("//", place):
-            place = (text.find("\n", place) + 1) or len(text)
-            continue
-        quote = next((each for each in _QUOTES if text.startswith(each, place)), "")
-        end = place + max(1, len(quote))
-        while quote and not text.startswith(quote, end):
-            step = 2 if text.startswith("\\", end) else 1
-            if end + step > len(text) or (len(quote) == 1 and "\n" in text[end : end + step]):
-                line = text.count("\n", 0, place) + 1
-                column = place - text.rfind("\n", 0, place)
-                raise ExpressionError(f"{line}:{column}: the text that begins here does not end")
-            end += step
-        place = end + len(quote) if quote else end
-
-
-def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> None:
-    """Raises ExpressionError for an unknown name, and for what is not supported."""
-    if depth > _DEEPEST:
-        raise _at(tree, "it is nested too deeply")
-    if tree.data in _REFUSED:
-        raise _at(tree, "messages and names that begin with a dot are not known")
-    children = list(tree.children)
-    if tree.data == "ident" and str(children[0]) not in names:
-        raise _at(tree, f'"{children[0]}" is not known; there is {_listed(names)}')
-    if tree.data == "ident_arg" and str(children[0]) not in _FUNCTIONS:
-        raise _at(tree, f'there is no function "{children[0]}"; there is {_listed(_FUNCTIONS)}')
-    if tree.data == "ident_arg" and str(children[0]) == "has" and not _is_selection(children[1:]):
-        raise _at(tree, "has() takes a field, such as has(a.b)")
-    if tree.data == "member_dot_arg":
-        method = str(children[1])
-        if method in _MACROS:
-            name, body = _macro(tree)
-            _check_children([children[0]], names, depth)
-            return _check(body, names | {name}, depth + 1)
-        if method not in _METHODS:
-            raise _at(tree, f'there is no method "{method}"; there is {_listed(_METHODS | _MACROS)}')
-    return _check_children(children, names, depth)
-
-
-def _check_children(children: list[Any], names: frozenset[str], depth: int) -> None:
-    for each in children:
-        if isinstance(each, lark.Tree):
-            _check(each, names, depth + 1)
-
-
-def _shortened(tree: lark.Tree[lark.Token]) -> lark.Tree[lark.Token]:
-    """The same without the nodes that stand for operators that are not there: most of the tree, and of the
-    time.
-    """
-    found = [_shortened(each) if isinstance(each, lark.Tree) else each for each in tree.children]
-    if len(found) == 1 and isinstance(found[0], lark.Tree) and tree.data in _PLAIN:
-        return found[0]
-    return lark.Tree(tree.data, found, tree.meta)
-
-
-def _macro(tree: lark.Tree[lark.Token]) -> tuple[str, lark.Tree[lark.Token]]:
-    """The variable and the expression of a macro. Raises ExpressionError."""
-    arguments = [part for each in tree.children[2:] if isinstance(each, lark.Tree) for part in each.children]
-    if len(arguments) == 2 and isinstance(arguments[1], lark.Tree):
-        name = _only(arguments[0])
-        if name.data == "ident":
-            return str(name.children[0]), arguments[1]
-    raise _at(tree, f"{tree.children[1]}() takes a name and an expression")
-
-
-def _is_selection(arguments: list[Any]) -> bool:
-    """Whether these are the arguments of a `has`."""
-    found = arguments[0].children if arguments else []
-    return len(found) == 1 and _only(found[0]).data == "member_dot"
-
-
-def _only(tree: Any) -> lark.Tree[lark.Token]:
-    """What stands below nodes that have nothing but each other."""
-    while isinstance(tree, lark.Tree) and len(tree.children) == 1 and isinstance(tree.children[0], lark.Tree):
-        tree = tree.children[0]
-    assert isinstance(tree, lark.Tree)  # noqa: S101 - for the type: the grammar has it so
-    return tree
-
-
-def _at(tree: lark.Tree[lark.Token], why: str) -> ExpressionError:
-    return ExpressionError(f"{tree.meta.line}:{tree.meta.column}: {_shown(why)}")
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def _shown(what: object) -> str:
-    return one_line(str(what), _SHOWN) or type(what).__name__
 
 
 def _kind(value: object) -> str:

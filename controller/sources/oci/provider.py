@@ -20,9 +20,9 @@ from controller.sources.listed import listed, near
 from controller.sources.looking.deadline import Deadline
 from controller.sources.looking.polled import polled
 from controller.sources.oci.address import DEFAULT_TAG
+from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
-from controller.sources.oci.registry import Gone
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
 from controller.sources.signer import with_signer
 from controller.sources.versions import highest, parse_range

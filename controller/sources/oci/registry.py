@@ -9,24 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import re
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
-import aiohttp
 from yarl import URL
 
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import DIGEST, TAG
+from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
 from controller.sources.oci.challenge import bearer_of, challenges_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from typing import BinaryIO
+
+    import aiohttp
 
     from controller.sources.oci.address import Address
     from controller.sources.oci.challenge import Bearer
@@ -43,16 +41,6 @@ MANIFEST_BYTES: Final = 4 * 1024**2
 """As registries are to take at least, and many at most."""
 _ANSWER_BYTES: Final = 1024**2
 """Of a token or a list of tags."""
-_ERROR_BYTES: Final = 16 * 1024
-_CODES: Final = frozenset(
-    {
-        "BLOB_UNKNOWN", "BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "DENIED", "DIGEST_INVALID",
-        "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID", "NAME_UNKNOWN",
-        "SIZE_INVALID", "TAG_INVALID", "TOOMANYREQUESTS", "UNAUTHORIZED", "UNAVAILABLE", "UNKNOWN",
-        "UNSUPPORTED",
-    }
-)  # fmt: skip
-"""What is shown of an error: these words of the OCI's specification, since any service may have answered."""
 _TAGS: Final = 100_000
 _PAGE: Final = 1000
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -60,12 +48,7 @@ _MOST_REDIRECTS: Final = 5
 _BASIC_SECONDS: Final = 3600.0
 _TOKEN_SECONDS: Final = 60.0
 """How long a token is good for that does not say so."""
-_LONGEST_DELAY: Final = 900.0
 _NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
-
-
-class Gone(Failed):
-    """What was asked for is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +71,7 @@ class Registry:
     async def manifest(self, reference: str) -> bytes:
         """The manifest that a tag or digest names; one that a digest names has that digest. Raises Gone."""
         async with self._asked("GET", self._url("manifests", reference), accept=_ACCEPTED) as answer:
-            content = await self._read(answer, MANIFEST_BYTES, "the manifest")
+            content = await body_of(self.address, answer, MANIFEST_BYTES, "the manifest")
         if DIGEST.fullmatch(reference) and sha256(content) != reference:
             raise self._mismatch("the manifest", reference)
         return content
@@ -100,9 +83,9 @@ class Registry:
         url: URL | None = self._url("tags", "list").with_query(n=str(_PAGE))
         while url is not None:
             async with self._asked("GET", url) as answer:
-                page = self._json(await self._read(answer, _ANSWER_BYTES, "a page of tags"))
+                content = await body_of(self.address, answer, _ANSWER_BYTES, "a page of tags")
                 following = _NEXT.search(answer.headers.get("Link", ""))
-            tags = page.get("tags")
+            tags = json_of(self.address, content).get("tags")
             tags = tags if isinstance(tags, list) else []
             # What can be no tag is not shown to anybody.
             found += [tag for tag in map(str, tags) if TAG.fullmatch(tag)]
@@ -119,13 +102,13 @@ class Registry:
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:
-                content = await self._read(answer, _ANSWER_BYTES, "the list of referrers")
+                content = await body_of(self.address, answer, _ANSWER_BYTES, "the list of referrers")
         except Gone:
             try:
                 content = await self._index(digest.replace(":", "-"))
             except Gone:
                 return []
-        found = self._json(content).get("manifests")
+        found = json_of(self.address, content).get("manifests")
         listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         return [
             each["digest"]
@@ -137,7 +120,7 @@ class Registry:
 
     async def _index(self, tag: str) -> bytes:
         async with self._asked("GET", self._url("manifests", tag), accept=_INDEX) as answer:
-            return await self._read(answer, MANIFEST_BYTES, "the list of referrers")
+            return await body_of(self.address, answer, MANIFEST_BYTES, "the list of referrers")
 
     async def save_blob(self, digest: str, size: int, file: BinaryIO) -> None:
         """Write the blob into a file, and compare its size and digest. Raises Gone."""
@@ -190,7 +173,7 @@ class Registry:
         headers = {"Accept": accept, **(headers or {})}
         key = (self.address.origin, self.address.repository, self.actions, self.access)
         logins, redirects = 0, 0
-        with self._failing():
+        with failing(self.address, self.access):
             while True:
                 known = self.connections.kept(key)
                 own = url.origin() == URL(self.address.origin)
@@ -212,7 +195,7 @@ class Registry:
                         url = self._redirected(url, answer.headers.get("Location", ""))
                         continue
                     elif answer.status >= 300:
-                        raise await self._refused(answer)
+                        raise await refusal(self.address, answer)
                     else:
                         yield answer
                         return
@@ -248,12 +231,12 @@ class Registry:
             "GET", realm.update_query(query), headers=headers, access=self._access(realm)
         ) as answer:
             if answer.status != 200:
-                refused = await self._refused(answer)
+                refused = await refusal(self.address, answer)
                 # The service is not there; the repository may be.
                 raise (
                     Failed("AuthenticationFailed", refused.message) if isinstance(refused, Gone) else refused
                 )
-            said = self._json(await self._read(answer, _ANSWER_BYTES, "the token"))
+            said = json_of(self.address, await body_of(self.address, answer, _ANSWER_BYTES, "the token"))
         token = said.get("token") or said.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise Failed("AuthenticationFailed", f"{self.address}: the token service gives no token")
@@ -287,62 +270,6 @@ class Registry:
             raise Failed("OCIArtifactPullFailed", f"{self.address}: it names another host as its own")
         return found
 
-    async def _read(self, answer: aiohttp.ClientResponse, most: int, what: str) -> bytes:
-        content = bytearray()
-        async for chunk in answer.content.iter_any():
-            content += chunk
-            if len(content) > most:
-                raise Stalled("LimitExceeded", f"{self.address}: {what} is over {most} bytes")
-        return bytes(content)
-
-    async def _refused(self, answer: aiohttp.ClientResponse) -> Setback:
-        """The setback for an answer that is no success."""
-        status = answer.status
-        said = ""
-        with contextlib.suppress(Setback, ValueError, LookupError, TypeError):
-            content = json.loads(await self._read(answer, _ERROR_BYTES, "the error"))
-            code = content["errors"][0]["code"]
-            said = code if code in _CODES else ""
-        message = f"{self.address}: {answer.url.host} answers {status}{f' ({said})' if said else ''}"
-        if status in {401, 403, 407}:
-            return Failed("AuthenticationFailed", message)
-        if status == 404:
-            return Gone("RepositoryNotFound" if "NAME_UNKNOWN" in said else "RevisionGone", message)
-        return Failed("OCIArtifactPullFailed", message, delay=_delay(answer))
-
-    def _json(self, content: bytes) -> dict[str, Any]:
-        try:
-            found = json.loads(content)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise Failed("OCIArtifactPullFailed", f"{self.address}: the answer is not that of a registry")
-        return found
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Setbacks for what goes wrong on the way."""
-        try:
-            yield
-        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise Failed("CertificateRefused", f"{self.address}: {self._clean(str(error))}") from error
-        except aiohttp.ClientHttpProxyError as error:
-            reason = "AuthenticationFailed" if error.status == 407 else "OCIArtifactPullFailed"
-            raise Failed(reason, f"{self.address}: the proxy answers {error.status}") from error
-        except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError) as error:
-            # Their texts repeat what was answered.
-            raise Failed("OCIArtifactPullFailed", f"{self.address}: the answer is no HTTP") from error
-        except (aiohttp.ClientError, ConnectionError) as error:
-            what = self._clean(str(error)) or type(error).__name__
-            raise Failed("OCIArtifactPullFailed", f"{self.address}: {what}") from error
-
-    def _clean(self, text: str) -> str:
-        """One line of another's text, without our password."""
-        login, proxy = self.access.login, urlsplit(self.access.proxy).password or ""
-        for word in (login.password if login is not None else "", proxy, unquote(proxy)):
-            text = text.replace(word, "***") if word else text
-        return one_line(text, 300).strip()
-
     def _mismatch(self, what: str, digest: str) -> Failed:
         return Failed("DigestMismatch", f"{self.address}: {what} is not what {digest} stands for")
 
@@ -360,9 +287,3 @@ def _url_of(text: str, base: URL | None = None) -> URL | None:
     except ValueError:
         return None
     return url if known else None
-
-
-def _delay(answer: aiohttp.ClientResponse) -> float | None:
-    """How long the server asks us to wait."""
-    asked = answer.headers.get("Retry-After", "")
-    return min(float(asked), _LONGEST_DELAY) if asked.isdecimal() else None

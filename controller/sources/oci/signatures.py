@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.oci.address import DIGEST
-from controller.sources.oci.registry import Gone
+from controller.sources.oci.answers import Gone
 from controller.sources.provider import Unverified
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE
 from controller.sources.verification.signer import NotBelievedError, NotJudgedError

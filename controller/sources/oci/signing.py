@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.sources.oci.answers import Gone
 from controller.sources.oci.package import Package, configuration, described
-from controller.sources.oci.registry import MANIFEST, Gone, sha256
+from controller.sources.oci.registry import MANIFEST, sha256
 from controller.sources.verification.cosign import PAYLOAD, SIGNATURE, CosignKey, payload_of, verify_payload
 from controller.sources.verification.private_key import signature_of
 from controller.sources.verification.signer import NotBelievedError

@@ -8,9 +8,10 @@ import logging
 import random
 import signal
 import time
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.flag_set_refusals import FlagSetRefusals
 from controller.api import flagsource
@@ -71,9 +72,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from controller.api.meta import ObjectKey
+    from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Change
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
+    from controller.wiring.controller.admission import Admission
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,24 @@ SOURCES_AT_ONCE: Final = 128
 """A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
 bounded elsewhere.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What the parts of one replica are made with."""
+
+    settings: ControllerSettings
+    objects: Cache
+    health: WatchHealth
+    role: Role
+    queues: dict[str, KeyedQueue[ObjectKey]]
+    metrics: Metrics
+    cluster: Cluster
+    accounts: Accounts
+    """Those that act for objects."""
+    events: ApiServerEvents
+    limits: Limits
+    collector: Collector
 
 
 @contextlib.asynccontextmanager
@@ -91,76 +112,47 @@ async def open_controller(
     InvalidSettingError, ConfigException.
     """
     clock = asyncio.get_running_loop().time
-    queues: dict[str, KeyedQueue[ObjectKey]] = {
-        stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES
-    }
-    role = Role()
-    metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
-        cluster, accounts, events, limits = await _connected(stack, settings, metrics)
+        base = await _connected(stack, settings, objects, health)
+        cluster, role, metrics = base.cluster, base.role, base.metrics
         notifying = await open_notifying(
             stack,
             settings,
-            accounts,
+            base.accounts,
             objects,
             metrics,
-            wake=lambda key, delay: queues[key.kind].put(key, delay),
+            wake=lambda key, delay: base.queues[key.kind].put(key, delay),
         )
-        shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
-        providers = providers_of(settings, limits, accounts.secret, cluster.server)
-        metrics.registry.register(
-            QuotaMetrics(limits, {**object_usages(objects), **usages_of(providers.values())})
-        )
+        shared, bound = await _open_shared(stack, base)
+        providers = providers_of(settings, base.limits, base.accounts.secret, cluster.server)
         for each in providers.values():
             stack.push_async_callback(each.close)
-        collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+        usages = {**object_usages(objects), **usages_of(providers.values())}
+        metrics.registry.register(QuotaMetrics(base.limits, usages))
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         referred, workloads = _watches(cluster, objects, health), workload_watches(cluster, objects, health)
-        reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying)
-        outputs = Outputs(cluster, metrics, (events, *notifying.sinks))
+        outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         loops = {
-            kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
-            for kind, reconciler in reconcilers.items()
+            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
+            for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
         }
-        pods, proxy = (
-            pod_work_of(settings, cluster, objects, outputs.sinks, health),
-            keeper_of(settings, cluster, role),
-        )
+        pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
+        keeper = keeper_of(settings, cluster, role)
         dispatcher = _dispatcher(
-            objects,
+            base,
             loops,
-            limits,
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
             _rivals(shared.claims),
             *(each.changed for each in (*referred, *workloads)),
             notifying.outbox.changed,
         )
-        webhooks = Receiver(
-            shared.endpoints,
-            objects,
-            expect=shared.pending.expect,
-            wake=dispatcher.wake,
-            now=now,
-            clock=clock,
-            leading=lambda: role.leading,
-            received=metrics.received,
-        )
-        refusals = FlagSetRefusals(objects, outputs.sinks, now, clock)
-        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, events, refusals)
-        admission = await stack.enter_async_context(
-            open_admission(settings, metrics.ports, cluster, role, injecting)
-        )
-        offload = Offload()
-        stack.callback(offload.close)
-        managed = management.routes(
-            lambda: readiness(collector, role, health, admission, proxy), metrics.text, offload
-        )
-        served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
-        ports = await listen(stack, settings, metrics.ports, bound, (managed, served, webhooks.routes()))
+        admission = await _admission(stack, base, outputs.sinks)
+        state = partial(readiness, base.collector, role, health, admission, keeper)
+        ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
         yield Controller(
             Ports(*ports, admission.port),
-            collector,
+            base.collector,
             leadership_of(settings, cluster, role),
             dispatcher,
             loops,
@@ -168,58 +160,22 @@ async def open_controller(
             proxies,
             *referred,
             admission,
-            proxy,
+            keeper,
             notifying.deliverer,
             workloads,
             pods,
         )
 
 
-async def _open_shared(
-    stack: contextlib.AsyncExitStack,
-    settings: ControllerSettings,
-    objects: Cache,
-    accounts: Accounts,
-    limits: Limits,
-) -> tuple[Shared, socket.socket]:
-    """And the socket that artifacts are served on."""
-    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
-    stack.callback(asyncio.create_task(tokens.follow()).cancel)
-    bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
-    address = artifact_address(settings, bound.getsockname()[1])
-    storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
-    stack.callback(storages.close)
-    helpers = Helpers(HELPERS, MODULES)
-    stack.push_async_callback(helpers.close)
-    known = Claims(), Endpoints(), PendingPushes(), helpers
-    return Shared(settings, objects, limits, accounts, storages, address, tokens, *known), bound
-
-
-def _dispatcher(
-    objects: Cache,
-    loops: dict[str, Loop],
-    limits: Limits,
-    *followers: Callable[[Change], Iterable[ObjectKey]],
-) -> Dispatcher:
-    """Receives every change of an object, and of a namespace's limits."""
-    dispatcher = Dispatcher(objects, STAGES, loops, followers)
-    objects.on_change = dispatcher.changed
-    limits.changed = partial(_wake_refused, dispatcher, objects)
-    return dispatcher
-
-
-def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
-    """The namespace has other limits."""
-    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
-        dispatcher.wake(key)
-
-
 async def _connected(
-    stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
-) -> tuple[Cluster, Accounts, ApiServerEvents, Limits]:
-    """The client, those that act for objects, what posts Events, and the limits that are followed, on a loop
-    whose lag is measured.
+    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, health: WatchHealth
+) -> _Base:
+    """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
+    are followed, on a loop whose lag is measured.
     """
+    role = Role()
+    queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
+    metrics = Metrics(objects, queues, now, health, role)
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
@@ -230,7 +186,84 @@ async def _connected(
     limits = limits_of(settings)
     following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
     await stack.enter_async_context(following)
-    return cluster, accounts, events, limits
+    clock = asyncio.get_running_loop().time
+    collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+    return _Base(
+        settings, objects, health, role, queues, metrics, cluster, accounts, events, limits, collector
+    )
+
+
+async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Iterable[EventSink]) -> Admission:
+    """Its port, open until the stack closes."""
+    refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
+    injecting = injector(
+        base.settings,
+        base.objects,
+        lambda: base.collector.synced,
+        base.metrics.reviewed,
+        base.events,
+        refusals,
+    )
+    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, injecting)
+    return await stack.enter_async_context(opened)
+
+
+async def _open_ports(
+    stack: contextlib.AsyncExitStack,
+    base: _Base,
+    shared: Shared,
+    bound: socket.socket,
+    dispatcher: Dispatcher,
+    state: Callable[[], dict[str, Any]],
+) -> tuple[int, int, int]:
+    """Those of management, artifacts and the receiver; `state` is what /readyz answers."""
+    webhooks = Receiver(
+        shared.endpoints,
+        base.objects,
+        expect=shared.pending.expect,
+        wake=dispatcher.wake,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        leading=lambda: base.role.leading,
+        received=base.metrics.received,
+    )
+    offload = Offload()
+    stack.callback(offload.close)
+    managed = management.routes(state, base.metrics.text, offload)
+    served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
+    return await listen(stack, base.settings, base.metrics.ports, bound, (managed, served, webhooks.routes()))
+
+
+async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[Shared, socket.socket]:
+    """And the socket that artifacts are served on."""
+    settings = base.settings
+    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
+    stack.callback(asyncio.create_task(tokens.follow()).cancel)
+    bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
+    address = artifact_address(settings, bound.getsockname()[1])
+    storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
+    stack.callback(storages.close)
+    helpers = Helpers(HELPERS, MODULES)
+    stack.push_async_callback(helpers.close)
+    known = Claims(), Endpoints(), PendingPushes(), helpers
+    shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
+    return shared, bound
+
+
+def _dispatcher(
+    base: _Base, loops: dict[str, Loop], *followers: Callable[[Change], Iterable[ObjectKey]]
+) -> Dispatcher:
+    """Receives every change of an object, and of a namespace's limits."""
+    dispatcher = Dispatcher(base.objects, STAGES, loops, followers)
+    base.objects.on_change = dispatcher.changed
+    base.limits.changed = partial(_wake_refused, dispatcher, base.objects)
+    return dispatcher
+
+
+def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
+    """The namespace has other limits."""
+    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
+        dispatcher.wake(key)
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

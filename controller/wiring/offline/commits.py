@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.artifacts.archive import pack, unpack
-from controller.artifacts.durable import as_failed
-from controller.runtime.process.temporary import TemporaryFolder
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.files import ignore
+from controller.sources.files.quarantine import quarantine
 from controller.sources.git.provider import open_source
 from controller.sources.oci import SCHEME
 from controller.wiring.local_mode.state import Identity, state_folder
@@ -100,13 +99,7 @@ async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, byte
 
 async def files_of(source: LocalProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
     """A revision's files, as an artifact of it would hold them. Raises Setback."""
-    try:
-        folder = await asyncio.to_thread(TemporaryFolder.make)
-    except OSError as error:
-        raise as_failed(error, f"a folder for the files of {revision}") from error
-    try:
-        fetched = await source.fetch(revision, folder.path)
-        archive = await asyncio.to_thread(pack, folder.path)
+    async with quarantine(revision) as folder:
+        fetched = await source.fetch(revision, folder)
+        archive = await asyncio.to_thread(pack, folder)
         return fetched, await asyncio.to_thread(unpack, archive)
-    finally:
-        await asyncio.to_thread(folder.remove)

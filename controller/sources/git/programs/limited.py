@@ -61,11 +61,6 @@ class LimitedReader:
                 return await self.helpers.run(self.task, function, *arguments)
         except LimitExceededError as error:
             message = f"{self.deadline.where}: {what} needs more {error.limit} than it may use"
-            raise Stalled(LIMIT, f"{message} ({self._allowed(error.limit)})") from error
+            raise Stalled(LIMIT, f"{message} ({self.task.allowed(error.limit)})") from error
         except HelperLostError as error:
             raise Failed("GitOperationFailed", f"{self.deadline.where}: {what} failed: {error}") from error
-
-    def _allowed(self, limit: str) -> str:
-        return (
-            f"{self.task.memory_bytes} bytes" if limit == "memory" else f"{self.task.cpu_seconds:g} seconds"
-        )

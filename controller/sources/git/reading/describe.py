@@ -9,6 +9,7 @@ from pathlib import Path
 import pygit2
 from pygit2.enums import FileStatus
 
+from controller.api.meta import timestamp
 from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.git.git_url import parse_location
 from controller.sources.git.reading.repository import UnreadableFormatError, open_repository
@@ -48,7 +49,7 @@ def describe(folder: Path) -> Described | None:
             _origin(repository),
             f"{commit.author.name} <{commit.author.email}>",
             commit.message.strip().partition("\n")[0],
-            datetime.fromtimestamp(commit.commit_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            timestamp(datetime.fromtimestamp(commit.commit_time, UTC)),
         )
     except (Setback, UnreadableFormatError, pygit2.GitError, KeyError, ValueError, OSError):
         # Options supply what cannot be read here.
