@@ -288,6 +288,17 @@ def test_the_limit_that_git_met_is_named(complaint: str, limit: str | None) -> N
     assert limit_of(complaint) == limit
 
 
+async def test_a_start_that_is_cancelled_leaves_no_process_behind() -> None:
+    seconds = f"60.{os.getpid()}"
+    running = asyncio.create_task(run(("sleep", seconds), os.environ, ProcessLimits(), 10.0))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not await asyncio.to_thread(git_processes, seconds)
+
+
 def test_only_the_end_of_a_flood_of_complaints_is_kept(repository: Repository) -> None:
     script = "yes remote: noise | head -c 100000 >&2; echo fatal: the cause >&2; exit 3"
     ended = asyncio.run(run(("sh", "-c", script), os.environ, ProcessLimits(), 10.0))
