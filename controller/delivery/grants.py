@@ -1,4 +1,4 @@
-"""Who may refer to objects of another namespace: where a FlagGrant there says so. Pure."""
+"""References to objects of another namespace, which a FlagGrant there must permit. Pure."""
 
 from __future__ import annotations
 

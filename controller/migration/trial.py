@@ -1,4 +1,4 @@
-"""What injection says to one object that pods name: tried with a pod that asks for nothing else. Pure."""
+"""Tries one object that pods name in an injection, with a pod that asks for nothing else. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of pods that ask: of their annotations, and of the template as a whole. Pure."""
+"""What becomes of pods that ask for flags: of their annotations, and of the template as a whole. Pure."""
 
 from __future__ import annotations
 

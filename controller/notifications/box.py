@@ -1,4 +1,4 @@
-"""What is still to be sent to one provider, and what was reported: a value that its status keeps. Pure."""
+"""The messages still to be sent to one provider, and those reported, as its status keeps them. Pure."""
 
 from __future__ import annotations
 

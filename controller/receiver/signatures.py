@@ -1,4 +1,5 @@
-"""Whether the sender of a delivery knows the token. Pure; every comparison takes its time whatever is given.
+"""Verifies that the sender of a delivery knows the token. Pure; every comparison takes its time whatever is
+given.
 
 GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries GitLab:
 https://docs.gitlab.com/user/project/integrations/webhooks/ Gitea:

@@ -1,4 +1,4 @@
-"""What a person may do about what is not believed: in a cluster, or on a command line. Pure."""
+"""Advice on content that is not trusted: in a cluster, or on a command line. Pure."""
 
 from __future__ import annotations
 

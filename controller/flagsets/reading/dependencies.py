@@ -1,4 +1,4 @@
-"""What a FlagSet is built from: its source's artifact, once everything that it depends on is ready."""
+"""Finds the artifact that a FlagSet is built from, once everything that it depends on is ready."""
 
 from __future__ import annotations
 

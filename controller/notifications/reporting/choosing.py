@@ -1,4 +1,4 @@
-"""Whether an alert wants a message: by severity, words, flags, flag sets and conditions. Pure."""
+"""Decides whether an alert sends a message: by severity, words, flags, flag sets and conditions. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each namespace may have: what the options say, and over them a ConfigMap. Pure."""
+"""The limits of each namespace, from the options and, over them, a ConfigMap. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a FlagSource asks of a bucket before its objects are believed: a signed manifest, no older than the
+"""What a FlagSource requires of a bucket before its objects are trusted: a signed manifest, no older than the
 accepted one, of just the objects that are there.
 """
 

@@ -1,4 +1,6 @@
-"""What a FlagSource asks of a new revision before it is read: signatures, and descent from the one before."""
+"""What a FlagSource requires of a new revision before it is read: signatures, and descent from the one
+before.
+"""
 
 from __future__ import annotations
 
