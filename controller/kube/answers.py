@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """Of a refusal."""
+        """The message of a refusal."""
         return str(self.body.get("message", f"status {self.status}"))[:500]
 
 

@@ -56,7 +56,7 @@ class _Only:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Of an object of the kinds FeatureFlagSource and InProcessConfiguration."""
+    """The trial of a FeatureFlagSource or an InProcessConfiguration."""
 
     kind: str
     namespace: str

@@ -64,7 +64,7 @@ def workload(
 
 
 def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
-    """Of an annotation that the operator read until 0.5."""
+    """The finding on an annotation that the operator read until 0.5."""
     if name == _OPERATORS:
         return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
     newer = annotations.keys() & {names.SOURCES, names.FLAG_SET, names.IN_PROCESS}

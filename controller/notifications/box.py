@@ -246,7 +246,7 @@ class Box:
             self.last_dead = f"{message.reason} of {message.kind}/{message.name}: {why}"
 
     def lose(self, count: int, why: str) -> None:
-        """So many Events never became messages."""
+        """Count Events that never became messages."""
         self.dead += count
         self.last_dead = f"{count} Events: {why}"
 

@@ -58,7 +58,7 @@ def _digits(text: str) -> bytes:
 
 
 def _digest(content: bytes) -> bytes:
-    """Of one length whatever the content's, so that not even that is disclosed."""
+    """A digest of fixed length, so that not even the content's length is disclosed."""
     return hashlib.sha256(content).digest()
 
 

@@ -17,7 +17,7 @@ Limit = Annotated[int, Field(strict=True, ge=0)]
 
 
 class NamespaceLimits(Model):
-    """Of one namespace. What is left out of a ConfigMap is as the options have it."""
+    """The limits of one namespace. A limit that the ConfigMap leaves out is that of the options."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTrust:
-    """Of one look at one source."""
+    """What one look at one source trusts."""
 
     keys: tuple[CosignKey, ...]
     epoch: str

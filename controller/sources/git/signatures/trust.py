@@ -41,7 +41,7 @@ TAG_MODES: Final = ("Tag", "TagAndHEAD")
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Of one look at one source."""
+    """What one look at one source trusts."""
 
     judge: Callable[[Path, Question], Awaitable[Verdict]]
     advice: TrustAdvice
