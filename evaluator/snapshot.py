@@ -47,8 +47,8 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing
-        flags count, too.
+        """The digest of what decides an evaluation; provenance is not covered. Where several sources are
+        merged, losing flags count, too.
         """
         return self._among.digest(self.flag_set)
 

@@ -1,1 +1,1 @@
-"""What pods become as they enter the cluster: the webhook that injects evaluators."""
+"""The webhook that injects evaluators into pods as they are created."""

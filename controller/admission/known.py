@@ -1,4 +1,4 @@
-"""What a pod's annotations name, among the objects that the controller knows. Pure."""
+"""Finds the objects that a pod's annotations name among those that the controller knows. Pure."""
 
 from __future__ import annotations
 

@@ -58,8 +58,9 @@ class Refusals:
 
 
 def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | None:
-    """Of a review's request. None on a dry run, and for a pod without an owner, whose creator gets the
-    refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported once an hour.
+    """The Event on a refused review's request. None on a dry run, and for a pod without an owner, whose
+    creator gets the refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported
+    once an hour.
     """
     meta = request["object"].get("metadata")
     owner = _owner(meta) if isinstance(meta, dict) else None

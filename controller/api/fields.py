@@ -1,4 +1,4 @@
-"""What the models of our kinds are made of, and how an object is read into one."""
+"""Field types of the models of our kinds, and the reading of an object into a model."""
 
 from __future__ import annotations
 

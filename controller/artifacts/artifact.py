@@ -1,4 +1,6 @@
-"""What stage 1 hands to stage 2: one archive of definitions with its revision, digest and metadata."""
+"""The artifact that stage 1 hands to stage 2: one archive of definitions with its revision, digest and
+metadata.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a disk that refuses means for a stage."""
+"""Turns errors of a disk into setbacks of a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which proxies live, by their Leases: what a dead one knew counts no more. Pure."""
+"""Finds the proxies that live, by their Leases: receipts of a dead one do not count. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tu
 
 
 def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
-    """Of one conflict, for one of its objects."""
+    """Reason and message of one conflict, for one of its objects."""
     claim = f"flagSetId {_quoted(conflict.claim)}"
     loses = conflict.loser == key
     other = conflict.winner if loses else conflict.loser

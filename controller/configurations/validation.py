@@ -1,4 +1,4 @@
-"""Whether what a FeatureFlagConfiguration or FeatureFlag delivers is valid, whatever its writer. Pure."""
+"""Validates what a FeatureFlagConfiguration or FeatureFlag delivers, whatever its writer. Pure."""
 
 from __future__ import annotations
 

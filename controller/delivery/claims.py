@@ -152,7 +152,7 @@ class Claims:
         return UNCHANGED if known is None else self._changed(known, None)
 
     def served(self, place: Place) -> Claim | None:
-        """Of the object that is served under this name."""
+        """The claim of the object that is served under this name."""
         for kind in (KIND, FLAG_KIND):
             if (found := self._known.get(ObjectKey(kind, *place))) is not None:
                 return found

@@ -1,4 +1,4 @@
-"""Who may refer to objects of another namespace: where a FlagGrant there says so. Pure."""
+"""References to objects of another namespace, which a FlagGrant there must permit. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Referring(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Of the kind."""
+        """The API group of the kind."""
         return GROUP if self.kind in {flagset.KIND, alert.KIND} else ""
 
 
@@ -43,7 +43,7 @@ def pods(namespace: str) -> Referring:
 
 
 def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
-    """Of which `kinds` the object `name` may be referred to; `grants` are those of its namespace."""
+    """Those of `kinds` that the object `name` may be referred to as; `grants` are those of its namespace."""
     specs = [spec for each in grants if (spec := _read(each)) is not None and _is_of(spec, who)]
     return tuple(
         kind

@@ -1,4 +1,4 @@
-"""Who serves what a FlagSet wrote: copied from the status of its FeatureFlagConfiguration. Pure."""
+"""Copies who serves a FlagSet's flags from the status of its FeatureFlagConfiguration. Pure."""
 
 from __future__ import annotations
 

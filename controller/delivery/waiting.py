@@ -1,4 +1,4 @@
-"""Whether a revision is served: what `flagstaff wait` decides, from objects as they are. Pure."""
+"""Decides for `flagstaff wait` whether a revision is served, from objects as they are. Pure."""
 
 from __future__ import annotations
 

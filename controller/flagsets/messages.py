@@ -73,14 +73,14 @@ def changes(changed: Diff) -> str:
 
 
 def ready(attempt: Attempt) -> str:
-    """Of a revision that is applied whole."""
+    """The message on a revision that is applied whole."""
     count = len(attempt.composition.problems)
     warned = f"; {count} {'warnings' if count > 1 else 'warning'}, see status.problems" if count else ""
     return f"Applied revision: {attempt.artifact.revision}{warned}"
 
 
 def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
-    """Of a revision that changed what is served."""
+    """The message on a revision that changed what is served."""
     subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
     signer = one_line(attempt.artifact.verified_by, _ORIGIN)
@@ -101,7 +101,7 @@ def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
 
 
 def refused(attempt: Attempt, why: str, served: str) -> str:
-    """Of a revision of which nothing is applied; `served` is the revision that is."""
+    """The message on a revision of which nothing is applied; `served` is the revision that is."""
     why = why or first_problem(attempt.composition.problems)
     force = f"{served} stays served" if served else "Nothing has been applied yet"
     lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
@@ -110,7 +110,7 @@ def refused(attempt: Attempt, why: str, served: str) -> str:
 
 
 def partial(attempt: Attempt) -> str:
-    """Of a revision that is applied, except some flags."""
+    """The message on a revision that is applied, except some flags."""
     made = attempt.composition
     total = len(made.flag_set.flags) + len(made.missing)
     plural = "s" if total > 1 else ""
@@ -125,7 +125,7 @@ def partial(attempt: Attempt) -> str:
 
 
 def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
-    """Of a revision that the prune guard holds."""
+    """The message on a revision that the prune guard holds."""
     revision = attempt.artifact.revision
     return (
         f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays "
@@ -137,7 +137,7 @@ def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: 
 
 
 def unknown(attempt: Attempt, edited: str) -> str:
-    """Of a revision with bad flags, whose last good definitions were edited by hand."""
+    """The message on a revision with bad flags, whose last good definitions were edited by hand."""
     way_out = f", or delete {edited} to have all other flags applied"
     return (
         f"{_commit(attempt)} is not applied: {_sentence(first_problem(attempt.composition.problems))} "

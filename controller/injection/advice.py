@@ -1,4 +1,4 @@
-"""What the creator of a pod is warned of, and what of the pod stands in the evaluator's way. Pure."""
+"""Warnings for the creator of a pod, and conflicts of the pod with the evaluator. Pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class FlagFile:
 
     @property
     def key(self) -> str:
-        """Of the ConfigMap, and the file's name."""
+        """The key of the ConfigMap's entry, which is the file's name."""
         return f"{self.namespace}_{self.name}.flagd.json"
 
     @property

@@ -1,4 +1,4 @@
-"""What injection reads of a pod, and what it writes into one. Users rely on these names."""
+"""Names of what injection reads from a pod and writes into one. Users rely on them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _SECURITY: Final = {
 
 
 def resources(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Of the container: requests and limits that are `given` each replace the installation's whole."""
+    """The container's resources: `given` requests and limits each replace the installation's as a whole."""
     return {**_RESOURCES, **{part: amounts for part, amounts in given.items() if amounts}}
 
 

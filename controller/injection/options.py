@@ -1,4 +1,4 @@
-"""What the installation decides about injection, and why a pod is refused."""
+"""The installation's options for injection, and the error for a refused pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the annotation `flagstaff.dev/injected` says of a pod. Pure."""
+"""The content of a pod's annotation `flagstaff.dev/injected`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server said, and what that means for a step. Pure."""
+"""Responses of the API server, and the setbacks that they mean for a step. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """Of a refusal."""
+        """The message of a refusal."""
         return str(self.body.get("message", f"status {self.status}"))[:500]
 
 

@@ -84,7 +84,7 @@ class View:
 
     @property
     def path(self) -> str:
-        """Of all its objects."""
+        """The API path of all objects of the view."""
         (path,) = paths_of_all(
             self.type.api_version, self.type.plural, [self.namespace] if self.namespace else ()
         )

@@ -1,4 +1,4 @@
-"""What becomes of one field. Pure."""
+"""A finding: what becomes of one field in a migration. Pure."""
 
 from __future__ import annotations
 

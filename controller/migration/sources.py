@@ -138,7 +138,7 @@ def _token(name: str, each: Mapping[str, Any], provider: str, here: Path) -> Fin
 
 
 def elsewhere(place: str, name: str, namespace: str, known: Known, path: Path, broken: str = "") -> Finding:
-    """Of a flag set of another namespace."""
+    """The finding on a flag set of another namespace."""
     try:
         known.refer(namespace, SERVED, place, name)
     except Refused as refusal:

@@ -1,4 +1,4 @@
-"""What injection says to one object that pods name: tried with a pod that asks for nothing else. Pure."""
+"""Tries one object that pods name in an injection, with a pod that asks for nothing else. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Only:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Of an object of the kinds FeatureFlagSource and InProcessConfiguration."""
+    """The trial of a FeatureFlagSource or an InProcessConfiguration."""
 
     kind: str
     namespace: str

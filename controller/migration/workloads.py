@@ -1,4 +1,4 @@
-"""What becomes of pods that ask: of their annotations, and of the template as a whole. Pure."""
+"""What becomes of pods that ask for flags: of their annotations, and of the template as a whole. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def workload(
 
 
 def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
-    """Of an annotation that the operator read until 0.5."""
+    """The finding on an annotation that the operator read until 0.5."""
     if name == _OPERATORS:
         return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
     newer = annotations.keys() & {names.SOURCES, names.FLAG_SET, names.IN_PROCESS}

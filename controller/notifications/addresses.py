@@ -1,4 +1,4 @@
-"""Which addresses a provider may have: tenants must not reach what only the controller can. Pure."""
+"""Checks addresses of providers: tenants must not reach what only the controller can. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is still to be sent to one provider, and what was reported: a value that its status keeps. Pure."""
+"""The messages still to be sent to one provider, and those reported, as its status keeps them. Pure."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class Box:
             self.last_dead = f"{message.reason} of {message.kind}/{message.name}: {why}"
 
     def lose(self, count: int, why: str) -> None:
-        """So many Events never became messages."""
+        """Count Events that never became messages."""
         self.dead += count
         self.last_dead = f"{count} Events: {why}"
 

@@ -1,5 +1,5 @@
-"""Which objects an alert is about: those of its namespace, or of those that it selects and that let it in by
-a FlagGrant. Pure.
+"""Finds the objects that an alert is about: those of its namespace, or of those that it selects and that let
+it in by a FlagGrant. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which objects with flags there are, and which of them is served under a name or a flagSetId. No I/O."""
+"""The objects with flags, and which of them is served under a name or a flagSetId. No I/O."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Endpoints:
         return self._by_path.get(path)
 
     def guard(self, key: ObjectKey) -> Guard:
-        """Of a receiver that is open."""
+        """The guard of a receiver that is open."""
         return self._guards[key]
 
     def _clear(self, key: ObjectKey) -> None:

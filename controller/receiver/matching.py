@@ -1,4 +1,4 @@
-"""Which sources a push concerns. Pure."""
+"""Finds the sources that a push concerns. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a webhook's delivery says: which repository, which reference, which commit. Pure, and nothing in it is
-believed unsigned.
+"""Reads a webhook's delivery: its repository, reference and commit. Pure, and nothing in it is believed
+unsigned.
 """
 
 from __future__ import annotations

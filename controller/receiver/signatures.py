@@ -1,4 +1,5 @@
-"""Whether the sender of a delivery knows the token. Pure; every comparison takes its time whatever is given.
+"""Verifies that the sender of a delivery knows the token. Pure; every comparison takes its time whatever is
+given.
 
 GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries GitLab:
 https://docs.gitlab.com/user/project/integrations/webhooks/ Gitea:
@@ -57,7 +58,7 @@ def _digits(text: str) -> bytes:
 
 
 def _digest(content: bytes) -> bytes:
-    """Of one length whatever the content's, so that not even that is disclosed."""
+    """A digest of fixed length, so that not even the content's length is disclosed."""
     return hashlib.sha256(content).digest()
 
 

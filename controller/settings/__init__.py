@@ -1,4 +1,4 @@
-"""How the controller and the proxy run. The only reader of their environment."""
+"""Settings of the controller and the proxy. The only reader of their environment."""
 
 from controller.settings.controller import ControllerSettings
 from controller.settings.load import (

@@ -1,4 +1,4 @@
-"""How the controller runs."""
+"""Settings of the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the proxy runs."""
+"""Settings of the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a source is read. Pure."""
+"""Limits on what is read of a source. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is, in a message about what is not. Pure."""
+"""Lists the names that exist, for a message about one that does not. Pure."""
 
 from __future__ import annotations
 

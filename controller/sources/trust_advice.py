@@ -1,4 +1,4 @@
-"""What a person may do about what is not believed: in a cluster, or on a command line. Pure."""
+"""Advice on content that is not trusted: in a cluster, or on a command line. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TrustAdvice:
 
 
 def in_cluster(key: ObjectKey, secret: str = "", names: Iterable[str] = ()) -> TrustAdvice:
-    """Of a FlagSource; `secret` (`namespace/name`) has the keys that `names` are."""
+    """The advice for a FlagSource; `secret` (`namespace/name`) has the keys that `names` are."""
     return TrustAdvice(
         f"add the key to Secret {secret} (it has {', '.join(names)})",
         f"kubectl -n {key.namespace} annotate --overwrite flagsource/{key.name} {ACCEPT_REVISION}=",

@@ -51,7 +51,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
 
 
 def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
-    """Of the status; None: it is not there."""
+    """The fields of the status; None for a field that is absent."""
     restarting = [{"workload": name, "at": _written(at)} for name, at in sorted(progress.restarting.items())]
     canary: dict[str, Any] | None = None
     if progress.canary:

@@ -202,7 +202,7 @@ def _joined(
 
 
 def _port_limits(settings: ProxySettings) -> PortLimits:
-    """Of the sync port."""
+    """The limits of the sync port."""
     return replace(
         LIMITS,
         connections=settings.max_connections,

@@ -1,1 +1,1 @@
-"""What runs for users: standalone evaluators, of the kind Flagd."""
+"""Runs workloads for users: standalone evaluators, of the kind Flagd."""

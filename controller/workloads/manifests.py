@@ -55,7 +55,7 @@ def manifests(
 
 
 def labels(name: str) -> dict[str, str]:
-    """Of all that is made of the Flagd of this name."""
+    """The labels of all objects that are made for the Flagd of this name."""
     return {APP: name, "app.kubernetes.io/name": name, MANAGED_BY: OURS}
 
 

@@ -1,4 +1,4 @@
-"""How an answer and its trace are printed, whatever evaluated it."""
+"""Prints an answer and its trace, whatever evaluated it."""
 
 from __future__ import annotations
 

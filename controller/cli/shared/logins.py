@@ -1,4 +1,4 @@
-"""Who asks a registry, where Docker's configuration is not to say it."""
+"""Reads the login for a registry where Docker's configuration has none."""
 
 from __future__ import annotations
 

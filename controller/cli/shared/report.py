@@ -1,4 +1,4 @@
-"""What `flagstaff up` says: to people as text, to programs as one JSON object a line
+"""The output of `flagstaff up`: to people as text, to programs as one JSON object a line
 (docs/up-events.schema.json).
 """
 

@@ -1,4 +1,4 @@
-"""What is to be written and removed, from what is wanted and what is there. Pure."""
+"""Plans which objects are written and removed, from those wanted and those that exist. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is done to each document before it is merged: decryption, substitution, patches."""
+"""Prepares each document before it is merged: decryption, substitution, patches."""

@@ -1,1 +1,1 @@
-"""Which source, files, ConfigMaps and Secrets a FlagSet is built from."""
+"""Reads the source, files, ConfigMaps and Secrets that a FlagSet is built from."""

@@ -1,4 +1,4 @@
-"""What a FlagSet is built from: its source's artifact, once everything that it depends on is ready."""
+"""Finds the artifact that a FlagSet is built from, once everything that it depends on is ready."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
 
 
 def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
-    """That the source of what is served went stale, or is so no more, from the `status` before to what
-    `source_health` found.
+    """Occurrences for a source of what is served that went stale, or recovered, between the `status` before
+    and what `source_health` found.
     """
     served = str(status.get("lastAppliedRevision") or "")
     known = find(status, SOURCE_READY) or {}

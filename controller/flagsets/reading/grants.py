@@ -1,4 +1,6 @@
-"""Whether a FlagSet may read a source of another namespace: where a FlagGrant there says so. Pure."""
+"""Decides whether a FlagSet may read a source of another namespace: a FlagGrant there must permit it.
+Pure.
+"""
 
 from __future__ import annotations
 

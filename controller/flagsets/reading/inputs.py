@@ -1,4 +1,4 @@
-"""What a FlagSet's spec has done to its documents, with the ConfigMaps and Secrets that it takes for that."""
+"""The steps that a FlagSet's spec asks for its documents, and the ConfigMaps and Secrets that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a layer's path means. Works on names alone."""
+"""Selects the files of a layer's path. Works on names alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which source a FlagSet reads, as far as its spec can be read. Pure."""
+"""The key of the source of a FlagSet, as far as its spec can be read. Pure."""
 
 from __future__ import annotations
 

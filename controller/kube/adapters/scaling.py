@@ -1,4 +1,4 @@
-"""How many replicas a Deployment is asked for, by its scale alone: nothing else of it can be changed so."""
+"""Scales a Deployment by its `scale` subresource, which can change nothing else."""
 
 from __future__ import annotations
 

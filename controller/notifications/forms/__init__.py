@@ -1,1 +1,1 @@
-"""What each type of FlagProvider is posted: chats, incident tools, commit statuses, machines."""
+"""The posts to each type of FlagProvider: chats, incident tools, commit statuses, machines."""

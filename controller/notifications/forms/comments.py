@@ -154,7 +154,7 @@ def standing_of(
 
 
 def thread_of(message: Message, target: Target) -> Thread:
-    """Of the pull request that a message is about."""
+    """The comments of the pull request that a message is about."""
     number = message.metadata.get(CHANGE_REQUEST, _NONE)
     if target.spec.type == "gitlabmergerequestcomment":
         base, headers = gitlab_project(target), {"PRIVATE-TOKEN": target.token}

@@ -89,7 +89,7 @@ def _remembered(message: Message, before: str) -> str:
 
 
 def github(message: Message, target: Target) -> Post:
-    """Of github.com, or of a server of one's own."""
+    """A commit status on github.com, or on a GitHub server of one's own."""
     states = {"pending": "pending", "success": "success", "failure": "failure"}
     url = f"{github_api(target)}/repos/{quoted(target)}/statuses/{_commit(message)}"
     return posted(url, message, _flat(message, target, states), **bearer(target), **GITHUB)
@@ -104,21 +104,23 @@ def githubdispatch(message: Message, target: Target) -> Post:
 
 
 def gitea(message: Message, target: Target) -> Post:
-    """Of Gitea and Forgejo."""
+    """A commit status on Gitea or Forgejo."""
     url = f"{gitea_repository(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failure"}
     return posted(url, message, _flat(message, target, states), **gitea_login(target))
 
 
 def gitlab(message: Message, target: Target) -> Post:
-    """Of gitlab.com, or of a server of one's own; a project is named by its whole path."""
+    """A commit status on gitlab.com, or on a GitLab server of one's own; a project is named by its whole
+    path.
+    """
     url = f"{gitlab_project(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failed"}
     return posted(url, message, _flat(message, target, states), **{"PRIVATE-TOKEN": target.token})
 
 
 def bitbucket(message: Message, target: Target) -> Post:
-    """Of Bitbucket Cloud: by an access token, or by `user:password` of an app."""
+    """A build status on Bitbucket Cloud: by an access token, or by `user:password` of an app."""
     url = f"{bitbucket_repository(target)}/commit/{_commit(message)}/statuses/build"
     states = {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"}
     content = {

@@ -44,8 +44,8 @@ def commit_in(revision: str) -> str:
 
 
 def commit_page(type_: str, address: str, commit: str) -> str:
-    """Of a commit in the repository at `address`, on a server of this type; user and password of the address
-    are left out. Empty where the type has no such page.
+    """The page of a commit in the repository at `address`, on a server of this type; user and password of the
+    address are left out. Empty where the type has no such page.
     """
     try:
         parts = urlsplit(address)
@@ -63,7 +63,9 @@ def commit_page(type_: str, address: str, commit: str) -> str:
 
 
 def link(url: str, revision: str) -> str:
-    """Of a revision of the repository that a source names, over HTTP or SSH; empty where no page is known."""
+    """The page of a revision of the repository that a source names, over HTTP or SSH; empty where no page is
+    known.
+    """
     short = _SHORT.match(url)
     address, commit = (f"ssh://{short[1]}/{short[2]}" if short else url), commit_in(revision)
     try:
@@ -75,8 +77,8 @@ def link(url: str, revision: str) -> str:
 
 
 def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:
-    """Of a revision of what a FlagSet, or a source, is made of. A source of another namespace has none: its
-    URL is not for everybody's eyes.
+    """The page of a revision that a FlagSet, or a source, is made of. A source of another namespace has none:
+    its URL is not for everybody's eyes.
     """
     if key.kind == flagset.KIND:
         thing = objects.get(key)

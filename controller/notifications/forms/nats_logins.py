@@ -1,4 +1,4 @@
-"""How we show a NATS server who we are. Pure.
+"""Logs in to a NATS server. Pure.
 
 https://docs.nats.io/using-nats/developer/connecting/creds; the Secret's keys are Flux's
 """

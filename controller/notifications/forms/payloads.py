@@ -1,4 +1,4 @@
-"""What is posted to each type of provider: the table of them. Pure."""
+"""The table of the forms of posts, by type of provider. Pure."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def gitlab_project(target: Target) -> str:
 
 
 def host(target: Target) -> str:
-    """Of its address."""
+    """The host of its address."""
     return (urlsplit(target.address).hostname or "").lower()
 
 

@@ -1,4 +1,4 @@
-"""Whether an alert wants a message: by severity, words, flags, flag sets and conditions. Pure."""
+"""Decides whether an alert sends a message: by severity, words, flags, flag sets and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) ->
 
 
 def flag_set_id(subject: Resource | None) -> str:
-    """Of the flag set that an object is, or delivers; empty where it is none, or has none."""
+    """The flagSetId of the flag set that an object is, or delivers; empty where it is none, or has none."""
     if subject is None:
         return ""
     if subject.key.kind == flagset.KIND:

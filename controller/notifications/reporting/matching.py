@@ -1,4 +1,4 @@
-"""Which alerts an Event concerns. Pure."""
+"""Finds the alerts that an Event concerns. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a failure is reported, and repeated: after it lasted as long as an alert asks. Pure."""
+"""Decides when a failure is reported and repeated: after it lasted as long as an alert asks. Pure."""
 
 from __future__ import annotations
 

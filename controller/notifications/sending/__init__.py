@@ -1,1 +1,1 @@
-"""How a message reaches a server that a user named."""
+"""Sends messages to the servers that users name."""

@@ -1,4 +1,4 @@
-"""When a message is tried again, and when no more. Pure."""
+"""Decides when a message is tried again, and when it is given up. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may read what: bearer tokens, the cluster's reviews of them, and what is refused."""
+"""Authorises readers: bearer tokens, the cluster's reviews of them, and refusals."""

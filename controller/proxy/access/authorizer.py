@@ -1,4 +1,4 @@
-"""Who may open a stream.
+"""Decides which callers may open a stream.
 
 `off` reviews nothing. `warn` serves everybody at once, and counts and names the callers that `enforce` would
 refuse. `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user

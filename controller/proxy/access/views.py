@@ -55,7 +55,7 @@ class Views:
         return found
 
     def namespace(self, reader: str) -> str:
-        """Of a reader's service account; empty where it is none, or not known."""
+        """The namespace of a reader's service account; empty where it is none, or not known."""
         user = self._access.user_of(reader) if reader else None
         return "" if user is None else user.caller.namespace
 

@@ -154,7 +154,7 @@ class Membership:
             self.version += 1
 
     def tick(self, seconds: float) -> None:
-        """So many seconds have passed."""
+        """Advance the members' time by `seconds`."""
         before = self._awake
         self._awake += min(seconds, LONGEST_TICK)
         for key, member in self._members.items():

@@ -1,4 +1,4 @@
-"""Which Pods there are: their uids, of a watch that is sent metadata alone."""
+"""The uids of the Pods that exist, from a watch of their metadata alone."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Subscribers:
     """The state of which `Receipts.changed` was last called."""
 
     def status(self) -> FlagReceiptStatus:
-        """Of the FlagReceipt."""
+        """The status of the FlagReceipt."""
         return receipt_status(self.membership, self.streams)
 
     @property
@@ -165,7 +165,7 @@ class Receipts:
             self._report_change(place, subscribers)
 
     def tick(self, seconds: float) -> None:
-        """So much time has passed: to be called about every second."""
+        """Advance the members' time; to be called about every second."""
         for place, subscribers in tuple(self._subscribers.items()):
             subscribers.membership.tick(seconds)
             self._refresh(place, subscribers)

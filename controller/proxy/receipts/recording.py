@@ -43,7 +43,7 @@ class ReceiptWriter(Applier, Protocol):
     """Applies, deletes, and sees what is there."""
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        """Of the object that is there; None: there is none. Raises Setback."""
+        """The uid of the existing object; None: there is none. Raises Setback."""
 
 
 @dataclass(slots=True)

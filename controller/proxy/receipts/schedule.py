@@ -1,4 +1,4 @@
-"""When the FlagReceipt of which flag set is written: soon after a change, and at most once a second."""
+"""Schedules the writes of each flag set's FlagReceipt: soon after a change, and at most once a second."""
 
 from __future__ import annotations
 

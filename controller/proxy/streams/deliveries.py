@@ -35,7 +35,7 @@ class Views(Protocol):
         """The reader whose view a call has; empty: the view of everything."""
 
     def namespace(self, reader: str) -> str:
-        """Of a reader's service account; empty where it is none, or not known."""
+        """The namespace of a reader's service account; empty where it is none, or not known."""
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
         """Whether `place` is in a reader's view; None: not known yet, `changed` is called when it is."""

@@ -17,7 +17,7 @@ SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or fl
 
 
 class InvalidSelectorError(ValueError):
-    """Not a selector of this proxy; the text says how they are written."""
+    """A text that is no selector of this proxy; the message says how they are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a stage writes objects of its own to the cluster."""
+"""The port by which a stage writes its objects to the cluster."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class WatchHealth:
         self._followed[path] = kind, watch
 
     def unfollow(self, path: str) -> None:
-        """That watch is wanted no longer."""
+        """Stop reporting the watch of `path`."""
         self._followed.pop(path, None)
 
     def answered(self, kind: str, path: str) -> bool:

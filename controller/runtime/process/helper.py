@@ -1,4 +1,4 @@
-"""What runs inside a helper process: one task after the other, each within its limits."""
+"""The main loop of a helper process: one task after the other, each within its limits."""
 
 from __future__ import annotations
 

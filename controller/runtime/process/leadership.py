@@ -1,4 +1,4 @@
-"""Which replica works: whether this one leads, what it does then, and the label by which others find it."""
+"""Leadership of this replica: whether it leads, what it does then, and the label by which others find it."""
 
 from __future__ import annotations
 

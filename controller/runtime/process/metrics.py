@@ -1,6 +1,4 @@
-"""What Prometheus reads of the controller. Labels are kinds, namespaces and names of our own objects; never a
-message.
-"""
+"""The controller's metrics. Labels are kinds, namespaces and names of our own objects; never a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a change in the cache to the queues of the loops that it concerns."""
+"""Puts the keys that a change in the cache concerns into the queues of their loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reconcile came to, as one value. Pure."""
+"""The result of a reconcile, as one value. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What each namespace may have and reach."""
+"""Limits on what each namespace may have and reach."""

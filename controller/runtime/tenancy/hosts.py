@@ -1,4 +1,4 @@
-"""Which hosts users may have us ask: judged by name, and by each address that the name has."""
+"""Checks hosts that users have us connect to: by name, and by each address that the name has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each namespace may have: what the options say, and over them a ConfigMap. Pure."""
+"""The limits of each namespace, from the options and, over them, a ConfigMap. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Limit = Annotated[int, Field(strict=True, ge=0)]
 
 
 class NamespaceLimits(Model):
-    """Of one namespace. What is left out of a ConfigMap is as the options have it."""
+    """The limits of one namespace. A limit that the ConfigMap leaves out is that of the options."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What the objects of one kind in a namespace may have together. Pure."""
+"""The quota of all objects of one kind in a namespace together. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is where places are few, and some who have one keep it for long. Pure."""
+"""Shares few places fairly among groups, some of which keep a place for long. Pure."""
 
 from __future__ import annotations
 

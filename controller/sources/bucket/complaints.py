@@ -1,4 +1,4 @@
-"""What obstore says of a failure, as a reason and one line that is fit to be shown. Pure.
+"""Turns obstore's errors into a reason and one line that may be shown. Pure.
 
 Its own text cannot be: it holds addresses, times, which would make each failure a new one, and whatever the
 store wrote.

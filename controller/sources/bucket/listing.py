@@ -1,4 +1,4 @@
-"""What a bucket lists: its revision, and which of it can be a file. Pure."""
+"""The listing of a bucket: its revision, and the objects that can be files. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is signed of a bucket: the names of its objects with their hashes, and when. Pure."""
+"""The signed manifest of a bucket: the names of its objects with their hashes, and its time. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where objects are, and how they are got."""
+"""The location of a bucket's objects, and the access to them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class BucketProvider:
 
     @property
     def epoch(self) -> str:
-        """Of the keys; empty: nothing need be signed."""
+        """The epoch of the trusted keys; empty: nothing need be signed."""
         return "" if self.trust is None else self.trust.epoch
 
     @property

@@ -1,4 +1,4 @@
-"""Who asks a store: this process, or a helper of its own, whose memory a store's answer cannot exceed."""
+"""Readers of a store: this process, or a helper of its own with a limit of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a FlagSource asks of a bucket before its objects are believed: a signed manifest, no older than the
+"""What a FlagSource requires of a bucket before its objects are trusted: a signed manifest, no older than the
 accepted one, of just the objects that are there.
 """
 
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTrust:
-    """Of one look at one source."""
+    """What one look at one source trusts."""
 
     keys: tuple[CosignKey, ...]
     epoch: str

@@ -98,7 +98,7 @@ def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
 
 
 def digests(artifacts: Iterable[Mapping[str, Any]]) -> list[object]:
-    """Of artifacts in the shape of `status.artifact`."""
+    """The digests of artifacts in the shape of `status.artifact`."""
     return [each.get("digest") for each in artifacts]
 
 

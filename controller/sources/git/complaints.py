@@ -1,4 +1,4 @@
-"""What git writes to standard error, as reasons and as text that is fit to be shown. Pure.
+"""Turns git's standard error into reasons and text that may be shown. Pure.
 
 Servers write there, too: the patterns are RE2's, whose time is linear in the length of the text.
 """

@@ -1,4 +1,6 @@
-"""Where a repository is, and who is asking: text from people, made safe to hand to a program and to show."""
+"""The address of a repository and the credentials for it: text from people, made safe to hand to a program
+and to show.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class GitProvider:
 
     @property
     def epoch(self) -> str:
-        """Of the keys and the policy; empty: nothing need be signed."""
+        """The epoch of the trusted keys and the policy; empty: nothing need be signed."""
         return "" if self.trust is None else self.trust.epoch
 
     @property

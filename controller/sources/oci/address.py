@@ -1,4 +1,4 @@
-"""Where an artifact is: text from people, made safe to be part of a request and to be shown. Pure."""
+"""The address of an artifact: text from people, made safe for requests and messages. Pure."""
 
 from __future__ import annotations
 

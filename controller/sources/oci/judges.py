@@ -1,4 +1,4 @@
-"""Whose signatures of artifacts are believed: some keys, or some identities."""
+"""Judges of artifacts' signatures: by trusted keys, or by trusted identities."""
 
 from __future__ import annotations
 

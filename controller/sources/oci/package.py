@@ -32,7 +32,7 @@ class Package:
 
     @property
     def digest(self) -> str:
-        """Of the manifest: the artifact's own."""
+        """The digest of the manifest, which is the artifact's own."""
         return sha256(self.manifest)
 
 

@@ -46,7 +46,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CosignTrust:
-    """Of one look at one source."""
+    """What one look at one source trusts."""
 
     judge: Judge
     epoch: str

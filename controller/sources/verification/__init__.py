@@ -1,1 +1,1 @@
-"""Who signed something, and whether they are trusted; blind to where it came from."""
+"""Verifies signatures and finds the signer, independent of the kind of source."""

@@ -1,4 +1,4 @@
-"""Who signed, and why a signature is not believed. Pure."""
+"""The signer of a verified signature, and the error for one that is not trusted. Pure."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> Non
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
-    """Of one kind's keys; half of its places are one namespace's at most, and each finds one."""
+    """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
@@ -276,7 +276,7 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
 def _watches(
     cluster: Cluster, objects: Cache, health: WatchHealth
 ) -> tuple[ReferenceWatches, ReferenceWatches, ReferenceWatches]:
-    """Of Secrets, of ConfigMaps and of Namespaces."""
+    """The watches of Secrets, of ConfigMaps and of Namespaces."""
     clock = asyncio.get_running_loop().time
     indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
     start = partial(ReferenceWatches, cluster.api, objects, health=health, clock=clock, random=random.random)

@@ -1,4 +1,4 @@
-"""Who leads among the controller's replicas, and how others see it."""
+"""Leader election among the controller's replicas, and how others see its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps the proxy's certificates, where no other program does."""
+"""Keeps the proxy's certificates, where no other program does."""
 
 from __future__ import annotations
 

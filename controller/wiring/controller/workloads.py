@@ -33,12 +33,12 @@ def flagd_reconciler(
 
 
 def settings_reconciler(settings: ControllerSettings, objects: Cache) -> SettingsReconciler:
-    """Of both kinds that configure injected pods."""
+    """The reconciler of both kinds that configure injected pods."""
     return SettingsReconciler(known_objects(settings, objects), options_of(settings))
 
 
 def workload_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[ReferenceWatches, ...]:
-    """Of what is ours, in just the namespaces that hold a Flagd."""
+    """The watches of our own objects, in just the namespaces that hold a Flagd."""
     return tuple(
         ReferenceWatches(
             cluster.api,

@@ -1,4 +1,4 @@
-"""What to write for `--path`, where what was written matches no file. Pure."""
+"""Suggests a `--path` where the given one matches no file. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs that build a flag set without a cluster were given on the command line."""
+"""The command line options of the verbs that build a flag set without a cluster."""
 
 from __future__ import annotations
 

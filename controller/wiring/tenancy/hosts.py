@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def source_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
-    """Of FlagSources. `api_server`: its URL, as our client has it, here and below."""
+    """The hosts that FlagSources may use. `api_server`: its URL, as our client has it, here and below."""
     return Hosts(
         settings.source_hosts,
         settings.denied_source_hosts,
@@ -25,12 +25,12 @@ def source_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
 
 
 def artifact_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
-    """Of the artifacts of Flux's sources, whose names --artifact-hosts has."""
+    """The hosts that artifacts of Flux's sources may be on, whose names --artifact-hosts has."""
     return Hosts(denied=settings.denied_artifact_hosts, kind="artifact", api_server=_names_of(api_server))
 
 
 def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
-    """Of FlagProviders."""
+    """The hosts that FlagProviders may use."""
     return Hosts(
         settings.provider_hosts,
         settings.denied_provider_hosts,

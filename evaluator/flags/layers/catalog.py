@@ -134,8 +134,8 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """Of what decides an evaluation. One set: its own. Several: over theirs in order, so losing flags
-        count, too.
+        """The digest of what decides an evaluation. One set: its own. Several: over theirs in order, so
+        losing flags count, too.
         """
         if len(self._delivered) <= 1:
             return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)

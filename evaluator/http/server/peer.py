@@ -237,7 +237,7 @@ class Peer(asyncio.Protocol):
                 break
 
     def start_turn(self, size: int = 0) -> bool:
-        """So many bytes came: whether they are to be answered at once, and not at the next turn."""
+        """Whether bytes that came are to be answered at once, and not at the next turn."""
         if size < LARGE_READ_BYTES:
             self.until = self.port.queue.deadline()
             return True

@@ -49,7 +49,7 @@ class Health:
 
     @property
     def status(self) -> ServingStatus:
-        """Of the process, and of every service that it knows."""
+        """The status of the process, and of every service that it knows."""
         served = self._store.snapshot is not None and not self._closing
         return ServingStatus.SERVING if served else ServingStatus.NOT_SERVING
 

@@ -1,4 +1,4 @@
-"""Who changed a line last, by `git blame` of a repository with its history."""
+"""Finds the last author of a line, by `git blame` of a repository with its history."""
 
 from __future__ import annotations
 

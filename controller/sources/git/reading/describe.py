@@ -1,4 +1,4 @@
-"""What a folder's repository says about its newest commit."""
+"""Describes the newest commit of a folder's repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes the mirrors of one namespace have together."""
+"""The quota of bytes of all mirrors of one namespace."""
 
 from __future__ import annotations
 

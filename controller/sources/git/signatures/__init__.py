@@ -1,1 +1,1 @@
-"""Whether a revision may be believed: signatures, ancestry, and who may sign which path."""
+"""Verifies revisions: signatures, ancestry, and who may sign which path."""

@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Of some paths."""
+    """The signers that some paths need."""
 
     paths: tuple[str, ...]
     """Patterns as in `.gitignore`."""

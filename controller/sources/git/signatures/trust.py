@@ -1,4 +1,6 @@
-"""What a FlagSource asks of a new revision before it is read: signatures, and descent from the one before."""
+"""What a FlagSource requires of a new revision before it is read: signatures, and descent from the one
+before.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ TAG_MODES: Final = ("Tag", "TagAndHEAD")
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Of one look at one source."""
+    """What one look at one source trusts."""
 
     judge: Callable[[Path, Question], Awaitable[Verdict]]
     advice: TrustAdvice
