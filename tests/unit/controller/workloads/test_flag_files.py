@@ -60,7 +60,7 @@ class World:
     writes: int = 0
     failing: Failed | None = None
     untouchable: Failed | None = None
-    heard: float = 0.0
+    delay: float = 0.0
     blocked: Callable[[str, str], bool] = lambda _verb, _namespace: False
     """Which requests are never answered."""
     events: list[Event] = field(default_factory=list)
@@ -75,7 +75,7 @@ class World:
         self.queue = queue_of_files(clock, lambda: 0.0)
         self.pods = FilePods(self.queue.put)
         self.touches = FileTouches(
-            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), delay=self.heard, sleep=self.sleep
+            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), delay=self.delay, sleep=self.sleep
         )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
@@ -381,7 +381,7 @@ async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last
 
 
 async def test_kubelets_have_time_to_see_each_change_before_the_pods_are_annotated() -> None:
-    world = World(heard=1.0)
+    world = World(delay=1.0)
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
     touched = []

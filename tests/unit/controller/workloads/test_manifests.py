@@ -151,7 +151,7 @@ def test_the_container_listens_where_the_service_leads() -> None:
 
 def test_annotations_of_the_flagd_stay_its_own() -> None:
     """OpenFeature Operator copied them to the Service, `last-applied-configuration` and all, so that
-    `kubectl apply` and GitOps tools took the Service for their own.
+    `kubectl apply` and GitOps tools treated the Service as their own.
     """
     noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "shop"}
     for each in made({"ingress": INGRESS, "gatewayApiRoutes": ROUTES}, annotations=noted).values():
