@@ -270,14 +270,8 @@ class Membership:
             since = member.reported_at
         else:
             since = max(self._since, member.joined_at) if wrong else report.served_at
-        return Standing(
-            member.who,
-            report.digest,
-            report.revision,
-            member.silent,
-            member.silent or wrong,
-            since,
-        )
+        silent = member.silent
+        return Standing(member.who, report.digest, report.revision, silent, silent or wrong, since)
 
     def _rename(self, who: Identity, key: bytes) -> None:
         if not who.instance:
