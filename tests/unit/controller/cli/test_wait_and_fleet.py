@@ -18,6 +18,7 @@ from kubernetes.aio import config
 from controller.api.meta import Resource
 from controller.cli import main
 from controller.cli.fleet import cluster_table, proxy_table
+from controller.cli.shared.clusters import run_on_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,14 @@ def test_without_a_cluster_it_ends_with_3(
 ) -> None:
     assert main([*words, "--kubeconfig", str(tmp_path / "none")]) == 3
     assert "cannot find a cluster" in capsys.readouterr().err
+
+
+def test_a_reader_of_the_output_that_has_gone_is_no_missing_cluster() -> None:
+    async def printing() -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_on_cluster(printing, None)
 
 
 def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
