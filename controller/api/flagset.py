@@ -46,7 +46,7 @@ class DriftPolicy(StrEnum):
 
 
 class SourceReference(Model):
-    """Whose artifact the definitions are read from."""
+    """The source whose artifact the definitions are read from."""
 
     api_version: Annotated[str, Field(max_length=253)] | None = None
     kind: SourceKind

@@ -113,7 +113,7 @@ _AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)
 
 
 class StsSpec(Model):
-    """Who gives temporary keys for the controller's web identity."""
+    """The service that gives temporary keys for the controller's web identity."""
 
     provider: Literal["aws"]
     endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
@@ -159,10 +159,12 @@ _Pattern = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class OidcIdentity(Model):
-    """Who may sign without a key: expressions (RE2) that match fields of a certificate."""
+    """An identity that may sign without a key: expressions (RE2) that match fields of a certificate."""
 
     issuer: _Pattern
-    """Who let the signer log in, such as `^https://token\\.actions\\.githubusercontent\\.com$`."""
+    """The issuer at which the signer logged in, such as
+    `^https://token\\.actions\\.githubusercontent\\.com$`.
+    """
     subject: _Pattern
     """The signer: a mail address, or the URL of a workflow."""
 

@@ -71,7 +71,7 @@ class Laggard(Model):
 
 
 class FlagReceiptSpec(Model):
-    """Whose receipt of what."""
+    """The proxy that writes a receipt, and the object that it is about."""
 
     configuration: Annotated[str, Field(min_length=1, max_length=253)]
     """The FeatureFlagConfiguration beside it."""

@@ -52,7 +52,7 @@ class ConfigurationReconciler:
     objects: Cache
     claims: Claims
     proxies: LiveProxies | None = None
-    """Whose reports on who serves an object are summed up. None: the kind has no such reports."""
+    """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
     progress: Callable[[Resource], Progress] = no_progress
     """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Who serves what."""
+    """How many members serve a digest, and which of them lag."""
 
     served: int = 0
     """Members that serve the digest that was asked for, and are not silent."""

@@ -23,7 +23,7 @@ _MANAGER: Final = "flagstaff-export"
 
 
 class Writer(Applier, Protocol):
-    """Who writes objects, and the status of one."""
+    """Writes objects, and the status of one."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
         """Make `status` the object's, and return it as it is now; None if it is gone. Raises Setback."""

@@ -47,7 +47,7 @@ def _content(resource: Resource | None) -> object:
 
 
 def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Whose it is, and whose it was."""
+    """The Flagds that own the object now, and those that owned it before."""
     for each in (change.before, change.after):
         if each is not None:
             yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))

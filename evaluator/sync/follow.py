@@ -46,7 +46,7 @@ class Followers:
         self._state_dir = state_dir
         self._last_good: list[LastGood] = []
         self.keepers: list[Keeper] = []
-        """Who saves, in the order of the sources; none without a state folder."""
+        """The keepers that save, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None

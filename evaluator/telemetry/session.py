@@ -78,7 +78,9 @@ class Session:
 
 
 def resource() -> Resource:
-    """Who is speaking: the SDK's own detectors and environment, under our name where they give none."""
+    """The resource of our telemetry: the SDK's own detectors and environment, under our name where they give
+    none.
+    """
     found = Resource.create()
     ours: dict[str, str] = {}
     if str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):

@@ -34,7 +34,7 @@ Ask: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class MemberText:
-    """Who a member says that it is; all of it may be empty but `instance`, or `pod`."""
+    """The identity that a member claims; all of it may be empty but `instance`, or `pod`."""
 
     instance: str = ""
     namespace: str = ""

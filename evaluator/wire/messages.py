@@ -30,7 +30,7 @@ GET_METADATA: Final = SERVICE + "GetMetadata"
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """Who asks, by its own account, and for what."""
+    """The client, by its own account, and what it asks for."""
 
     provider_id: str = ""
     selector: str = ""

@@ -48,7 +48,7 @@ class Target:
     """Of the controller that sends."""
     way: Way = DIRECT
     app: App | None = None
-    """Whose tokens are used in place of `token`."""
+    """The GitHub App whose tokens are used in place of `token`."""
     login: Login | None = None
     """At a NATS server, in place of `token`."""
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Applier(Protocol):
-    """Who applies and deletes objects."""
+    """Applies and deletes objects."""
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Apply `manifest` as the field manager `manager`; (the object, who had changed it by hand, if

@@ -52,7 +52,7 @@ class Writer(Protocol):
 
 
 class Observer(Protocol):
-    """Who counts what the loop does."""
+    """Counts what the loop does."""
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
         """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""

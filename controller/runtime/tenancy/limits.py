@@ -25,17 +25,17 @@ class NamespaceLimits(Model):
     """FlagSources."""
     flag_sets: Limit = 0
     artifact_bytes: Limit = 0
-    """Of all artifacts together."""
+    """Bytes of all artifacts together."""
     mirror_bytes: Limit = 0
-    """Of all mirrors of Git repositories together."""
+    """Bytes of all mirrors of Git repositories together."""
     git_processes: Limit = 0
-    """That run at the same time."""
+    """Git programs that run at the same time."""
     flags: Limit = 0
-    """Of all FlagSets together."""
+    """Flags of all FlagSets together."""
     streams: Limit = 0
-    """Of its callers, open at one proxy."""
+    """Open streams of its callers at one proxy."""
     receipts: Limit = 0
-    """Of its pods, kept by one proxy: one for each flag set that a pod serves."""
+    """Receipts of its pods that one proxy keeps: one for each flag set that a pod serves."""
 
 
 class Limits:

@@ -121,5 +121,5 @@ def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch
 
 
 def refused_there(cache: Cache, indexes: Iterable[Index], namespace: str) -> Iterator[ObjectKey]:
-    """Who is over a quota of the namespace, as each index of `exceeded` lists them."""
+    """The objects that are over a quota of the namespace, as each index of `exceeded` lists them."""
     return (each.key for index in indexes for each in cache.find(index, namespace, REASON))

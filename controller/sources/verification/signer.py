@@ -17,7 +17,7 @@ class NotJudgedError(NotBelievedError):
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Whose key a good signature is made with."""
+    """The owner of the key of a verified signature."""
 
     key: str
     """Kind and fingerprint: `SSH SHA256:…`, `PGP 0123…`."""

@@ -49,7 +49,7 @@ class IdentityPolicy:
     def __init__(self, identities: Sequence[Identity]) -> None:
         self._identities = identities
         self.signer = Signer("")
-        """Who was let through."""
+        """The signer whose certificate was accepted."""
 
     def verify(self, cert: Certificate) -> None:
         """Raises NotBelievedError."""

@@ -39,7 +39,7 @@ class SshKey:
     blob: bytes
     """As in a signature: the type's name again, and its numbers."""
     name: str = ""
-    """Whose it is; empty where the file does not say."""
+    """The owner of the key; empty where the file does not say."""
     after: datetime | None = None
     """Signatures of commits before this do not count."""
     before: datetime | None = None

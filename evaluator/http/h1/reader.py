@@ -81,7 +81,7 @@ class Reader:
         self._came = clock()
         """When the newest bytes came."""
         self.peer = ""
-        """Who sends them."""
+        """The client of the connection."""
         self.queue: deque[Asked] = deque()
         """Requests to answer."""
         self.refusal: Response | None = None
