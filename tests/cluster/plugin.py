@@ -146,6 +146,13 @@ def controller_ports(cluster: Plane) -> ControllerPorts:
 @pytest.fixture
 def namespace(cluster: Plane) -> Iterator[str]:
     """A namespace of the test's own; what is in it goes with it."""
+    with namespace_on(cluster) as name:
+        yield name
+
+
+@contextlib.contextmanager
+def namespace_on(cluster: Plane) -> Iterator[str]:
+    """A namespace for as long as the block lasts."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     name = f"t-{worker}-{next(_numbers)}-{time.time_ns() % 10**9}"
     api = Api(cluster)

@@ -50,9 +50,9 @@ def test_a_chain_longer_than_the_stack_is_followed() -> None:
 
 
 def test_a_cycle_longer_than_the_stack_is_reported() -> None:
-    ring = {f"e{at}": {"!": {"$ref": f"e{(at + 1) % 20_000}"}} for at in range(20_000)}
+    ring = {f"e{at}": {"!": {"$ref": f"e{(at + 1) % 5_000}"}} for at in range(5_000)}
     found = check_cycles(ring)
-    assert len(found) == 20_000
+    assert len(found) == 5_000
     assert {each.code for _, each in found} == {"reference-cycle"}
 
 
