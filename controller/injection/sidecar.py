@@ -186,10 +186,10 @@ def _json(value: object) -> str:
 
 
 def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
-    """What receipts report on files: with one alone, the evaluator knows that its flags are of that file."""
-    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == 1:
-        (file,) = wanted.files
-        yield {"selector": f"{file.namespace}/{file.name}"}
+    """What the proxy learns of each file, in their order; nothing where one is read twice."""
+    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == len(wanted.files):
+        for file in wanted.files:
+            yield {"selector": f"{file.namespace}/{file.name}"}
 
 
 def _listening(wanted: Wanted) -> list[str]:

@@ -149,19 +149,20 @@ def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceCon
 
 def _receipts_to(
     given: Mapping[str, Given], sources: Sequence[SourceConfig], warnings: list[str]
-) -> SourceConfig | None:
+) -> tuple[SourceConfig, ...]:
     what = given.get("receipts-to")
     if what is None:
-        return None
-    endpoint = parse_source(what.values[-1], what.where, warnings)
-    if endpoint.provider is not Provider.GRPC:
+        return ()
+    endpoints = tuple(parse_source(each, what.where, warnings) for each in what.values)
+    if any(each.provider is not Provider.GRPC for each in endpoints):
         raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
-    files = [each for each in sources if each.provider in FILES]
-    if len(files) != 1:
+    files = sum(each.provider in FILES for each in sources)
+    if files != len(endpoints):
         raise InvalidSettingError(
-            f"{what.where} needs exactly one source that is a file; there are {len(files)}"
+            f"{what.where} must be given once for each source that is a file, in their order: there are "
+            f"{files} of these, and it is given {len(endpoints)} times"
         )
-    return endpoint
+    return endpoints
 
 
 def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:

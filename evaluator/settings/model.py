@@ -91,8 +91,8 @@ class Settings:
     """A later one wins over an earlier one."""
     receipts: str = "on"
     """`on`: a gRPC source that accepts receipts receives what is served of it; `off`: none does."""
-    receipts_to: SourceConfig | None = None
-    """A server of receipts that receives what is served of the one file source."""
+    receipts_to: tuple[SourceConfig, ...] = ()
+    """Servers of receipts, one for each source that is a file, in their order; or none."""
     pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Where the last good flags of each source are kept; None: nowhere."""

@@ -24,6 +24,7 @@ class Kind(Enum):
     STRINGS = "list"
     PAIRS = "key=value"
     SOURCES = "JSON"
+    SERVERS = "server"
 
 
 _PORT: Final = (0, 65_535)
@@ -61,7 +62,7 @@ class Option:
     @property
     def many(self) -> bool:
         """Whether it may be given several times."""
-        return self.kind in {Kind.STRINGS, Kind.PAIRS}
+        return self.kind in {Kind.STRINGS, Kind.PAIRS, Kind.SERVERS}
 
 
 def _gone(name: str, instead: str, short: str = "") -> Option:
@@ -189,9 +190,9 @@ _OURS: Final = (
            help="/startz is 200 after this, though there are no flags yet; 0: not before there are"),
     Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"),
            help="send receipts to gRPC sources that accept them: which flag set is served"),
-    Option(name="receipts-to", flagd=False, kind=Kind.SOURCES,
-           help="gRPC server that receives what is served of the file, "
-           "as a URI or a JSON object of --sources"),
+    Option(name="receipts-to", flagd=False, kind=Kind.SERVERS,
+           help="gRPC server that receives what is served of a file, as a URI or a JSON object of --sources; "
+           "once for each file, in their order"),
     Option(name="max-connections", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port"),
     Option(name="max-connections-per-host", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),

@@ -67,7 +67,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         sources = open_sources(
             settings.sources, clock=clock, companion=None if receipts is None else receipts.of
         )
-        endpoint = _endpoint(settings, sources, receipts)
+        endpoints = _endpoints(settings, sources, receipts)
     except InvalidSourceError as error:
         raise InvalidSettingError(str(error)) from None
     store = Store(
@@ -86,7 +86,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         store, settings, clock=clock, context=store.context, history=history, saving=followers.keepers
     )
     log.info("listening", extra=asdict(serving.ports))
-    following = asyncio.create_task(_follow(followers, endpoint, history))
+    following = asyncio.create_task(_follow(followers, *endpoints, history))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
     loop = asyncio.get_running_loop()
@@ -123,18 +123,18 @@ async def _history(settings: Settings, store: Store) -> History | None:
     return history
 
 
-def _endpoint(
+def _endpoints(
     settings: Settings, sources: Sequence[SyncSource], receipts: Receipts | None
-) -> Endpoint | None:
-    """The server of receipts for the file source."""
-    config = settings.receipts_to
-    if config is None or receipts is None:
-        return None
+) -> list[Endpoint]:
+    """The servers of receipts for sources that are files."""
+    if not settings.receipts_to or receipts is None:
+        return []
     from evaluator.receipts.endpoint import Endpoint  # noqa: PLC0415 - loads grpcio
 
     named = zip(sources, settings.sources, strict=True)
-    (file,) = (source.name for source, each in named if each.provider in FILES)
-    return Endpoint(config, receipts.of(file, config.selector))
+    files = (source.name for source, each in named if each.provider in FILES)
+    pairs = zip(files, settings.receipts_to, strict=True)
+    return [Endpoint(config, receipts.of(file, config.selector)) for file, config in pairs]
 
 
 @contextlib.contextmanager
@@ -161,7 +161,7 @@ def allow_connections() -> None:
 
 
 def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
-    wanted = settings.receipts_to is not None or any(each.provider == "grpc" for each in settings.sources)
+    wanted = settings.receipts_to or any(each.provider == "grpc" for each in settings.sources)
     if settings.receipts == "off" or not wanted:
         return None
     # A twentieth of the start, and most evaluators send no receipts.

@@ -66,16 +66,17 @@ def test_flagd_and_ours_read_the_file(compat: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "selector"),
+    ("sources", "selectors"),
     [
-        ([file()], "shop/checkout"),
-        ([file(), {"source": "base"}], "shop/checkout"),
-        ([file(), file("base")], ""),
+        ([file()], ["shop/checkout"]),
+        ([file(), {"source": "base"}], ["shop/checkout"]),
+        ([file(), {"source": "flags"}, file("base")], ["shop/checkout", "shop/base"]),
+        ([file(), file("base"), file()], []),
     ],
 )
-def test_the_proxy_learns_what_one_file_serves(sources: list[dict[str, Any]], selector: str) -> None:
+def test_the_proxy_learns_what_each_file_serves(sources: list[dict[str, Any]], selectors: list[str]) -> None:
     receipts = load(parse(words(made(*sources))), {}).settings.receipts_to
-    assert (receipts.selector if receipts is not None else "") == selector
+    assert [each.selector for each in receipts] == selectors
 
 
 @pytest.mark.parametrize("labels", [None, {"app": "checkout"}])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 from evaluator.flags.canonical import digest
@@ -12,6 +13,8 @@ from evaluator.store import Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
+from tests.clients.evaluator import FLAGSTAFF, LEADING
+from tests.programs import DIES_WITH_US
 from tests.unit.evaluator.receipts.test_reporter import MEMBER, Proxy, document, listening
 
 if TYPE_CHECKING:
@@ -75,3 +78,32 @@ async def test_a_server_that_takes_no_receipts_changes_nothing(tmp_path: Path) -
         store.subscribe(lambda snapshot: revisions.put_nowait(snapshot.revision))
         assert await revisions.get() == "main@sha1:on"
     assert not proxy.goodbyes
+
+
+async def test_each_of_several_files_is_reported_under_its_own_selector(tmp_path: Path) -> None:
+    proxy, words = Proxy(), [*LEADING]
+    async with listening(proxy) as port:
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.json").write_bytes(document("on", f"sha256:{name}"))
+            server = {"uri": f"127.0.0.1:{port}", "provider": "grpc", "selector": f"shop/{name}"}
+            words += ["--uri", f"file:{name}.json", "--receipts-to", json.dumps(server)]
+        process = await asyncio.create_subprocess_exec(
+            *DIES_WITH_US,
+            FLAGSTAFF,
+            "evaluator",
+            "start",
+            *words,
+            cwd=tmp_path,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(60):
+                while {each.selector: each.digest for each in proxy.reports} != {
+                    "shop/a": "sha256:a",
+                    "shop/b": "sha256:b",
+                }:
+                    proxy.reported.clear()
+                    await proxy.reported.wait()
+        finally:
+            process.terminate()
+            await process.wait()

@@ -182,8 +182,9 @@ def test_receipts_are_sent_unless_they_are_off(flags: dict[str, list[str]], rece
 )
 def test_receipts_of_a_file_are_sent_to_a_server(given: str, target: str) -> None:
     settings = load({"uri": ["file:flags.json"], "receipts-to": [given]}, {}).settings
-    assert settings.receipts_to is not None
-    assert settings.receipts_to.uri == target
+    assert [each.uri for each in settings.receipts_to] == [target]
+    several = load({"uri": ["file:a.json", "file:b.json"], "receipts-to": [given, given]}, {}).settings
+    assert [each.uri for each in several.receipts_to] == [target, target]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_receipts_of_a_file_are_sent_to_a_server(given: str, target: str) -> Non
         (
             ["file:a.json", "file:b.json"],
             "grpc://proxy:8015",
-            "needs exactly one source that is a file; there are 2",
+            "once for each source that is a file, in their order: there are 2 of these, and it is given 1 times",
         ),
         (["grpc://proxy:8015"], "grpc://proxy:8015", "there are 0"),
         (["file:a.json"], "{", "--receipts-to is not valid JSON"),
