@@ -115,15 +115,30 @@ async def test_a_set_is_unsaved_from_when_it_is_served_until_it_is_on_disk(tmp_p
         assert keeper.unsaved_seconds == 0
 
 
+class Watched(LastGood):
+    """Notes which sets are tried."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "one")
+        self.tried: list[Saved] = []
+
+    def save(self, saved: Saved) -> None:
+        self.tried.append(saved)
+        super().save(saved)
+
+
 async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tmp_path: Path) -> None:
     clock, folder = Clock(), tmp_path / "state"
     folder.write_text("no folder")
-    async with keeping(LastGood(folder, "one"), clock) as keeper:
-        for number in range(3):
-            keeper.keep(saved(number=number), changed=number != 1)
+    last_good, sets = Watched(folder), [saved(number=number) for number in range(3)]
+    async with keeping(last_good, clock) as keeper:
+        for number, each in enumerate(sets):
+            keeper.keep(each, changed=number != 1)
             clock.now += 10
             await asyncio.sleep(0)
         assert keeper.unsaved_seconds == 30
+        # On a slow machine an older set may still be on its way to the disk.
+        await until(lambda: last_good.tried[-1:] == sets[-1:])
         folder.unlink()
         await until(lambda: not keeper.unsaved_seconds)
         assert keeper.last_save_seconds == 30
