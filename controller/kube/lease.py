@@ -11,7 +11,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kubernetes.aio.client import ApiException, V1Lease, V1ObjectMeta
+from kubernetes.aio.client import (
+    ApiException,
+    CoordinationV1Api,  # noqa: F401 - the lock would import it, 0.1 s on the event loop
+    V1Lease,
+    V1ObjectMeta,
+)
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
