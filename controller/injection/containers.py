@@ -1,4 +1,4 @@
-"""The containers of a pod, as far as they can be read: whoever wrote it may have written anything. Pure."""
+"""The containers of a pod, as far as they can be read: its manifest may hold anything. Pure."""
 
 from __future__ import annotations
 

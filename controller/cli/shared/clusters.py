@@ -27,7 +27,7 @@ def run_on_cluster(
     try:
         return asyncio.run(work())
     except BrokenPipeError:
-        # Whoever reads what we print has gone; the cluster is there.
+        # The reader of our output has gone; the cluster is there.
         raise
     except Unreachable as error:
         raise RemoteError(f"the cluster cannot be {verb}: {error}") from error

@@ -120,7 +120,7 @@ async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GONE_SECONDS):
                     await _cancelled(output, complaint)
-                    # All of its group have gone once nobody holds these open.
+                    # All of its group have gone once no process holds these open.
                     await asyncio.gather(_discard(said), _discard(complained))
             raise
 
