@@ -8,6 +8,7 @@ import base64
 import binascii
 import contextlib
 import os
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,6 +18,7 @@ from kubernetes.aio import client, config
 from controller.api.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import Answer, causes, conflict_message, editor, expected, require_good
+from controller.kube.api_client import ApiClient
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
 from controller.runtime.reconciling.setbacks import Stalled
@@ -62,21 +64,9 @@ class Cluster:
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
-        configuration = client.Configuration()
-        if kubeconfig or _found(config.KUBE_CONFIG_DEFAULT_LOCATION):
-            if kubeconfig and not _found(kubeconfig):
-                raise config.ConfigException("no such file")
-            await config.load_kube_config(kubeconfig or None, client_configuration=configuration)
-        else:
-            try:
-                config.load_incluster_config(client_configuration=configuration)
-            except config.ConfigException as error:
-                message = (
-                    f"no kubeconfig found ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and not running in a pod; "
-                    "set KUBECONFIG or --kubeconfig"
-                )
-                raise config.ConfigException(message) from error
-        return cls(client.ApiClient(configuration), wrote=wrote)
+        configuration, load = client.Configuration(), partial(_load, kubeconfig)
+        await load(configuration)
+        return cls(ApiClient(configuration, load), wrote=wrote)
 
     @property
     def server(self) -> str:
@@ -298,6 +288,22 @@ class Cluster:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
+
+
+async def _load(kubeconfig: str | None, configuration: client.Configuration) -> None:
+    if kubeconfig or _found(config.KUBE_CONFIG_DEFAULT_LOCATION):
+        if kubeconfig and not _found(kubeconfig):
+            raise config.ConfigException("no such file")
+        await config.load_kube_config(kubeconfig or None, client_configuration=configuration)
+        return
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException as error:
+        message = (
+            f"no kubeconfig found ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and not running in a pod; "
+            "set KUBECONFIG or --kubeconfig"
+        )
+        raise config.ConfigException(message) from error
 
 
 def _found(paths: str) -> bool:
