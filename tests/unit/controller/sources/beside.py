@@ -96,7 +96,7 @@ class Beside:
 
     def condition(self, kind: str = "Ready", name: str = "flags") -> tuple[str, str, str]:
         """(status, reason, message); empty where there is none."""
-        found = find(self.status(name)["conditions"], kind) or {}
+        found = find(self.status(name), kind) or {}
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     def files(self, name: str = "flags") -> dict[str, str]:
