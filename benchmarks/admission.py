@@ -62,6 +62,7 @@ WAYS = {
     "ours": ASKS,
 }
 LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+PLACEHOLDER = "{token volume}"
 ONE_BY_ONE = 200
 DIRECT = 4000
 CONNECTIONS = 4
@@ -236,32 +237,39 @@ def empty_webhook(cluster: Plane, folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def encoded(patch: list[dict[str, Any]]) -> str:
-    return base64.b64encode(json.dumps(patch).encode()).decode()
+def encoded(patch: str) -> str:
+    return base64.b64encode(patch.encode()).decode()
 
 
-def ours(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What injection does to this pod."""
+def token_volume(found: dict[str, Any]) -> str:
+    """The volume that the API server adds to each pod, with a name of its own."""
+    names: list[str] = [each["name"] for each in found["spec"]["volumes"]]
+    return next(name for name in names if name.startswith("kube-api-access-"))
+
+
+def ours(found: dict[str, Any]) -> str:
+    """What injection does to this pod, with a placeholder for the name that differs between pods."""
     known = Given(
         [{"metadata": {"name": "checkout", "namespace": "shop"}, "kind": "FlagSet"}], "shop", whole=False
     )
     changes = inject({**found, "metadata": {"annotations": ASKS}}, "shop", Options(), known)
     assert changes is not None
-    return changes.patch
+    return json.dumps(changes.patch).replace(token_volume(found), PLACEHOLDER)
 
 
 async def serve(certificate: str) -> None:
     """Print the port, and answer for ever."""
-    patches = {"label": encoded(LABELS)}
+    patches = {"label": json.dumps(LABELS)}
 
     def allow(request: Request) -> Response:
         asked = json.loads(request.body)["request"]
         response: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         way = asked["object"]["metadata"]["annotations"]["benchmark/empty"]
         if way == "same" and way not in patches:
-            patches[way] = encoded(ours(asked["object"]))
+            patches[way] = ours(asked["object"])
         if way in patches:
-            response |= {"patchType": "JSONPatch", "patch": patches[way]}
+            patch = patches[way].replace(PLACEHOLDER, token_volume(asked["object"]))
+            response |= {"patchType": "JSONPatch", "patch": encoded(patch)}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         return Response(200, json.dumps(review).encode(), (("content-type", "application/json"),))
 
