@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from kubernetes.aio import client, config
+from yaml import YAMLError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -56,6 +57,6 @@ class ApiClient(client.ApiClient):
                 self._loaded_at = loop.time()
                 try:
                     await self._load(self.configuration)
-                except (config.ConfigException, OSError) as error:
+                except (config.ConfigException, OSError, YAMLError) as error:
                     log.warning("the credentials for the API server cannot be read again: %s", error)
         return self.configuration.api_key.get(_TOKEN) not in {refused, None}

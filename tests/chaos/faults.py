@@ -15,7 +15,7 @@ EVALUATORS: Final = ("evaluator-1", "evaluator-2", "evaluator-3")
 PLANE: Final = ("kube-apiserver", "etcd")
 GIT: Final = "git"
 TOKENS: Final = "tokens"
-"""Of the evaluators, which one account has."""
+"""Of the evaluators, which one account has; those of controllers and proxies expire one by one."""
 CERTIFICATES: Final = "certificates"
 """Of the proxies and of the controllers' webhook."""
 _OURS: Final = (*CONTROLLERS, *PROXIES, *EVALUATORS)
@@ -30,7 +30,7 @@ TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "cut": _OURS,
     "ahead": _OURS,
     "behind": _OURS,
-    "expire": (TOKENS, CERTIFICATES),
+    "expire": (TOKENS, CERTIFICATES, *CONTROLLERS, *PROXIES),
 }
 """What each kind of fault may befall."""
 _EVERY: Final = [(kind, target) for kind, targets in TARGETS.items() for target in targets]

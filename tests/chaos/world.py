@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.certificates import KEPT, ServerCertificates
 from tests.chaos.clocks import OFF_BY, Clock
+from tests.chaos.credentials import Credentials
 from tests.chaos.faults import CERTIFICATES, CONTROLLERS, EVALUATORS, GIT, PLANE, PROXIES
 from tests.chaos.judging import Progress
 from tests.chaos.tokens import Tokens
@@ -66,6 +67,7 @@ class World:
         self.disks: dict[str, Disk] = {}
         self.progress = {name: Progress(time.monotonic) for name in EVALUATORS}
         self._tokens = Tokens(spine, folder)
+        self._credentials = Credentials(self._plane)
         self.certificates = ServerCertificates(spine, folder)
         self._clocks: dict[str, Clock] = {}
         self.without_disk: list[str] = []
@@ -86,7 +88,7 @@ class World:
                 self._plane, self.folder / name, *KEPT, name=name, via=self._via(stack, name)
             )
             self.controllers[name] = made
-            self._begin(stack, name, made)
+            self._begin(stack, name, made, "flagstaff-controller")
         self.certificates.begin(self.controllers[CONTROLLERS[0]].admission)
         for name in PROXIES:
             options = (*ENFORCED, *self.certificates.files)
@@ -94,7 +96,7 @@ class World:
                 self._plane, self.folder / name, *options, name=name, via=self._via(stack, name)
             )
             self.proxies[name] = proxy
-            self._begin(stack, name, proxy)
+            self._begin(stack, name, proxy, "flagstaff-proxy")
         for name in EVALUATORS:
             self._start_evaluator(stack, name, Service([*self.proxies.values()], chance))
 
@@ -103,7 +105,8 @@ class World:
         self.networks[name] = stack.enter_context(relay(self._plane.port))
         return f"https://127.0.0.1:{self.networks[name].port}"
 
-    def _begin(self, stack: contextlib.ExitStack, name: str, replica: Replica) -> None:
+    def _begin(self, stack: contextlib.ExitStack, name: str, replica: Replica, account: str) -> None:
+        self._credentials.begin(name, account, replica, f"https://127.0.0.1:{self.networks[name].port}")
         temporary = self.folder / name / "tmp"
         temporary.mkdir(parents=True)
         clock = self._clocks[name] = Clock(self.folder / name)
@@ -260,6 +263,11 @@ class World:
 
     @contextlib.contextmanager
     def _expired(self, name: str) -> Iterator[None]:
+        if name in self.replicas:
+            self._credentials.revoke(name)
+            yield
+            within(partial(self._credentials.renew, name))
+            return
         if name == CERTIFICATES:
             self.certificates.expire()
         else:

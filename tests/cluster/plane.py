@@ -158,8 +158,10 @@ class Plane:
         return path
 
     def _write_config(self, path: Path, token: str, url: str) -> None:
-        path.write_text(json.dumps(self._config(token, url)))
-        path.chmod(0o600)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(self._config(token, url)))
+        fresh.chmod(0o600)
+        fresh.replace(path)
 
     def _config(self, token: str, url: str) -> dict[str, Any]:
         authority = base64.b64encode(self.authority.read_bytes()).decode()
