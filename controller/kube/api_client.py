@@ -11,8 +11,7 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from kubernetes.aio import client, config
-from yaml import YAMLError
+from kubernetes.aio import client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,20 +21,28 @@ log = logging.getLogger(__name__)
 _TOKEN: Final = "BearerToken"  # noqa: S105 - the client's name of it
 _HEADER: Final = "authorization"
 _PAUSE: Final = 10.0
-"""Seconds between two readings: whoever is refused for good does not start a plugin with each request."""
+"""Seconds between two readings: who is refused for good does not start a plugin with each request."""
+_PATIENCE: Final = 15.0
+"""Seconds that a request waits for a plugin, which may ask a person."""
 
 
 class ApiClient(client.ApiClient):
     """Repeats a request that was refused with 401, once, if a newer token is there."""
 
     def __init__(
-        self, configuration: client.Configuration, load: Callable[[client.Configuration], Awaitable[None]]
+        self, configuration: client.Configuration, load: Callable[[], Awaitable[client.Configuration]]
     ) -> None:
-        """`load` reads the credentials into a configuration; raises ConfigException or OSError."""
+        """`load` reads the credentials again."""
         super().__init__(configuration)
         self._load = load
-        self._loading = asyncio.Lock()
-        self._loaded_at = -_PAUSE
+        self._loading: asyncio.Task[None] | None = None
+        self._began = -_PAUSE
+
+    async def close(self) -> None:
+        """Let go of the connections, and of a plugin that still runs."""
+        if self._loading is not None:
+            self._loading.cancel()
+        await super().close()  # type: ignore[no-untyped-call]
 
     async def call_api(
         self, method: str, url: str, header_params: dict[str, Any] | None = None, *rest: Any, **more: Any
@@ -50,13 +57,29 @@ class ApiClient(client.ApiClient):
         return await super().call_api(method, url, {**headers, _HEADER: token}, *rest, **more)
 
     async def _renew(self, refused: object) -> bool:
-        """Whether the configuration has another token than the one that was `refused`."""
-        loop = asyncio.get_running_loop()
-        async with self._loading:
-            if loop.time() - self._loaded_at >= _PAUSE and self.configuration.api_key.get(_TOKEN) == refused:
-                self._loaded_at = loop.time()
-                try:
-                    await self._load(self.configuration)
-                except (config.ConfigException, OSError, YAMLError) as error:
-                    log.warning("the credentials for the API server cannot be read again: %s", error)
-        return self.configuration.api_key.get(_TOKEN) not in {refused, None}
+        """Whether there is another token than the one that was `refused`."""
+        now = asyncio.get_running_loop().time()
+        idle = self._loading is None or self._loading.done()
+        if self._token == refused and idle and now - self._began >= _PAUSE:
+            self._began = now
+            self._loading = asyncio.create_task(self._reload())
+        if self._loading is not None:
+            await asyncio.wait({self._loading}, timeout=_PATIENCE)
+        return self._token not in {refused, None}
+
+    @property
+    def _token(self) -> object:
+        return self.configuration.api_key.get(_TOKEN)
+
+    async def _reload(self) -> None:
+        try:
+            found = await self._load()
+        except Exception as error:  # noqa: BLE001 - the file may be anything while it is written
+            log.warning("the credentials for the API server cannot be read again: %r", error)
+            return
+        if found.host != self.configuration.host:
+            # A token is shown to no other server than its own.
+            log.warning("the kubeconfig names another API server by now, %s; restart to use it", found.host)
+            return
+        self.configuration.api_key = found.api_key
+        self.configuration.refresh_api_key_hook = found.refresh_api_key_hook

@@ -64,9 +64,8 @@ class Cluster:
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
-        configuration, load = client.Configuration(), partial(_load, kubeconfig)
-        await load(configuration)
-        return cls(ApiClient(configuration, load), wrote=wrote)
+        configuration, context = await _load(kubeconfig)
+        return cls(ApiClient(configuration, partial(_load_again, kubeconfig, context)), wrote=wrote)
 
     @property
     def server(self) -> str:
@@ -290,12 +289,16 @@ class Cluster:
         return Resource.of(expected(answer, key.kind, key.name))
 
 
-async def _load(kubeconfig: str | None, configuration: client.Configuration) -> None:
+async def _load(
+    kubeconfig: str | None, context: str | None = None
+) -> tuple[client.Configuration, str | None]:
+    """(what a client needs, the context of the kubeconfig that it is of; None in a pod)."""
+    configuration = client.Configuration()
     if kubeconfig or _found(config.KUBE_CONFIG_DEFAULT_LOCATION):
         if kubeconfig and not _found(kubeconfig):
             raise config.ConfigException("no such file")
-        await config.load_kube_config(kubeconfig or None, client_configuration=configuration)
-        return
+        loader = await config.load_kube_config(kubeconfig or None, context, configuration)
+        return configuration, str(loader.current_context["name"])
     try:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException as error:
@@ -304,6 +307,11 @@ async def _load(kubeconfig: str | None, configuration: client.Configuration) -> 
             "set KUBECONFIG or --kubeconfig"
         )
         raise config.ConfigException(message) from error
+    return configuration, None
+
+
+async def _load_again(kubeconfig: str | None, context: str | None) -> client.Configuration:
+    return (await _load(kubeconfig, context))[0]
 
 
 def _found(paths: str) -> bool:

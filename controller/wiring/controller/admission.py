@@ -110,7 +110,8 @@ async def open_admission(
             keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         offload = Offload()
-        routes = merged(webhook.routes(), Validator(objection, offload).routes())
+        validator = Validator(objection, offload, settings.namespaces)
+        routes = merged(webhook.routes(), validator.routes())
         listener = Listener(routes, LIMITS, name="admission")
         port = await listener.start(
             settings.admission_host or settings.host, settings.admission_port, tls=files

@@ -37,13 +37,13 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
 
-async def reviewed(content: Any) -> tuple[int, dict[str, Any]]:
+async def reviewed(content: Any, *namespaces: str) -> tuple[int, dict[str, Any]]:
     with contextlib.closing(Offload()) as offload:
-        answer = Validator(objection, offload).routes().http["POST", "/validate"]
+        answer = Validator(objection, offload, namespaces).routes().http["POST", "/validate"]
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
         if isinstance(response, Response):
-            return response.status, {}
+            return response.status, json.loads(response.body) if response.status == 200 else {}
         assert isinstance(response, Streamed)
         stream = Stream()
         response.start(stream)  # type: ignore[arg-type]
@@ -99,3 +99,8 @@ async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture)
     caplog.set_level("INFO")
     await reviewed(review("bad"))
     assert [each.getMessage() for each in caplog.records] == ["FeatureFlag/shop/bad is refused: no way"]
+
+
+async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
+    assert (await reviewed(review("bad"), "pay", "search"))[1]["response"] == {"uid": "u", "allowed": True}
+    assert not (await reviewed(review("bad"), "pay", "shop"))[1]["response"]["allowed"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
+from controller.kube import api_client
 from controller.kube.client import Cluster
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -37,11 +41,15 @@ class Server:
         self.refused.append(given)
         return Response(401, b'{"message": "Unauthorized"}', (("content-type", "application/json"),))
 
-    def write(self, token: str) -> None:
-        server = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
-        user = {"name": "u", "user": {"token": token}}
-        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-        body = {"clusters": [server], "users": [user], "contexts": [context], "current-context": "x"}
+    def write(self, token: str, *, current: str = "x", host: str = "127.0.0.1") -> None:
+        """Two contexts, of which `y` has another user and token."""
+        server = {"name": "c", "cluster": {"server": f"http://{host}:{self.port}"}}
+        users = [{"name": "u", "user": {"token": token}}, {"name": "v", "user": {"token": "another"}}]
+        contexts = [
+            {"name": name, "context": {"cluster": "c", "user": user}}
+            for name, user in (("x", "u"), ("y", "v"))
+        ]
+        body = {"clusters": [server], "users": users, "contexts": contexts, "current-context": current}
         self.kubeconfig.write_text(json.dumps(body))
 
 
@@ -77,3 +85,49 @@ async def test_a_token_that_is_refused_for_good_is_not_tried_twice(tmp_path: Pat
         server.kubeconfig.unlink()
         assert (await cluster.request("GET", PATH)).status == 401
         assert server.refused == ["Bearer first", "Bearer first"]
+
+
+async def test_the_context_stays_though_the_user_chose_another_meanwhile(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (server, cluster):
+        server.token = "second"  # noqa: S105
+        server.write("second", current="y")
+        assert (await cluster.request("GET", PATH)).status == 200
+
+
+async def test_a_token_of_another_server_is_shown_to_none(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (server, cluster):
+        server.token = "second"  # noqa: S105
+        server.write("second", host="localhost")
+        assert (await cluster.request("GET", PATH)).status == 401
+        assert server.refused == ["Bearer first"]
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "{}", "current-context: x\nclusters: []\ncontexts: []\n"])
+async def test_a_kubeconfig_that_is_being_written_changes_nothing(tmp_path: Path, text: str) -> None:
+    async with connected(tmp_path) as (server, cluster):
+        server.token = "second"  # noqa: S105
+        server.kubeconfig.write_text(text)
+        assert (await cluster.request("GET", PATH)).status == 401
+
+
+async def test_a_plugin_that_hangs_holds_up_no_request_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_client, "_PATIENCE", 0.1)
+    monkeypatch.setattr(api_client, "_PAUSE", 0.0)
+    async with connected(tmp_path) as (server, cluster):
+        server.token = "second"  # noqa: S105
+        body = json.loads(server.kubeconfig.read_text())
+        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["2"]}
+        body["users"][0]["user"] = {"exec": plugin}
+        server.kubeconfig.write_text(json.dumps(body))
+        for _ in range(3):
+            assert (await cluster.request("GET", PATH)).status == 401
+        server.write("second")
+        statuses = []
+        for _ in range(100):
+            statuses.append((await cluster.request("GET", PATH)).status)
+            if statuses[-1] == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert statuses[-1] == 200
