@@ -192,7 +192,13 @@ class SourceReconciler:
         if self.pending.waits(resource.key, now):
             freshness = Freshness(now, now)
         look = Look(resource.key, spec.timeout, freshness, spec.service_account_name, spec.verify)
-        return await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
+        provider = await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
+        if spec.verify is not None and not provider.epoch:
+            # A provider that verifies nothing must not pass for one that does.
+            raise Stalled(
+                "UnsupportedVerification", f"spec.{spec.provider} is not verified; remove spec.verify"
+            )
+        return provider
 
     async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
         try:

@@ -22,6 +22,7 @@ import pytest
 from tests.cluster.api import Api, Refused
 from tests.cluster.assets import REQUIRED, find
 from tests.cluster.controllers import ControllerProcess
+from tests.cluster.patience import within
 from tests.cluster.plane import Plane
 from tests.cluster.quotas import QUOTAS
 
@@ -103,8 +104,11 @@ def _wanted(config: pytest.Config) -> bool:
 
 def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
-    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    made = plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"), "-o", "name").split()
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    # The API server's list of kinds follows their definitions later.
+    kinds = {each.rpartition("/")[2] for each in made}
+    within(lambda: kinds <= {*plane.kubectl("api-resources", "-o", "name", check=False).split()})
     everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
     for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))

@@ -550,3 +550,15 @@ async def test_a_spec_without_a_provider_is_refused(settled: Life) -> None:
     settled.spec = {"interval": "10m"}
     await settled.look()
     assert settled.condition("Stalled") == ("True", "InvalidSpec")
+
+
+async def test_a_provider_that_verifies_nothing_is_refused_where_verification_is_asked_for(
+    life: Life,
+) -> None:
+    life.spec = {**SPEC, "verify": {"secretRef": {"name": "keys"}}}
+    await life.look()
+    assert life.condition("Ready") == ("False", "InvalidSpec")
+    assert life.source.fetched == 0
+    life.source.epoch = "sha256:1"
+    await life.look()
+    assert life.condition("Ready") == IN_STORAGE
