@@ -195,9 +195,7 @@ class SourceReconciler:
         provider = await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
         if spec.verify is not None and not provider.epoch:
             # A provider that verifies nothing must not pass for one that does.
-            raise Stalled(
-                "UnsupportedVerification", f"spec.{spec.provider} is not verified; remove spec.verify"
-            )
+            raise Stalled("InvalidSpec", f"spec.{spec.provider} is never verified; remove spec.verify")
         return provider
 
     async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
