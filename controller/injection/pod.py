@@ -32,7 +32,6 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     check_form(pod, annotations)
-    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
@@ -92,7 +91,6 @@ def due(
     """
     if not is_enabled(annotations):
         return None
-    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _configured(annotations, namespace, options, known).record
     wanted = read(annotations, namespace, known, compat=options.compat)
@@ -156,7 +154,7 @@ def _is_injected(
     if given is None or not present:
         return False
     # A FeatureFlagSource may have changed since: the pod keeps what it was given.
-    field = "from" if names.SOURCES in annotations else "flagSet"
+    field = "from" if names.sources(annotations) else "flagSet"
     try:
         before = json.loads(given).get(field)
     except (ValueError, AttributeError, RecursionError):
