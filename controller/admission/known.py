@@ -10,7 +10,7 @@ from controller.api import featureflagsource, flagset, grant, inprocess
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
-from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
+from controller.injection.options import FLAG_SETS, FlagSetFound, NotThere, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,25 +51,23 @@ class KnownObjects:
             if found is not None:
                 return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
-        raise self._missing(names.FLAG_SET, what, kinds, namespace, name)
+        raise self._missing(what, kinds, namespace, name)
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""
-        return self._spec(featureflagsource.KIND, names.SOURCES, namespace, name)
+        return self._spec(featureflagsource.KIND, namespace, name)
 
     def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""
-        return self._spec(inprocess.KIND, names.IN_PROCESS, namespace, name)
+        return self._spec(inprocess.KIND, namespace, name)
 
-    def _spec(self, kind: str, annotation: str, namespace: str, name: str) -> Mapping[str, Any]:
+    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         found = self.objects.get(ObjectKey(kind, namespace, name))
         if found is None:
-            raise self._missing(annotation, kind, (kind,), namespace, name)
+            raise self._missing(kind, (kind,), namespace, name)
         return found.spec
 
-    def _missing(
-        self, annotation: str, what: str, kinds: Iterable[str], namespace: str, name: str
-    ) -> Refused:
+    def _missing(self, what: str, kinds: Iterable[str], namespace: str, name: str) -> Refused:
         if self.namespaces and namespace not in self.namespaces:
             return Refused(
                 f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
@@ -77,9 +75,9 @@ class KnownObjects:
             )
         there = sorted({each.name for kind in kinds for each in self.objects.of_kind(kind, namespace)})
         near = difflib.get_close_matches(name, there[:1000], n=1)
-        return Refused(
-            f"annotation {annotation}: namespace {namespace} has no {what} {name}; create it, or correct the "
-            "name" + (f" (did you mean {near[0]}?)" if near else "")
+        return NotThere(
+            f"namespace {namespace} has no {what} {name}; create it, or correct the name"
+            + (f" (did you mean {near[0]}?)" if near else "")
         )
 
 

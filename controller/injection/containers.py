@@ -12,22 +12,48 @@ if TYPE_CHECKING:
 
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _LISTS: Final = ("initContainers", "containers")
+_VOLUMES: Final = ("volumes", "name", "[{name: data, emptyDir: {}}]")
+_OF_CONTAINERS: Final = (
+    ("env", "name", "[{name: LOG_LEVEL, value: info}]"),
+    ("volumeMounts", "mountPath", "[{name: data, mountPath: /data}]"),
+    ("ports", "name", "[{name: http, containerPort: 8080}]"),
+)
+"""Lists: the field, the text by which its objects are known, and an example."""
 
 
-def check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
+def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
     """Raises Refused for what the other functions cannot read."""
     for name, text in annotations.items():
-        if not isinstance(text, str):
+        if not (isinstance(name, str) and isinstance(text, str)):
             raise Refused(f"annotation {name}: is no string; put it in quotes")
+    labels = pod["metadata"].get("labels")
+    if not isinstance(labels, dict | None):
+        raise Refused("metadata.labels: is no object; write labels such as {app: shop}")
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         raise Refused("spec: is no object; write a pod's spec")
-    for name in _LISTS:
-        for each in spec.get(name) or ():
+    _check_list(spec, "spec.", *_VOLUMES)
+    for part in _LISTS:
+        found = spec.get(part)
+        if not isinstance(found, list | None):
+            raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
+        for each in found or ():
             if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
-                raise Refused(f"spec.{name}: each must be an object with a name; add it")
+                raise Refused(f"spec.{part}: each must be an object with a name; add it")
+            for field in _OF_CONTAINERS:
+                _check_list(each, f"container {each['name']}: ", *field)
     if not spec.get("containers"):
         raise Refused("spec.containers: is empty; add the application's container")
+
+
+def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str, example: str) -> None:
+    found = holder.get(field)
+    if found is None:
+        return
+    if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+        raise Refused(f"{where}{field}: is no list of objects; write one such as {example}")
+    if not all(isinstance(each.get(known_by), str | None) for each in found):
+        raise Refused(f"{where}{field}: a {known_by} is no text; write it as in {example}")
 
 
 def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
@@ -37,20 +63,15 @@ def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
             yield ("spec", part, number), each
 
 
-def name_of(body: Any) -> Any:
-    """None where there is none."""
-    return body.get("name") if isinstance(body, dict) else None
-
-
 def mounted_at(container: Mapping[str, Any]) -> set[Any]:
     """The paths that volumes are mounted at."""
-    return {each.get("mountPath") for each in container.get("volumeMounts") or () if isinstance(each, dict)}
+    return {each.get("mountPath") for each in container.get("volumeMounts") or ()}
 
 
 def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
     """The numbers that a container is known to listen on."""
     for port in container.get("ports") or ():
-        if isinstance(port, dict) and port.get("protocol", "TCP") == "TCP":
+        if port.get("protocol", "TCP") == "TCP":
             number = port.get("containerPort")
             if isinstance(number, int):
                 yield number

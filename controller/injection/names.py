@@ -78,11 +78,12 @@ ALLOW_SYNC: Final = "openfeature.dev/allowkubernetessync"
 """OpenFeature Operator writes it where flags come from the cluster."""
 
 
-def modern(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """The annotations with those that OpenFeature Operator read until 0.5 by their names of today. They count
-    where nothing newer says what the pod follows: what is left over of them changes no pod.
+def sources(annotations: Mapping[str, str]) -> str:
+    """The annotation that names the FeatureFlagSources of a pod; empty where none does. What OpenFeature
+    Operator read until 0.5 counts where nothing newer says what the pod follows: what is left over of it
+    changes no pod.
     """
-    if annotations.keys() & {SOURCES, FLAG_SET, IN_PROCESS}:
-        return annotations
-    old = annotations.get(OLD_SOURCES)
-    return annotations if old is None else {**annotations, SOURCES: old}
+    if SOURCES in annotations:
+        return SOURCES
+    newer = annotations.keys() & {FLAG_SET, IN_PROCESS}
+    return OLD_SOURCES if OLD_SOURCES in annotations and not newer else ""

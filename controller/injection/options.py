@@ -24,6 +24,10 @@ class Refused(ValueError):
     """A pod cannot be injected as it asks; the text says what is wrong, where, and what to do."""
 
 
+class NotThere(Refused):
+    """An object that an annotation names does not exist; the text leaves out which annotation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The same for all pods."""

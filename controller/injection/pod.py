@@ -9,7 +9,7 @@ from controller.api.configuration import FLAG_KIND
 from controller.injection import files, in_process, names, operators, sidecar
 from controller.injection.advice import pod_warnings, taken_ports
 from controller.injection.changes import Changes
-from controller.injection.containers import check_form, containers, mounted_at, name_of, require_containers
+from controller.injection.containers import check_form, containers, mounted_at, require_containers
 from controller.injection.options import Refused
 from controller.injection.record import record_of
 from controller.injection.wanted import is_enabled, read, read_in_process
@@ -32,7 +32,6 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     check_form(pod, annotations)
-    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
@@ -59,7 +58,7 @@ def _extend(
     mounts: Iterable[Mapping[str, Any]],
 ) -> None:
     """What the application sets itself stays."""
-    own, mounted = {name_of(each) for each in container.get("env") or ()}, mounted_at(container)
+    own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
     changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
     changes.extend((*path, "volumeMounts"), [each for each in mounts if each["mountPath"] not in mounted])
 
@@ -72,7 +71,7 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
     changes.warnings = warnings
     require_containers(pod, chosen)
     mounts = [{"name": names.CA, "mountPath": folder, "readOnly": True}] if folder else []
-    if folder and not any(name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
+    if folder and not any(each.get("name") == names.CA for each in pod["spec"].get("volumes") or ()):
         changes.extend(("spec", "volumes"), [sidecar.authority(options)])
     for path, each in containers(changes.after):
         if (chosen is None or each["name"] in chosen) and (path[1] == "containers" or not options.compat):
@@ -92,7 +91,6 @@ def due(
     """
     if not is_enabled(annotations):
         return None
-    annotations = names.modern(annotations)
     if _evaluates_itself(annotations):
         return _configured(annotations, namespace, options, known).record
     wanted = read(annotations, namespace, known, compat=options.compat)
@@ -156,7 +154,7 @@ def _is_injected(
     if given is None or not present:
         return False
     # A FeatureFlagSource may have changed since: the pod keeps what it was given.
-    field = "from" if names.SOURCES in annotations else "flagSet"
+    field = "from" if names.sources(annotations) else "flagSet"
     try:
         before = json.loads(given).get(field)
     except (ValueError, AttributeError, RecursionError):
@@ -173,7 +171,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
     """Raise Refused where what is to be added is there, or a container that is named is not."""
     own = {each["name"] for each in volumes(wanted, options)}
     for volume in pod["spec"].get("volumes") or ():
-        if isinstance(volume, dict) and volume.get("name") in own:
+        if volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
     require_containers(pod, wanted.containers)
     if wanted.socket_path:
@@ -216,7 +214,7 @@ def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]
         each
         for container in pod["spec"]["containers"]
         for each in container.get("volumeMounts") or ()
-        if isinstance(each, dict) and each.get("mountPath") == _API_ACCESS
+        if each.get("mountPath") == _API_ACCESS
     )
     found = next(mounts, None)
     if found is None or not str(found.get("name")).startswith("kube-api-access-"):

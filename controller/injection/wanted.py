@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,11 @@ from controller.api.fields import Duration, InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
 from controller.injection import names, operators, source
-from controller.injection.options import FLAG_SETS, SERVED, Refused
+from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
 from controller.injection.referring import Referring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from controller.injection.files import FlagFile
     from controller.injection.options import Known
@@ -145,8 +146,10 @@ def read_in_process(
     ]
     specs = []
     for each in asked:
+        with _named_by(names.IN_PROCESS):
+            given = known.in_process(each.namespace, each.name)
         try:
-            specs.append(parse_spec(InProcessConfigurationSpec, known.in_process(each.namespace, each.name)))
+            specs.append(parse_spec(InProcessConfigurationSpec, given))
         except InvalidSpecError as error:
             raise Refused(f"InProcessConfiguration {each.shown_to(namespace)}: {error}; correct it") from None
     shown = [each.shown_to(namespace) for each in asked]
@@ -158,9 +161,11 @@ def _followed(
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
     """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
-    if names.SOURCES not in annotations:
-        flag_sets = _flag_sets(annotations, referring)
-        found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
+    annotation = names.sources(annotations)
+    if not annotation:
+        annotation, flag_sets = _flag_sets(annotations, referring)
+        with _named_by(annotation):
+            found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
         selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
         record = {
             "flagSet": ",".join(selectors),
@@ -171,13 +176,13 @@ def _followed(
         return source.NOTHING, follows, {name: text for name, text in record.items() if text}
     if names.FLAG_SET in annotations:
         raise Refused(
-            f"annotation {names.FLAG_SET}: {names.SOURCES} names flag sets already; remove one of the two"
+            f"annotation {names.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
         )
     asked = [
-        referring.named(each.strip(), names.SOURCES, "a FeatureFlagSource", (featureflagsource.KIND,))
-        for each in annotations[names.SOURCES].split(",")
+        referring.named(each.strip(), annotation, "a FeatureFlagSource", (featureflagsource.KIND,))
+        for each in annotations[annotation].split(",")
     ]
-    specs = [_spec(known, each, namespace) for each in asked]
+    specs = [_spec(known, each, namespace, annotation) for each in asked]
     for named, spec in zip(asked, specs, strict=True):
         if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
             # Its author decides where the token is sent.
@@ -195,9 +200,19 @@ def _followed(
     }  # fmt: skip
 
 
-def _spec(known: Known, named: Named, reader: str) -> FeatureFlagSourceSpec:
+@contextmanager
+def _named_by(annotation: str) -> Iterator[None]:
     try:
-        return parse_spec(FeatureFlagSourceSpec, known.source(named.namespace, named.name))
+        yield
+    except NotThere as refusal:
+        raise Refused(f"annotation {annotation}: {refusal}") from None
+
+
+def _spec(known: Known, named: Named, reader: str, annotation: str) -> FeatureFlagSourceSpec:
+    with _named_by(annotation):
+        given = known.source(named.namespace, named.name)
+    try:
+        return parse_spec(FeatureFlagSourceSpec, given)
     except InvalidSpecError as error:
         raise Refused(f"FeatureFlagSource {named.shown_to(reader)}: {error}; correct it") from None
 
@@ -216,10 +231,11 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> list[Named]:
+def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> tuple[str, list[Named]]:
+    """(the annotation that names them, what it names)."""
     given = annotations.get(names.FLAG_SET, "").strip()
     if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
-        return [
+        return names.OLD_FLAGS, [
             referring.named(each.strip(), names.OLD_FLAGS, "a FeatureFlagConfiguration", SERVED)
             for each in annotations[names.OLD_FLAGS].split(",")
         ]
@@ -228,7 +244,7 @@ def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> list[Nam
             f"annotation {names.ENABLED} is true: name the flag set too, as in "
             f'{names.FLAG_SET}: "checkout-production"'
         )
-    return [referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)]
+    return names.FLAG_SET, [referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)]
 
 
 def _containers(given: str | None) -> frozenset[str] | None:

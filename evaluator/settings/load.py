@@ -11,7 +11,7 @@ from evaluator.http.server.cors import Cors
 from evaluator.settings import layers, values
 from evaluator.settings.model import CORS_OFF, InvalidSettingError, OtelSettings, PodName, Settings, TlsPaths
 from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
-from evaluator.settings.sources import parse_source, parse_sources, parse_uri
+from evaluator.settings.sources import parse_servers, parse_sources, parse_uri
 from evaluator.sync.config import FILES, Provider
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _receipts_to(
     what = given.get("receipts-to")
     if what is None:
         return ()
-    endpoints = tuple(parse_source(each, what.where, warnings) for each in what.values)
+    endpoints = [each for value in what.values for each in parse_servers(value, what.where, warnings)]
     if any(each.provider is not Provider.GRPC for each in endpoints):
         raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
     files = sum(each.provider in FILES for each in sources)
@@ -162,7 +162,7 @@ def _receipts_to(
             f"{what.where} must be given once for each source that is a file, in their order: there are "
             f"{files} of these, and it is given {len(endpoints)} times"
         )
-    return endpoints
+    return tuple(endpoints)
 
 
 def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:

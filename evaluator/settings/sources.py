@@ -127,8 +127,17 @@ def parse_sources(given: object, where: str, warnings: list[str]) -> list[Source
     return [_source(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
 
 
-def parse_source(given: object, where: str, warnings: list[str]) -> SourceConfig:
-    """One source: a URI, a JSON object as text, or an object read already."""
+def parse_servers(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
+    """One source, or an array of them: the configuration file and the environment give an option once."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        given = _json(given, where)
+    if isinstance(given, list):
+        return [_server(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
+    return [_server(given, where, warnings)]
+
+
+def _server(given: object, where: str, warnings: list[str]) -> SourceConfig:
+    """A URI, a JSON object as text, or an object read already."""
     if not isinstance(given, str):
         return _source(given, where, warnings)
     if given.lstrip().startswith("{"):

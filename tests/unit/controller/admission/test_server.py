@@ -49,8 +49,10 @@ class Webhook:
         assert isinstance(response, Response)
         return response.status, json.loads(response.body)
 
-    def review(self, name: str | None = "checkout", source: str | None = None) -> dict[str, Any]:
-        asks = pod({names.FLAG_SET: name, names.SOURCES: source})
+    def review(
+        self, name: str | None = "checkout", source: str | None = None, **annotations: str
+    ) -> dict[str, Any]:
+        asks = pod({names.FLAG_SET: name, names.SOURCES: source, **annotations})
         given = {"uid": "u", "namespace": "shop", "object": asks}
         status, payload = self.post(json.dumps({"request": given}).encode())
         assert status == 200
@@ -107,6 +109,23 @@ def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
         "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; create it, or "
         "correct the name (did you mean flags?)"
     )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "missing"),
+    [
+        (names.OLD_SOURCES, "FeatureFlagSource"),
+        (names.OLD_FLAGS, "FeatureFlagConfiguration or FeatureFlag"),
+        (names.IN_PROCESS, "InProcessConfiguration"),
+    ],
+)
+def test_a_refusal_names_the_annotation_that_the_pod_has(annotation: str, missing: str) -> None:
+    webhook = Webhook()
+    assert webhook.review(None, **{annotation: "flag"})["status"]["message"] == (
+        f"annotation {annotation}: namespace shop has no {missing} flag; create it, or correct the name"
+    )
+    wrong = webhook.review(None, **{annotation: "A flag"})["status"]["message"]
+    assert wrong.startswith(f"annotation {annotation}: 'A flag' is no object's name")
 
 
 def test_a_namespace_that_the_controller_does_not_work_in_is_refused() -> None:

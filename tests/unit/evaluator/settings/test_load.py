@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from evaluator.settings import InvalidSettingError, Settings, from_env, load
 from evaluator.settings.model import PodName
@@ -185,6 +186,21 @@ def test_receipts_of_a_file_are_sent_to_a_server(given: str, target: str) -> Non
     assert [each.uri for each in settings.receipts_to] == [target]
     several = load({"uri": ["file:a.json", "file:b.json"], "receipts-to": [given, given]}, {}).settings
     assert [each.uri for each in several.receipts_to] == [target, target]
+
+
+def test_the_file_and_the_environment_name_several_servers_of_receipts_at_once(tmp_path: Path) -> None:
+    files = {"uri": ["file:a.json", "file:b.json"]}
+    servers = [{"uri": "p:8015", "provider": "grpc", "selector": f"shop/{each}"} for each in "ab"]
+    config = tmp_path / "flagd.yaml"
+    config.write_text(yaml.safe_dump({"receipts-to": servers}))
+    for found in (
+        load({**files, "config": [str(config)]}, {}),
+        load(files, {"FLAGSTAFF_RECEIPTS_TO": json.dumps(servers)}),
+    ):
+        assert [each.selector for each in found.settings.receipts_to] == ["shop/a", "shop/b"]
+        assert found.warnings == ()
+    with pytest.raises(InvalidSettingError, match=r"FLAGSTAFF_RECEIPTS_TO\[1\] needs a provider"):
+        load(files, {"FLAGSTAFF_RECEIPTS_TO": json.dumps([servers[0], {"uri": "p:8015"}])})
 
 
 @pytest.mark.parametrize(
