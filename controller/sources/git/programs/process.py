@@ -9,13 +9,14 @@ import contextlib
 import math
 import os
 import signal
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 MAX_COMPLAINT: Final = 4096
 """Bytes of standard error that are kept; the last ones, since the cause comes last."""
@@ -23,6 +24,8 @@ NOT_FOUND: Final = 127
 """The exit status where the program is not installed."""
 _GONE_SECONDS: Final = 5.0
 """How long a group that was killed may take to go."""
+_THREADS: Final = ThreadPoolExecutor(64, "programs")
+"""For starts and ends, so that neither waits for whatever else is done in threads."""
 _LIMITED: Final = (
     'ulimit -v "$1" && ulimit -St "$2" && ulimit -Ht "$(($2 + 1))" && ulimit -f "$3" && shift 3 && exec "$@"'
 )
@@ -74,11 +77,11 @@ async def run(
     child = await _started(command, environment)
     try:
         output, complaint = await _outputs(child, limits.output_bytes)
-        return Ended(await asyncio.to_thread(child.wait), output, complaint)
+        return Ended(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
     finally:
         if child.returncode is None:
             _kill(child)
-            await asyncio.to_thread(child.wait)
+            await _gone(child.wait)
 
 
 async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Popen[bytes]:
@@ -91,15 +94,25 @@ async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Po
             command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment, start_new_session=True
         )  # fmt: skip
 
-    starting = asyncio.create_task(asyncio.to_thread(start))
+    starting = _THREADS.submit(start)
     try:
-        return await asyncio.shield(starting)
+        return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
-        [child] = await asyncio.gather(starting, return_exceptions=True)
-        if isinstance(child, Popen):
-            _kill(child)
-            await asyncio.to_thread(child.communicate)
+        if not starting.cancel():
+            await _gone(partial(_end, starting))
         raise
+
+
+def _end(starting: Future[Popen[bytes]]) -> None:
+    with contextlib.suppress(OSError):
+        child = starting.result()
+        _kill(child)
+        child.communicate()
+
+
+async def _gone(ending: Callable[[], object]) -> None:
+    """Once `ending` is done, which goes on where this takes too long or is cancelled."""
+    await asyncio.wait([asyncio.wrap_future(_THREADS.submit(ending))], timeout=_GONE_SECONDS)
 
 
 def _kill(child: Popen[bytes]) -> None:

@@ -33,17 +33,23 @@ class MirrorQuota:
         """The revision for which a mirror was removed, and the bytes that it had."""
         self._sizes: dict[Path, int] = {}
         """Bytes of the mirrors, as they were measured last."""
+        self._forgotten: set[Path] = set()
+        """Mirrors that may be on the disk for a moment yet."""
         self._measuring = threading.Lock()
         """Of two that outgrow the quota together, one may stay."""
+        self._recording = threading.Lock()
+        """Held for moments, as the event loop waits for it."""
 
     async def admit(self, mirror: Path, revision: Revision) -> None:
         """Before `revision` is fetched. Raises Stalled where it was too large before, and there is no more
         room now.
         """
+        with self._recording:
+            self._forgotten.discard(mirror)
         refused, size = self._refused.get(mirror, (None, 0))
         if refused == revision and self._most(mirror.parent.name):
             await asyncio.gather(*self._removals, return_exceptions=True)
-            await asyncio.to_thread(self._require, mirror, size)
+            await asyncio.to_thread(self._admit, mirror, size)
 
     async def keep(self, mirror: Path, revision: Revision) -> None:
         """Once `revision` was fetched. Removes the mirror and raises Stalled where it outgrew the quota."""
@@ -54,7 +60,10 @@ class MirrorQuota:
     def forget(self, mirror: Path) -> None:
         """No source uses it any more."""
         self._refused.pop(mirror, None)
-        self._sizes.pop(mirror, None)
+        with self._recording:
+            self._sizes.pop(mirror, None)
+            if self._most(mirror.parent.name):
+                self._forgotten.add(mirror)
 
     def used(self) -> Counter[str]:
         """Bytes by namespace, of those that have a limit. Any thread may ask."""
@@ -63,28 +72,41 @@ class MirrorQuota:
             found[mirror.parent.name] += size
         return found
 
+    def _admit(self, mirror: Path, size: int) -> None:
+        with self._measuring:
+            others = _sizes_in(mirror.parent)
+            others.pop(mirror, None)
+            self._record(mirror.parent, others)
+            self._require(mirror.parent.name, size + sum(others.values()))
+
     def _keep(self, mirror: Path, revision: Revision) -> None:
         with self._measuring:
-            size = _bytes_in(mirror)
+            sizes = _sizes_in(mirror.parent)
             try:
-                self._require(mirror, size)
+                self._require(mirror.parent.name, sum(sizes.values()))
             except Exception:
-                self._refused[mirror] = (revision, size)
+                self._refused[mirror] = (revision, sizes.pop(mirror, 0))
                 shutil.rmtree(mirror, ignore_errors=True)
                 raise
-            self._sizes[mirror] = size
+            finally:
+                self._record(mirror.parent, sizes)
 
-    def _require(self, mirror: Path, size: int) -> None:
-        """Raises Stalled where it and those beside it are too large."""
-        namespace = mirror.parent.name
-        sizes = {each: _bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror}
-        elsewhere = {each: has for each, has in tuple(self._sizes.items()) if each.parent != mirror.parent}
-        self._sizes = elsewhere | sizes
-        others, most = sum(sizes.values()), self._most(namespace)
-        if most and size + others > most:
-            raise over(
-                "bytes of mirrors of Git repositories", namespace, size + others, most, "--quota-mirror-bytes"
-            )
+    def _record(self, folder: Path, sizes: dict[Path, int]) -> None:
+        """`sizes` are of all mirrors in `folder`; those that were forgotten meanwhile stay so."""
+        with self._recording:
+            elsewhere = {each: has for each, has in self._sizes.items() if each.parent != folder}
+            self._forgotten = {each for each in self._forgotten if each.parent != folder or each in sizes}
+            self._sizes = elsewhere | {each: sizes[each] for each in sizes.keys() - self._forgotten}
+
+    def _require(self, namespace: str, size: int) -> None:
+        """Raises Stalled where its mirrors are too large."""
+        most = self._most(namespace)
+        if most and size > most:
+            raise over("bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes")
+
+
+def _sizes_in(folder: Path) -> dict[Path, int]:
+    return {each: _bytes_in(each) for each in folder.glob("*.git")}
 
 
 def _bytes_in(folder: Path) -> int:

@@ -5,8 +5,11 @@ import base64
 import errno
 import os
 import socket
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 import pytest
@@ -297,6 +300,66 @@ async def test_a_start_that_is_cancelled_leaves_no_process_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not await asyncio.to_thread(git_processes, seconds)
+
+
+async def test_a_start_that_is_cancelled_twice_leaves_no_process_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    class Slow(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            started.set()
+            cancelled.wait(60.0)
+
+    monkeypatch.setattr("controller.sources.git.programs.process.Popen", Slow)
+    seconds = f"600.{os.getpid()}"
+    running = asyncio.create_task(run(("sleep", seconds), os.environ, ProcessLimits(), 10.0))
+    assert await asyncio.to_thread(started.wait, 60.0)
+    for _ in range(2):
+        running.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    cancelled.set()
+    async with asyncio.timeout(60.0):
+        while await asyncio.to_thread(git_processes, seconds):  # noqa: ASYNC110 - the kernel ends it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_program_waits_for_no_other_work_in_threads() -> None:
+    freed = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    other = asyncio.create_task(asyncio.to_thread(freed.wait, 120.0))
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(60.0):
+            ended = await run(("echo", "done"), os.environ, ProcessLimits(), 10.0)
+        assert ended.output == b"done\n"
+    finally:
+        freed.set()
+        await other
+
+
+async def test_a_start_that_waits_for_its_turn_is_cancelled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed = threading.Event()
+    with ThreadPoolExecutor(1) as busy:
+        monkeypatch.setattr("controller.sources.git.programs.process._THREADS", busy)
+        busy.submit(freed.wait, 120.0)
+        touched = tmp_path / "touched"
+        running = asyncio.create_task(run(("touch", str(touched)), os.environ, ProcessLimits(), 10.0))
+        try:
+            await asyncio.sleep(0)
+            running.cancel()
+            done, _ = await asyncio.wait([running], timeout=60.0)
+        finally:
+            freed.set()
+    assert done
+    assert running.cancelled()
+    assert not touched.exists()
 
 
 def test_only_the_end_of_a_flood_of_complaints_is_kept(repository: Repository) -> None:
