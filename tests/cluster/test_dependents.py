@@ -84,7 +84,7 @@ def test_an_exported_source_is_read_as_one_of_flux_until_it_is_exported_no_more(
     commit = spine.push(flags__json=flags(banner="off"))
     spine.wait_applied(commit)
     exported = spine.get("externalartifact")["status"]["artifact"]
-    assert exported == spine.get("flagsource")["status"]["artifact"]
+    spine.wait("flagsource", lambda each: each["status"]["artifact"] == exported)
     spine.apply(source | {"spec": {**source["spec"], "export": False}})
     spine.wait_gone("externalartifact")
     spine.wait_ready("flagsource")
