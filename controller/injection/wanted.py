@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import json
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from controller.api import featureflagsource, inprocess
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import Duration, InvalidSpecError
+from controller.api.fields import InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
+from controller.injection import annotation_values as values
 from controller.injection import names, operators, source
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
 from controller.injection.referring import Referring
@@ -27,23 +24,14 @@ if TYPE_CHECKING:
     from controller.injection.options import Known
     from controller.injection.referring import Named
 
-_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
-_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
 _LEVELS: Final = ("debug", "info", "warning", "error")
 WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
 _RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 """Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
-_DEADLINE: Final = TypeAdapter(Duration)
-_START_SECONDS: Final = 30.0
-_LONGEST_START: Final = 3600.0
-_SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
-_SHARED: Final = frozenset({"/var/run", "/var/lib", names.TOKEN_PATH, names.CA_PATH, names.STATE_PATH})
-"""Folders that hold more than a socket."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
 """Annotations that OpenFeature Operator's container has nothing for."""
-_PORTS: Final = {names.PORT: 8013, names.MANAGEMENT_PORT: 8014, names.SYNC_PORT: 8015, names.OFREP_PORT: 8016}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +97,23 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         follows,
         followed,
         settings,
-        containers=_containers(annotations.get(names.CONTAINERS)),
-        image=_image(annotations.get(names.IMAGE)),
-        resources=_resources(annotations.get(names.RESOURCES), default),
-        log_level=_choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
-        log_format=_choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
-        native=_choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])
+        containers=values.containers(annotations.get(names.CONTAINERS)),
+        image=values.image(annotations.get(names.IMAGE)),
+        resources=values.resources(annotations.get(names.RESOURCES), default),
+        log_level=values.choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
+        log_format=values.choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
+        native=values.choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])
         == _SIDECARS[0],
-        ports=_ports(annotations, {name: port for name, port in given.items() if port}),
-        missing=_choice(
+        ports=values.ports(annotations, {name: port for name, port in given.items() if port}),
+        missing=values.choice(
             annotations.get(names.ON_MISSING, settings.on_missing_flags),
             names.ON_MISSING if names.ON_MISSING in annotations else "FeatureFlagSource onMissingFlags",
             MISSING,
             WAIT,
         ),
-        start_deadline=_deadline(annotations.get(names.START_DEADLINE), settings.start_deadline),
-        socket_path=_socket(annotations, settings.socket_path),
-        claim=_claim(annotations.get(names.STATE_CLAIM)),
+        start_deadline=values.deadline(annotations.get(names.START_DEADLINE), settings.start_deadline),
+        socket_path=values.socket(annotations, settings.socket_path),
+        claim=values.claim(annotations.get(names.STATE_CLAIM)),
         warnings=tuple(referring.warnings),
         files=source.flag_files(settings, namespace),
         cluster_flags=source.cluster_flags(settings, namespace),
@@ -153,7 +141,7 @@ def read_in_process(
         except InvalidSpecError as error:
             raise Refused(f"InProcessConfiguration {each.shown_to(namespace)}: {error}; correct it") from None
     shown = [each.shown_to(namespace) for each in asked]
-    return shown, specs, _containers(annotations.get(names.CONTAINERS)), referring
+    return shown, specs, values.containers(annotations.get(names.CONTAINERS)), referring
 
 
 def _followed(
@@ -245,105 +233,3 @@ def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> tuple[st
             f'{names.FLAG_SET}: "checkout-production"'
         )
     return names.FLAG_SET, [referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)]
-
-
-def _containers(given: str | None) -> frozenset[str] | None:
-    if given is None:
-        return None
-    found = frozenset(each.strip() for each in given.split(",") if each.strip())
-    if not found:
-        raise Refused(
-            f"annotation {names.CONTAINERS}: names no container; "
-            "remove it to have all of them know the evaluator"
-        )
-    return found
-
-
-def _image(given: str | None) -> str:
-    if given is not None and not _IMAGE.fullmatch(given):
-        raise Refused(
-            f"annotation {names.IMAGE}: {given[:100]!r} is no image; "
-            "write one such as registry.example/evaluator:1.0"
-        )
-    return given or ""
-
-
-def _resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    if given is None:
-        return default
-    try:
-        found = json.loads(given)
-    except (ValueError, RecursionError):
-        found = None
-    if not (isinstance(found, dict) and found.keys() <= {"requests", "limits"}):
-        raise Refused(
-            f"annotation {names.RESOURCES}: must be a JSON object with requests, limits or both, "
-            """such as {"requests":{"memory":"64Mi"}}"""
-        )
-    for part, amounts in found.items():
-        if not isinstance(amounts, dict):
-            raise Refused(f"annotation {names.RESOURCES}: {part} must be an object of amounts by resource")
-        for resource, amount in amounts.items():
-            if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
-                raise Refused(
-                    f"annotation {names.RESOURCES}: {part}.{resource} is no amount; "
-                    "write one such as 100m or 64Mi"
-                )
-    return found
-
-
-def _choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
-    found = default if given is None else given
-    if found not in allowed:
-        what = where if " " in where else f"annotation {where}"
-        raise Refused(f"{what}: is {found[:100]!r}; write one of {', '.join(allowed)}")
-    return found
-
-
-def _ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
-    ports: dict[str, int] = {}
-    for name, default in {**_PORTS, **settings}.items():
-        given = annotations.get(name, str(default))
-        if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
-            raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
-        other = next((each for each, number in ports.items() if number == int(given)), None)
-        if other:
-            raise Refused(
-                f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
-            )
-        ports[name] = int(given)
-    return ports
-
-
-def _deadline(given: str | None, setting: float | None) -> float:
-    if given is None:
-        return min(setting or _START_SECONDS, _LONGEST_START)
-    try:
-        return min(_DEADLINE.validate_python(given), _LONGEST_START)
-    except ValidationError:
-        raise Refused(
-            f"annotation {names.START_DEADLINE}: is {given[:100]!r}; write a duration such as 30s or 1m"
-        ) from None
-
-
-def _socket(annotations: Mapping[str, str], setting: str | None) -> str:
-    given = annotations.get(names.SOCKET_PATH)
-    path = (setting or "") if given is None else given
-    if path and (
-        len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
-    ):  # A socket's path has 107 bytes at most.
-        where = "FeatureFlagSource socketPath" if given is None else f"annotation {names.SOCKET_PATH}"
-        raise Refused(
-            f"{where}: is {path[:100]!r}; write a path in a folder of its own, "
-            "such as /var/run/flagd/flagd.sock"
-        )
-    return path
-
-
-def _claim(given: str | None) -> str:
-    if given is not None and not source.NAME.fullmatch(given):
-        raise Refused(
-            f"annotation {names.STATE_CLAIM}: {given[:253]!r} is no object's name; "
-            "write the name of a PersistentVolumeClaim"
-        )
-    return given or ""

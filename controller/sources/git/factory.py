@@ -143,7 +143,8 @@ class GitFactory:
     @property
     def used(self) -> dict[str, Callable[[], Mapping[str, int]]]:
         """What namespaces have now, by the field of `NamespaceLimits` that limits it. Any thread may ask."""
-        return {"mirror_bytes": self._quota.used, "git_processes": self.places.taken}
+        mirror_bytes = partial(self._quota.used, self.mirror_root)
+        return {"mirror_bytes": mirror_bytes, "git_processes": self.places.taken}
 
     def forget(self, key: ObjectKey) -> None:
         """The source is gone; so are its mirrors, unless another source uses them, too."""

@@ -31,25 +31,17 @@ class MirrorQuota:
         self._removals = removals
         self._refused: dict[Path, tuple[Revision, int]] = {}
         """The revision for which a mirror was removed, and the bytes that it had."""
-        self._sizes: dict[Path, int] = {}
-        """Bytes of the mirrors, as they were measured last."""
-        self._forgotten: set[Path] = set()
-        """Mirrors that may be on the disk for a moment yet."""
         self._measuring = threading.Lock()
         """Of two that outgrow the quota together, one may stay."""
-        self._recording = threading.Lock()
-        """Held for moments, as the event loop waits for it."""
 
     async def admit(self, mirror: Path, revision: Revision) -> None:
         """Before `revision` is fetched. Raises Stalled where it was too large before, and there is no more
         room now.
         """
-        with self._recording:
-            self._forgotten.discard(mirror)
         refused, size = self._refused.get(mirror, (None, 0))
         if refused == revision and self._most(mirror.parent.name):
             await asyncio.gather(*self._removals, return_exceptions=True)
-            await asyncio.to_thread(self._admit, mirror, size)
+            await asyncio.to_thread(self._require, mirror, size)
 
     async def keep(self, mirror: Path, revision: Revision) -> None:
         """Once `revision` was fetched. Removes the mirror and raises Stalled where it outgrew the quota."""
@@ -60,53 +52,32 @@ class MirrorQuota:
     def forget(self, mirror: Path) -> None:
         """No source uses it any more."""
         self._refused.pop(mirror, None)
-        with self._recording:
-            self._sizes.pop(mirror, None)
-            if self._most(mirror.parent.name):
-                self._forgotten.add(mirror)
 
-    def used(self) -> Counter[str]:
-        """Bytes by namespace, of those that have a limit. Any thread may ask."""
+    def used(self, root: Path) -> Counter[str]:
+        """Bytes of the mirrors below `root` now, by namespace that has a limit. Any thread may ask."""
         found: Counter[str] = Counter()
-        for mirror, size in tuple(self._sizes.items()):
-            found[mirror.parent.name] += size
+        for mirror in root.glob("*/*.git"):
+            if self._most(mirror.parent.name):
+                found[mirror.parent.name] += _bytes_in(mirror)
         return found
-
-    def _admit(self, mirror: Path, size: int) -> None:
-        with self._measuring:
-            others = _sizes_in(mirror.parent)
-            others.pop(mirror, None)
-            self._record(mirror.parent, others)
-            self._require(mirror.parent.name, size + sum(others.values()))
 
     def _keep(self, mirror: Path, revision: Revision) -> None:
         with self._measuring:
-            sizes = _sizes_in(mirror.parent)
+            size = _bytes_in(mirror)
             try:
-                self._require(mirror.parent.name, sum(sizes.values()))
+                self._require(mirror, size)
             except Exception:
-                self._refused[mirror] = (revision, sizes.pop(mirror, 0))
+                self._refused[mirror] = (revision, size)
                 shutil.rmtree(mirror, ignore_errors=True)
                 raise
-            finally:
-                self._record(mirror.parent, sizes)
 
-    def _record(self, folder: Path, sizes: dict[Path, int]) -> None:
-        """`sizes` are of all mirrors in `folder`; those that were forgotten meanwhile stay so."""
-        with self._recording:
-            elsewhere = {each: has for each, has in self._sizes.items() if each.parent != folder}
-            self._forgotten = {each for each in self._forgotten if each.parent != folder or each in sizes}
-            self._sizes = elsewhere | {each: sizes[each] for each in sizes.keys() - self._forgotten}
-
-    def _require(self, namespace: str, size: int) -> None:
-        """Raises Stalled where its mirrors are too large."""
+    def _require(self, mirror: Path, size: int) -> None:
+        """Raises Stalled where it and those beside it are too large."""
+        namespace = mirror.parent.name
+        size += sum(_bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror)
         most = self._most(namespace)
         if most and size > most:
             raise over("bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes")
-
-
-def _sizes_in(folder: Path) -> dict[Path, int]:
-    return {each: _bytes_in(each) for each in folder.glob("*.git")}
 
 
 def _bytes_in(folder: Path) -> int:

@@ -16,6 +16,7 @@ from controller.wiring.controller.providers import usages_of
 from controller.wiring.tenancy.quotas import QuotaMetrics, object_usages
 from tests.git_http import git_server
 from tests.repositories import Repository
+from tests.unit.evaluator.http.serving import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,7 @@ async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path
             ("flagstaff_quota_limit", "shop", "gitProcesses"): 3,
         }
     sources.forget(look.key)
-    assert not scraped(metrics)
+    await until(lambda: not scraped(metrics))
     await sources.close()
 
 
