@@ -12,7 +12,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.sending import Part, Sending
 from controller.runtime.reconciling.setbacks import Setback
@@ -23,7 +23,7 @@ from evaluator.http.server.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from controller.artifacts.storages import Stored
+    from controller.artifacts.storages import Storages, Stored
     from evaluator.http.messages import ByteStream, Headers, Request
 
 log = logging.getLogger(__name__)
@@ -46,23 +46,13 @@ _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-class Archives(Protocol):
-    """Where archives are found."""
-
-    def find(self, path: str) -> Stored | None:
-        """The archive at a path without its first slash; at once."""
-
-    def check(self, path: str) -> None:
-        """Look again at an archive that was found damaged. Blocks. Raises Setback."""
-
-
 @dataclass(slots=True)
 class ArtifactServer:
     """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their
     size.
     """
 
-    archives: Archives
+    archives: Storages
     tokens: Callable[[], Collection[str]]
     """A request must bear one of them, unless there are none."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
@@ -86,13 +76,13 @@ class ArtifactServer:
             return answer
         if self._sending >= AT_ONCE:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
-        return self._streamed(answer, partial(self.archives.check, path))
+        return self._streamed(answer, partial(self.archives.read, path))
 
-    def _streamed(self, chosen: _Chosen, check: Callable[[], None]) -> Streamed:
+    def _streamed(self, chosen: _Chosen, read: Callable[[], object]) -> Streamed:
         def ended(well: bool) -> None:
             self._sending -= 1
             if not well:
-                self._pool.submit(_looked_at, check)
+                self._pool.submit(_looked_at, read)
 
         def start(body: ByteStream) -> None:
             self._sending += 1
@@ -101,9 +91,9 @@ class ArtifactServer:
         return Streamed(chosen.status, chosen.headers, start, seconds=SECONDS)
 
 
-def _looked_at(check: Callable[[], None]) -> None:
+def _looked_at(read: Callable[[], object]) -> None:
     try:
-        check()
+        read()
     except Setback as setback:
         log.warning("an artifact was not sent completely: %s", setback.message)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.manifest import PROOF

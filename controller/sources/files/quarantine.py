@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.process.temporary import TemporaryFolder
 
 if TYPE_CHECKING:

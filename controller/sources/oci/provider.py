@@ -11,7 +11,7 @@ import re2
 
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.process.temporary import TemporaryFolder
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.user_text.patterns import compiled

@@ -98,7 +98,7 @@ class _StoredArtifacts:
         found = await asyncio.to_thread(self.storages.read, artifact.path)
         if found is None:
             raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
-        return found[0]
+        return found
 
 
 class LocalStages:

@@ -103,7 +103,7 @@ class Beside:
         """What its artifact holds."""
         found = self.storages.read(self.status(name)["artifact"]["path"])
         assert found is not None
-        return {path: content.decode() for path, content in unpack(found[0]).items()}
+        return {path: content.decode() for path, content in unpack(found).items()}
 
     async def close(self) -> None:
         await self.git.close()

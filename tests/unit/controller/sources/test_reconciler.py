@@ -141,7 +141,7 @@ class Life:
     def stored(self) -> dict[str, bytes]:
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])
+        return unpack(found)
 
 
 @pytest.fixture

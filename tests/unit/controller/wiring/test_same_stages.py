@@ -71,7 +71,7 @@ class InCluster:
     def __init__(self, folder: Path, git: GitFactory, repository: Repository, paths: tuple[str, ...]) -> None:
         self.cluster, self.now = Cluster(), START
         storages = Storages(folder, "http://artifacts")
-        reader = ArtifactReader(lambda path: (storages.read(path) or (None,))[0])
+        reader = ArtifactReader(storages.read)
         objects = self.cluster.objects
         self.source = SourceReconciler({"git": git}, storages, PendingPushes(), random.random)
         self.flag_set = FlagSetReconciler(

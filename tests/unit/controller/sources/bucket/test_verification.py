@@ -114,7 +114,7 @@ class Signed(Verified):
         """What the artifact holds beside the proof."""
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        named = {key.removeprefix("checkout/"): content for key, content in unpack(found[0]).items()}
+        named = {key.removeprefix("checkout/"): content for key, content in unpack(found).items()}
         return {key: content.decode() for key, content in named.items() if key not in {MANIFEST, SIGNATURE}}
 
     async def refused(self) -> str:

@@ -94,7 +94,7 @@ class World:
         self.statuses[name] = {**result.status, "observedGeneration": 1}
         found = self.storages.read(result.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])["flags.json"]
+        return unpack(found)["flags.json"]
 
     async def fails(self, **git: Any) -> Setback:
         with pytest.raises(Setback) as setback:

@@ -81,7 +81,7 @@ class Verified:
         """What `flags.json` holds, as others are given it."""
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])["flags.json"].decode()
+        return unpack(found)["flags.json"].decode()
 
     @property
     def metadata(self) -> dict[str, str]:
