@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
+from controller.api.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
+    from controller.sources.verification.signer import Signer
 
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
@@ -101,6 +103,35 @@ class Fetched:
     """Entries that were not fetched, with the reason: `flags/evil.json: symlink, not followed`."""
     submodules: tuple[tuple[str, str], ...] = ()
     """Of a Git commit: path and commit of each that was not fetched with it."""
+
+
+def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
+    """`fetched` with its signer; `named`: with the signer's name, too, and not the key alone."""
+    if signer is None:
+        return fetched
+    shown = str(signer) if named else signer.key
+    summary = ", ".join(each for each in (fetched.summary, f"signed by {shown}") if each)
+    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: shown}, summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """How much of a tree is read."""
+
+    entries: int = 10_000
+    """Files, folders and whatever else a tree lists."""
+    file_bytes: int = 16 * 1024**2
+    """A larger file is skipped; all other limits refuse the whole tree."""
+    total_bytes: int = 128 * 1024**2
+    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
+    depth: int = 64
+    """Folders within folders."""
+    listing_bytes: int = 16 * 1024**2
+    """Of the commit, and of any one folder's own listing."""
+
+    def within(self, other: TreeLimits) -> bool:
+        """Whether whatever `other` refuses is refused by these, too."""
+        return all(mine <= theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))
 
 
 class Provider(Protocol):

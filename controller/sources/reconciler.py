@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
+    from controller.artifacts.storages import Storages
     from controller.sources.export import Exporter
     from controller.sources.files.include import Included
     from controller.sources.looking.pending import PendingPushes
@@ -48,19 +49,6 @@ _SIGNER: Final = 200
 """Characters of who signed a revision."""
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
-
-
-class Storages(Protocol):
-    """The artifacts of each source."""
-
-    def of(self, key: ObjectKey) -> Storage:
-        """The store of one source. Raises Failed."""
-
-    def url(self, key: ObjectKey, artifact: Artifact) -> tuple[str, str]:
-        """(path below the artifact server, whole URL)."""
-
-    def forget(self, key: ObjectKey) -> None:
-        """Remove everything of a source that is gone. Must not fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +202,7 @@ class SourceReconciler:
         if kept is not None and wanted.is_in(kept, revision):
             self.stored.require(resource, kept.size)
             return _Stored(kept)
-        async with quarantine(revision) as folder:
+        async with quarantine(f"the files of {revision}") as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
             ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
             left_out = await copy_included(folder, wanted.includes, self.storages)

@@ -17,9 +17,10 @@ from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.bucket.reading import CLIENT, LimitedReader
+from controller.sources.bucket.reading import CLIENT, TASK, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.limited import LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -112,9 +113,9 @@ class BucketFactory:
             hidden = (urlsplit(own).password or "", *bucket.secrets)
             bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
         helpers = self._own if secret is None and spec.provider != "generic" else self._others
-        limited = LimitedReader(helpers, self._places, namespace, deadline)
+        tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
-        return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
+        return BucketProvider(bucket, LimitedReader(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of a source."""

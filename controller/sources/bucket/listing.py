@@ -13,7 +13,7 @@ from controller.sources.provider import Revision
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""

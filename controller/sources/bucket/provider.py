@@ -14,30 +14,27 @@ from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.manifest import PROOF
 from controller.sources.bucket.reading import OwnReader, Reader
 from controller.sources.bucket.trust import Question
-from controller.sources.limits import TreeLimits
-from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched
-from controller.sources.signer import with_signer
+from controller.sources.looking.polled import PolledProvider
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, TreeLimits, with_signer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
     from controller.sources.bucket.trust import ManifestTrust
-    from controller.sources.provider import LineAuthor, Revision
+    from controller.sources.provider import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider:
+class BucketProvider(PolledProvider):
     """The objects of one bucket. Implements `LocalProvider`."""
 
     bucket: Bucket
     reader: Reader = field(default_factory=OwnReader)
     limits: TreeLimits = field(default_factory=TreeLimits)
     interval: float = 10.0
-    """Seconds between looks in local mode."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """What to do, by the reason of a failure."""
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -97,24 +94,6 @@ class BucketProvider:
     def shown(self) -> str:
         """The bucket and its prefix."""
         return self.bucket.shown
-
-    def kept_in(self, folder: Path) -> BucketProvider:
-        """The same: nothing is kept."""
-        del folder
-        return self
-
-    def whole(self) -> BucketProvider:
-        """The same: all of it is fetched."""
-        return self
-
-    def changes(self) -> AsyncIterator[None]:
-        """At once, then every interval: no store reports a change."""
-        return polled(self.interval)
-
-    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """None: a bucket has no authors."""
-        del revision, file, line
-        return None
 
     async def _signed(
         self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted

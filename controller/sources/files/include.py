@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, READY, Condition, find, why
 from controller.api.flagsource import INCLUDE_LIMIT, KIND
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import FlagSourceSpec, Include
     from controller.api.meta import Resource
-    from controller.artifacts.storage import Storage
+    from controller.artifacts.storages import Storages
     from controller.runtime.objects.cache import Cache
 
 INCLUDES_READY: Final = "IncludesReady"
@@ -28,13 +28,6 @@ INCLUDES_READY: Final = "IncludesReady"
 _GONE: Final = 15.0
 """Seconds: a source that lost its storage stores the same artifact again, which its status does not show."""
 _COPIED: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
-
-
-class Stores(Protocol):
-    """The artifacts of each source."""
-
-    def of(self, key: ObjectKey) -> Storage:
-        """The store of one source. Raises Failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ def digests(artifacts: Iterable[Mapping[str, Any]]) -> list[object]:
     return [each.get("digest") for each in artifacts]
 
 
-async def copy_included(folder: Path, includes: Iterable[Included], stores: Stores) -> tuple[str, ...]:
+async def copy_included(folder: Path, includes: Iterable[Included], stores: Storages) -> tuple[str, ...]:
     """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
     left out, as `Fetched.skipped` has it.
 
@@ -121,7 +114,7 @@ class _Copying:
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
-    def take(self, each: Included, stores: Stores) -> None:
+    def take(self, each: Included, stores: Storages) -> None:
         what = f"FlagSource {each.source.name}"
         files = unpack(_archive(each, stores))
         skipped = take_skipped(files)
@@ -160,7 +153,7 @@ class _Copying:
             raise Stalled("IncludeConflict", message) from None
 
 
-def _archive(each: Included, stores: Stores) -> bytes:
+def _archive(each: Included, stores: Storages) -> bytes:
     storage = stores.of(each.source.key)
     known = storage.find(str(each.artifact.get("digest")))
     try:

@@ -21,7 +21,7 @@ from controller.sources.git.git_url import Transport, parse_location
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
-from controller.sources.git.programs.limited import HELPERS, MODULE, LimitedReader
+from controller.sources.git.programs.limited import HELPERS, MODULE, TASK, LimitedReader
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
 from controller.sources.git.reading.mirror_quota import MirrorQuota
@@ -29,6 +29,7 @@ from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.signatures.rules import Group, Rule
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
 from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.limited import LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Look, Revision
+    from controller.sources.provider import Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16
@@ -114,7 +114,8 @@ class GitFactory:
             )
         deadline = Deadline(look.timeout, location.shown)
         reference = _reference(spec)
-        reader = LimitedReader(self.helpers, self._reading, namespace, deadline)
+        tasks = LimitedTasks(self.helpers, self._reading, namespace, deadline, TASK, "GitOperationFailed")
+        reader = LimitedReader(tasks)
         source = GitProvider(
             location,
             reference,

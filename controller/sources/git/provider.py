@@ -28,11 +28,9 @@ from controller.sources.git.reading.submodules import FILE as SUBMODULES_FILE
 from controller.sources.git.reading.submodules import SubmoduleReader
 from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
-from controller.sources.limits import TreeLimits
 from controller.sources.looking.deadline import Deadline
 from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted
-from controller.sources.signer import with_signer
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, with_signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

@@ -17,10 +17,9 @@ from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
-from controller.sources.oci.judges import TRUSTED_ROOT, IdentityJudge, KeyJudge
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
-from controller.sources.oci.signatures import CosignTrust
+from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys

@@ -156,7 +156,7 @@ async def open_controller(
             leadership_of(settings, cluster, role),
             dispatcher,
             loops,
-            Leftovers(objects, shared.storages, [each.sweep for each in providers.values()], now),
+            Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
             proxies,
             *referred,
             admission,

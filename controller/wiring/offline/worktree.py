@@ -15,7 +15,7 @@ from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normal
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.git.git_url import parse_location
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from controller.wiring.offline.advice import with_advice
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.sources.listed import listed, near
 from controller.sources.provider import Revision
-from controller.sources.versions import highest, parse_range
+from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Fetched, Revision
+    from controller.sources.provider import Fetched, Revision, TreeLimits
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from controller.sources.git.git_url import Location
     from controller.sources.git.reading.mirror import Mirror
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Fetched
+    from controller.sources.provider import Fetched, TreeLimits
 
 FILE: Final = ".gitmodules"
 MOST: Final = 20

@@ -5,7 +5,6 @@ outside of it.
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, cast
@@ -17,6 +16,7 @@ from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.artifacts.skipped import too_large
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
+from controller.sources.files.quarantine import created
 from controller.sources.git.reading.repository import open_repository
 from controller.sources.provider import Fetched, Revision
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
@@ -190,8 +190,7 @@ class _Writing:
             message = f"{shown}: listed as a file, but is not one"
             raise ValueError(message)
         _, content = self.repository.odb.read(oid)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(self.into.joinpath(*child), flags, 0o644), "wb") as file:
+        with created(self.into.joinpath(*child)) as file:
             file.write(content)
 
 

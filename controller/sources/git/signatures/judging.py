@@ -20,7 +20,7 @@ from controller.sources.git.signatures.signed_objects import (
     read_commit,
     read_tag,
 )
-from controller.sources.verification.signed import verify
+from controller.sources.verification.keys import verify
 from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:

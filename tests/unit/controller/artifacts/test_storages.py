@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KEY = ObjectKey("FlagSource", "apps", "flags")
 OTHER = ObjectKey("FlagSource", "apps", "other")

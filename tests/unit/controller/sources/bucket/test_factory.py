@@ -118,7 +118,7 @@ async def test_an_answer_without_an_end_costs_a_helper_and_nothing_else(cluster:
     store.instead = endless
     source = await cluster.open(manifest(store))
     assert isinstance(source.reader, LimitedReader)
-    assert source.reader.task == TaskLimits()
+    assert source.reader.tasks.limits == TaskLimits()
     with pytest.raises(Stalled, match="more memory than it may use") as setback:
         await source.resolve()
     assert setback.value.reason == "LimitExceeded"

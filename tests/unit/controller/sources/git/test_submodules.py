@@ -16,7 +16,7 @@ from controller.artifacts.skipped import NAME
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.sources.git.reading import submodules
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside

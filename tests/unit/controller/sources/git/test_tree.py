@@ -11,8 +11,7 @@ from pygit2.enums import FileMode, ObjectType
 from controller.api.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.reading.tree import DAMAGE, fixed_prefixes, write_commit
-from controller.sources.limits import TreeLimits
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import Fetched, Revision, TreeLimits
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
