@@ -18,8 +18,8 @@ from controller.flagsets.applying.applied import LastGood, last_applied, written
 from controller.flagsets.applying.delivery import Delivered, Delivery
 from controller.flagsets.applying.plan import belongs_to
 from controller.flagsets.building.build import Built, accepted_by_hand, build
-from controller.flagsets.building.observed_at import observed
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
+from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
     SOURCE_READY,
     Artifacts,
@@ -29,6 +29,7 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
+from controller.flagsets.reading.references import target_name
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -148,11 +149,8 @@ class FlagSetReconciler:
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
         """Another object has the name or the flagSetId of what this one wrote."""
-        target = resource.spec.get("target")
-        name = target.get("name") if isinstance(target, dict) else None
-        written = self.objects.get(
-            ObjectKey(configuration.KIND, resource.namespace, str(name or resource.name))
-        )
+        key = ObjectKey(configuration.KIND, resource.namespace, target_name(resource))
+        written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):
             return ()
         found = find(written.status, NAME_CONFLICT)

@@ -12,12 +12,11 @@ from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import take_skipped
 from controller.delivery.changed_flags import changed_flags
-from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose, refused
 from controller.flagsets.building.prune_guard import bulk_removal, held
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
-from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Diff, diff
+from evaluator.flags.diff import diff
 from evaluator.flags.model import Bucketing, FlagSet
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     if last is not None and composition.accepted and _guarded(spec, artifact, resource):
         removal = bulk_removal(last.flag_set, composition.flag_set)
     if last is not None and removal is not None:
-        kept = held(composition, removal, last.flag_set)
-        return Built(kept, () if known is None else _rendered(known, spec, resource), removal=removal)
+        guarded = held(composition, removal, last.flag_set)
+        return Built(guarded, _rendered(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
@@ -85,17 +84,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     try:
         return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
     except TooLargeError as error:
-        too_large = str(error)
-    refused = replace(
-        composition,
-        flag_set=known or FlagSet(),
-        digest=digest(known or FlagSet()),
-        held=(),
-        missing=(),
-        changed=Diff((), {}, ()),
-        accepted=False,
-    )
-    return Built(refused, () if known is None else _rendered(known, spec, resource), too_large)
+        return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
 
 
 def accepted_by_hand(resource: Resource, revision: str) -> bool:
@@ -110,10 +99,10 @@ def _guarded(spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource) ->
     return spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
 
 
-def _rendered(known: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
-    """What was last good, as it is to stand; nothing where even that has become too large."""
+def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+    """What was last good, as it is to stand; nothing where there is none, or it has become too large."""
     try:
-        return _manifests(known, spec, resource)
+        return () if known is None else _manifests(known, spec, resource)
     except TooLargeError:
         return ()
 

@@ -10,8 +10,7 @@ from controller.api.conditions import FALSE, READY, TRUE, Condition, find, why
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
-from controller.flagsets.reading.grants import require_grant
-from controller.flagsets.reading.source_key import source_key
+from controller.flagsets.reading.references import listed, may_read, require_grant, source_key
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
@@ -138,7 +137,7 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     """
     key = source_key(resource)
     source = objects.get(key) if key is not None else None
-    if key is None or source is None or _denied(resource, key, objects):
+    if key is None or source is None or not may_read(resource.namespace, key, objects):
         return ()
     found = find(source.status, READY)
     if source.suspended:
@@ -164,15 +163,6 @@ def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> t
     return (Occurrence("SourceStale", f"{found.message}; {served} stays served", warning=True),)
 
 
-def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:
-    """Whether the status may not mention the source, either."""
-    try:
-        require_grant(resource.namespace, source, objects)
-    except Stalled:
-        return True
-    return False
-
-
 def ready(resource: Resource) -> bool:
     """Whether an object is Ready, as of its present generation."""
     found = find(resource.status, READY)
@@ -185,12 +175,7 @@ def _cycle(start: Resource, objects: Cache) -> list[str]:
 
     def awaited(name: str) -> list[str]:
         found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
-        return [] if found is None else _names(found.spec)
+        references = [] if found is None else listed(found, "dependsOn")
+        return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]
 
     return cycle(start.name, awaited)
-
-
-def _names(spec: Any) -> list[str]:
-    wanted = spec.get("dependsOn")
-    each = wanted if isinstance(wanted, list) else ()
-    return [str(one.get("name")) for one in each if isinstance(one, dict) and one.get("kind") in {None, KIND}]
