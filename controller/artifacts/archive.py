@@ -1,6 +1,4 @@
-"""A folder as one tar.gz: the same files always give the same bytes, and reading one cannot harm
-the reader.
-"""
+"""A folder as one tar.gz: the same files always give the same bytes, and reading it is bounded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The artifact that stage 1 hands to stage 2: one archive of definitions with its revision, digest and
-metadata.
-"""
+"""The artifact of stage 1: one archive of definitions with its revision, digest and metadata."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A file on its way into a response: read in threads, piece by piece, as fast as the peer takes it, and never
-held whole.
-"""
+"""Sends a file as a response: read in threads, piece by piece, and never held whole."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ class Part:
     length: int
     """Bytes, at least one."""
     digest: str = ""
-    """`sha256:…` of a file that is sent whole; it is broken off before its last piece if it has another.
-    Empty: not looked at.
-    """
+    """`sha256:…` that a file sent whole must have; its last piece is not sent otherwise. Empty: any."""
 
 
 class Sending:
@@ -66,9 +62,7 @@ class Sending:
             self._reading.add_done_callback(self._read_on)
 
     def _read(self) -> bytes:
-        """The next piece. Raises OSError; ValueError where the file ends too early, or all of it is not what
-        it should be.
-        """
+        """The next piece. Raises OSError; ValueError where the file is short, or not what it should be."""
         if self._source is None:
             self._source = self._part.file.open("rb")
             self._source.seek(self._part.start)

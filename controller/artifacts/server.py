@@ -48,9 +48,7 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 @dataclass(slots=True)
 class ArtifactServer:
-    """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their
-    size.
-    """
+    """Sends archives from their files, a piece at a time: its memory does not depend on their size."""
 
     archives: Storages
     tokens: Callable[[], Collection[str]]

@@ -1,6 +1,4 @@
-"""The store of artifacts: a folder of archives named by their digest, and an index of where each
-came from.
-"""
+"""The store of artifacts: a folder of archives named by digest, and an index of their revisions."""
 
 from __future__ import annotations
 

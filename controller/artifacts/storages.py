@@ -1,6 +1,4 @@
-"""The artifacts of every source: a store each, below one folder, under the paths that the artifact server
-serves.
-"""
+"""The artifacts of every source: a store each, below one folder, at the artifact server's paths."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class Storages:
         self._remover = ThreadPoolExecutor(1, "remove-artifacts")
 
     def of(self, key: ObjectKey) -> Storage:
-        """The store of one source, as it is on the disk now: one that was lost is made anew. Blocks. Raises
-        Failed.
-        """
+        """The store of one source; one that was lost on the disk is made anew. Blocks. Raises Failed."""
         with self._lock:
             leaving = self._leaving.get(key)
         if leaving is not None:
@@ -83,9 +79,7 @@ class Storages:
         leaving.add_done_callback(lambda done: self._left(key, done))
 
     def keep(self, keys: Iterable[ObjectKey]) -> None:
-        """Remove what belongs to none of `keys`: sources that were deleted while no controller ran. Blocks.
-        Raises Failed.
-        """
+        """Remove what belongs to none of `keys`, such as sources that are gone. Blocks. Raises Failed."""
         wanted = {(key.namespace, key.name) for key in keys}
         try:
             found = [path for path in (self._root / _FOLDER).glob("*/*") if path.is_dir()]

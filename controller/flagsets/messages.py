@@ -234,9 +234,7 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
 
 
 def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
-    """The last revisions, the newest first. An unchanged entry is not repeated; another spec may make another
-    set of a revision.
-    """
+    """The last revisions, the newest first; the same revision with the same digest is not repeated."""
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
     lacking = {"held": len(made.held) + len(made.missing)}

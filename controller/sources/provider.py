@@ -77,9 +77,7 @@ class LineAuthor:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a
-    name.
-    """
+    """A revision, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a name."""
 
     name: str
     """The reference's short name, such as a branch or a tag; may be empty."""
@@ -135,15 +133,11 @@ class TreeLimits:
 
 
 class Provider(Protocol):
-    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it
-    fails.
-    """
+    """A place of definitions, opened for one look. A method that fails raises a `Setback`."""
 
     @property
     def shows_every_push(self) -> bool:
-        """Whether whatever is pushed to the source becomes its revision; False for a range of versions,
-        say.
-        """
+        """Whether each push becomes the source's revision; False for a range of versions."""
 
     @property
     def epoch(self) -> str:
@@ -171,9 +165,7 @@ class LocalProvider(Provider, Protocol):
 
     @property
     def address(self) -> str:
-        """The name that distinguishes it from other sources, without any secret: its state is kept under
-        this.
-        """
+        """The name that the source's state is kept under; no secret is in it."""
 
     @property
     def shown(self) -> str:
@@ -203,9 +195,7 @@ class ProviderFactory(Protocol[Spec_contra]):
         """The source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone, or has another provider now. Must not fail, and may be called for unknown
-        keys.
-        """
+        """The source is gone or has another provider. Must not fail; `key` may be unknown."""
 
     async def sweep(self, now: datetime) -> None:
         """Remove what was kept for sources that are not used any more."""

@@ -1,6 +1,4 @@
-"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an
-artifact.
-"""
+"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ class SourceReconciler:
     """Where the sources are that others include."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Resolve, fetch what is new, verify, store and export it. After a setback the result says what is in
-        storage.
-        """
+        """Resolve, fetch what is new, verify, store and export it."""
         result = await self._look(resource, now)
         try:
             await self._export(resource, result, now)
@@ -280,9 +276,7 @@ def _accepted(resource: Resource, provider: Provider) -> Accepted:
 
 
 def _details_after(setback: Setback, resource: Resource, kept: Artifact | None) -> tuple[Condition, ...]:
-    """What is true of the storage: an artifact that is not there is not promised. And of what was found,
-    whether it is signed.
-    """
+    """Whether an artifact is in storage, and where verification failed, that it did."""
     details: tuple[Condition, ...] = ()
     if kept is not None:
         details = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)

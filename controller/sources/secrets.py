@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from controller.sources.provider import Look
 
     ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
-    """(namespace, name, service account that reads it) -> a Secret's content, None if there is none; raises
-    Failed.
-    """
+    """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
 
 MISSING: Final = "AuthenticationFailed"
 """As Flux calls a Secret that is not there."""

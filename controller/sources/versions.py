@@ -1,6 +1,4 @@
-"""Versions among tags, ranges of them as npm and Flux's users write them, and the names that there are, for
-messages. Pure.
-"""
+"""Versions among tags, ranges of them as npm writes them, and names for messages. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ _LISTED_NAMES: Final = 10
 
 
 def parse_range(text: str) -> semantic_version.NpmSpec:
-    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0`
-    at an end. Raises Stalled (InvalidReference).
-    """
+    """A range as in npm or Flux (commas, `v1`, a space after `>=`). Raises Stalled (InvalidReference)."""
     plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
     plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
     # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
@@ -34,9 +30,7 @@ def parse_range(text: str) -> semantic_version.NpmSpec:
 
 
 def highest(tags: Iterable[str], text: str) -> str | None:
-    """The tag, with or without a leading `v`, of the highest version in the range `text`; None: there is
-    none. Raises Stalled (InvalidReference).
-    """
+    """The tag of the highest version in the range `text`, or None. Raises Stalled (InvalidReference)."""
     wanted = parse_range(text)
     found = [
         (version.precedence_key, tag)

@@ -1,6 +1,4 @@
-"""Stage 3's decision and its rendering: an archive and what was last good in, what is to stand in the cluster
-out. Pure.
-"""
+"""Stage 3's decision: from an archive and what was last good to manifests for the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class Built:
     removal: BulkRemoval | None = None
     """The flags that the prune guard keeps the revision from removing."""
     edited: str = ""
-    """The object whose content is not what was written, where the last good content is needed and only that
-    object could supply it.
-    """
+    """The object that was edited by hand, where it alone could supply the last good content."""
     lines: tuple[str, ...] = ()
     """What it changes, flag by flag."""
 
@@ -88,9 +84,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def accepted_by_hand(resource: Resource, revision: str) -> bool:
-    """Whether a user accepted this revision: the object's annotation names it, or the commit or digest in
-    it.
-    """
+    """Whether a user accepted this revision: the annotation names it, or the commit or digest in it."""
     named = resource.annotations.get(ACCEPT_REVISION, "")
     return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
 

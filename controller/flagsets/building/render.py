@@ -1,6 +1,4 @@
-"""A flag set as the objects that deliver it: one FeatureFlagConfiguration, and shards where it is larger than
-an object may be. Pure.
-"""
+"""The objects that deliver a flag set: one FeatureFlagConfiguration, and shards where it is large. Pure."""
 
 from __future__ import annotations
 
@@ -54,11 +52,7 @@ class TooLargeError(Exception):
 
 
 def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
-    """The manifests in the order in which they are to be written: shards first, the index that puts them in
-    force last.
-
-    Raises TooLargeError.
-    """
+    """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
     if len(document) <= LARGEST:

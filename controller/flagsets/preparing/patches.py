@@ -72,9 +72,7 @@ class _Operations:
 
 
 class _Allowance:
-    """What the patches of one set may still copy and move, as each copy of a copy doubles it; and how deep
-    they may nest.
-    """
+    """How much the patches of one set may still copy and move, and how deep they may nest."""
 
     def __init__(self) -> None:
         self._nodes = DEFAULT.nodes

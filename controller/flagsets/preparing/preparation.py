@@ -91,9 +91,7 @@ _WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
 
 
 def _is_shown(path: Path) -> bool:
-    """Whether status and messages show the value at `path`: metadata of the set, and a listed flag's key; in
-    a manifest, too, and its definitions as one text.
-    """
+    """Whether status and messages show the value at `path`: metadata of the set, or a listed flag's key."""
     # Names of any case are read, as flagd reads them.
     path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
     if path in _WRAPPED:

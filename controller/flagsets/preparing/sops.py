@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.document import Document
 
 Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
-"""From `age` or `pgp` and messages to the first content that a key of ours opens and that has a key's length;
-None where there is none.
-"""
+"""(`age` or `pgp`, messages) -> the first content of a key's length that a key of ours opens, or None."""
 KEY_BYTES: Final = 32
 METADATA: Final = "sops"
 FAILED: Final = "decryption-failed"

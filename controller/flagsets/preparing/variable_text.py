@@ -159,9 +159,7 @@ class _Reader:
 
 
 def transformed(value: str, operator: str, arguments: Sequence[str], most: int) -> str:
-    """What an operator, other than a default, makes of a value. Raises BrokenError; and TooLongError for more
-    than `most` characters, before they are made.
-    """
+    """What an operator makes of a value. Raises BrokenError; TooLongError for more than `most` characters."""
     if operator == "length":
         return str(len(value))
     if operator[0] in "^,":
@@ -226,9 +224,7 @@ def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> st
 
 
 def _stripped(value: str, pattern: str, operator: str) -> str:
-    """Without the shortest (`#`, `%`) or longest beginning or end that the glob matches, as Flux: never of no
-    characters.
-    """
+    """Without the shortest (`#`, `%`) or longest beginning or end, not empty, that the glob matches."""
     longest, from_end = len(operator) > 1, operator[0] == "%"
     tokens = _tokens(pattern)
     if from_end:

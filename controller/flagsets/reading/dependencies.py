@@ -103,9 +103,7 @@ def _body(resource: Resource) -> dict[str, Any]:
 
 
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
-    """The artifact in the status of the source. Raises Waiting until there is one, Stalled for a source that
-    must not be read.
-    """
+    """The artifact in the source's status. Raises Waiting where there is none, Stalled where it is denied."""
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
     group = SOURCE_API[reference.kind].partition("/")[0]
@@ -132,9 +130,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
-    """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or
-    fails. What was applied stays, so `Ready` does not show it.
-    """
+    """`SourceReady`, while the source is suspended or fails, which `Ready` does not show."""
     key = source_key(resource)
     source = objects.get(key) if key is not None else None
     if key is None or source is None or not may_read(resource.namespace, key, objects):
@@ -150,9 +146,7 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
 
 
 def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
-    """Occurrences for a source of what is served that went stale, or recovered, between the `status` before
-    and what `source_health` found.
-    """
+    """Occurrences for a source that went stale or recovered since the `status` before; `details` are new."""
     served = str(status.get("lastAppliedRevision") or "")
     known = find(status, SOURCE_READY) or {}
     found = next((each for each in details if each.type == SOURCE_READY), None)

@@ -1,6 +1,4 @@
-"""Manifests of FeatureFlagConfiguration and FeatureFlag, in every version, as definitions: what they hold,
-with its problems at their lines. Pure.
-"""
+"""What manifests of FeatureFlagConfiguration and FeatureFlag hold, in every version, as definitions. Pure."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ def target_name(flag_set: Resource) -> str:
 
 
 def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
-    """Whether FlagSets of the namespace `reader` may refer to `source`, be it there or not: a FlagGrant must
-    permit it in another namespace.
-    """
+    """Whether FlagSets of `reader`, a namespace, may refer to `source`: elsewhere by a FlagGrant alone."""
     if reader == source.namespace:
         return True
     grants = objects.of_kind(grant.KIND, source.namespace)

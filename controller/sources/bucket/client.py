@@ -1,6 +1,4 @@
-"""A bucket through obstore: what it lists, and its objects as files. Imported only where one is read:
-obstore takes time and memory.
-"""
+"""Lists and fetches a bucket by obstore; imported only where one is read, as that takes time and memory."""
 
 from __future__ import annotations
 

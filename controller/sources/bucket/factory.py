@@ -156,9 +156,7 @@ class BucketFactory:
 
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
-    """Whether obstore connects to no other host: for our own identity, tokens of other clouds, or by the
-    environment's proxy.
-    """
+    """Whether obstore asks no other host, such as one for tokens, or the environment's proxy."""
     by_secret = spec.secret_ref is not None and "client_secret" not in bucket.config
     given = by_secret or bucket.config.get("skip_signature") is True
     asked = urlsplit(bucket.endpoint or _own_host(bucket))

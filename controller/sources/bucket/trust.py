@@ -1,6 +1,4 @@
-"""What a FlagSource requires of a bucket before its objects are trusted: a signed manifest, no older than the
-accepted one, of just the objects that are there.
-"""
+"""Requires of a bucket a signed manifest, no older than the accepted one, of just the objects there."""
 
 from __future__ import annotations
 

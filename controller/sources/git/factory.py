@@ -65,9 +65,7 @@ ADVICE: Final = {
 
 
 class GitFactory:
-    """Opens Git repositories; those of one remote and one identity share its listings, and within a namespace
-    its mirror.
-    """
+    """Opens Git repositories; those of one remote and identity share listings and mirrors."""
 
     def __init__(
         self,
@@ -158,9 +156,7 @@ class GitFactory:
         await self.helpers.close()
 
     async def sweep(self, now: datetime) -> None:
-        """Remove mirrors that none of our sources used for a week: their credentials changed, or they went,
-        while no controller ran.
-        """
+        """Remove mirrors that none of our sources used for a week."""
         used = self._all_mirrors
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 

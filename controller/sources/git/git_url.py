@@ -1,6 +1,4 @@
-"""The address of a repository and the credentials for it: text from people, made safe to hand to a program
-and to show.
-"""
+"""The address of a repository and its credentials: safe to hand to a program and to show."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot
-    be meant.
-    """
+    """Credentials, of which nothing is ever printed. Raises `Stalled` where they cannot be meant."""
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
@@ -124,9 +120,7 @@ _ACCEPTED = "a local path, file://, https://, http://, ssh:// or user@host:path"
 
 
 def parse_location(text: str) -> Location:
-    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for
-    all else.
-    """
+    """Read a path or URL. Raises `Stalled` (`URLInvalid`), which repeats no credentials."""
     if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise _invalid("it is empty, or contains white space or control characters")
     if text.startswith("-"):

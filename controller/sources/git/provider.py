@@ -82,9 +82,7 @@ class GitProvider:
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
     """As `Mirror.quota`."""
     uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
-    """Receives the mirror of each submodule before it is fetched; then all mirrors of a commit, which alone
-    are used any longer.
-    """
+    """Receives the mirror of each submodule before it is fetched; at the end all that a commit uses."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """What to do, by the reason of a failure."""
 
@@ -216,9 +214,7 @@ class GitProvider:
         return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a
-        mirror.
-        """
+        """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""
         if self.location.path is None:
             return None
         # GitPython takes long to load, and a source without problems never needs it.

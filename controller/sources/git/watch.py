@@ -57,9 +57,7 @@ async def _back(path: Path, interval: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders in which a repository's references change; two that are equal are the same
-    folders still.
-    """
+    """Where a repository's references change; two that are equal are the same folders still."""
 
     shallow: tuple[Path, ...]
     """Where `HEAD` and `packed-refs` are: of a linked work tree, two."""

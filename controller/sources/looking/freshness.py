@@ -1,6 +1,4 @@
-"""How recent an answer a look at a source needs: a requested look must see the state at the time of the
-request. Pure.
-"""
+"""How recent an answer a look needs: a requested one sees the state since the request. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Pushes that were reported and that their source does not show yet: looked for soon, for a limited time.
-Pure.
-"""
+"""Pushes that were reported and not seen yet: looked for soon, for a limited time. Pure."""
 
 from __future__ import annotations
 

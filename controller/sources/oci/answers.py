@@ -1,6 +1,4 @@
-"""What registries and their token services answer: read within bounds, and as a setback where it is no
-success.
-"""
+"""Answers of registries and token services: read within bounds, or raised as setbacks."""
 
 from __future__ import annotations
 

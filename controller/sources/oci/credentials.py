@@ -59,9 +59,7 @@ class Access:
 
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:
-    """The login for `address` of the Docker configuration called `name`; None: it has none. Raises Stalled
-    (InvalidSecret).
-    """
+    """The login for `address` in the Docker configuration `name`, or None. Raises Stalled (InvalidSecret)."""
     try:
         configuration = json.loads(content)
     except (ValueError, RecursionError):

@@ -56,9 +56,7 @@ class OciFactory:
         authors: bool = True,
         hosts: Hosts | None = None,
     ) -> None:
-        """`authors`: whether status and Events name authors. `hosts`: where registries may be; None:
-        anywhere.
-        """
+        """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)

@@ -1,6 +1,4 @@
-"""The manifest of an artifact (github.com/opencontainers/image-spec): which of its layers holds the files,
-and what it says about them. Pure.
-"""
+"""The manifest of an OCI image: which of its layers holds the files, and what it says of them. Pure."""
 
 from __future__ import annotations
 

@@ -50,9 +50,7 @@ class Package:
 
 
 def package(folder: Path, annotations: Mapping[str, str]) -> Package:
-    """The files below `folder`, without those that its `.sourceignore` names, or Flux's defaults where it has
-    none. Raises Setback, OSError. Blocks.
-    """
+    """The files below `folder` that its `.sourceignore` lets through. Raises Setback, OSError. Blocks."""
     patterns = folder / SOURCE_IGNORE
     text = patterns.read_text(encoding="utf-8", errors="replace") if patterns.is_file() else None
     layer = pack(folder, DEFAULT_LIMITS, matcher(text, SOURCE_IGNORE))
@@ -68,9 +66,7 @@ def package(folder: Path, annotations: Mapping[str, str]) -> Package:
 
 
 def configuration(contents: list[str]) -> bytes:
-    """What tools for images expect: a configuration without a program to run. `contents`: digests of the
-    layers, unpacked.
-    """
+    """An image's configuration without a program; `contents`: digests of the unpacked layers."""
     rootfs = {"type": "layers", "diff_ids": contents}
     return _json({
         "architecture": "", "created": _NEVER, "history": [{"created": _NEVER}] * len(contents), "os": "",
@@ -91,9 +87,7 @@ _CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 
 
 async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
-    """Attach a signature of the manifest `digest`, beside those that are there, unless the key's is. Raises
-    Setback.
-    """
+    """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
     payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
     tag = f"{digest.replace(':', '-')}.sig"
     layers = await _layers(registry, tag)

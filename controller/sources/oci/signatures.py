@@ -60,9 +60,7 @@ class CosignTrust:
     epoch: str
 
     async def signer(self, registry: Registry, digest: str) -> Signer:
-        """Who signed the manifest. Raises Unverified, or another Setback where the registry does not
-        answer.
-        """
+        """Who signed the manifest. Raises Unverified, or another Setback of the registry."""
         whys: list[str] = []
         unknown = False
         async for kind, content, signature in _attached(registry, digest):

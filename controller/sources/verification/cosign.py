@@ -115,9 +115,7 @@ def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[C
 
 
 def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
-    """Who signed the statement in a Sigstore bundle, and that it names the manifest `digest`. Raises
-    NotBelievedError.
-    """
+    """Who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
     envelope = _field(_parsed(bundle), "dsseEnvelope")
     kind, payload = str(envelope.get("payloadType")), _decoded(envelope.get("payload"))
     signatures = envelope.get("signatures")

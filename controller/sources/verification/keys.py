@@ -41,9 +41,7 @@ class Keys:
 
 
 def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
-    """The keys of the Secret `name` (`namespace/name`). Raises Stalled (InvalidSecret) where one cannot be
-    read, or there is none.
-    """
+    """The keys of the Secret `name` (`namespace/name`), one at least. Raises Stalled (InvalidSecret)."""
     secret = SecretTexts(name, content)
     pgp: list[str] = []
     ssh: list[SshKey] = []
@@ -66,9 +64,7 @@ def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
 
 
 def epoch(policy: Mapping[str, Any], content: Mapping[str, bytes]) -> str:
-    """`sha256:…` of all that decides whether something is believed: what was verified under another is
-    verified again.
-    """
+    """`sha256:…` of policy and keys: what was verified under another is verified again."""
     keys = {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
     written = json.dumps([dict(policy), keys], sort_keys=True)
     return f"sha256:{hashlib.sha256(written.encode()).hexdigest()}"

@@ -26,17 +26,13 @@ class References:
     """What a remote's references point at."""
 
     commits: Mapping[str, str]
-    """Commit ids by full name; an annotated tag has the commit that it marks. A detached HEAD may be among
-    them.
-    """
+    """Commit ids by full name, of an annotated tag its commit's; a detached HEAD may be among them."""
     head: str | None
     """The full name that HEAD stands for, if it stands for one."""
 
 
 def narrowed(reference: Reference) -> tuple[str, ...]:
-    """Options for `git ls-remote`: a forge has a reference for every pull request; they are listed only by
-    name.
-    """
+    """Options for `git ls-remote`: pull requests, which forges list, are asked for by name alone."""
     everything = reference.name is not None or reference == Reference()
     return () if everything else ("--heads", "--tags")
 

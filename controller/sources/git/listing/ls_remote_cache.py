@@ -27,8 +27,7 @@ _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 class _Listing:
     began: datetime
     answer: asyncio.Task[References | Setback]
-    """A setback is returned: a task that raises one while kopf stops would count as a failure of the process.
-    """
+    """Returns setbacks: kopf takes a task that raises while it stops for a failure of the process."""
     namespace: str
     """The one in whose turn it runs."""
     running: asyncio.Event

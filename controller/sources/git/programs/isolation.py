@@ -91,9 +91,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _http(location: Location, credentials: Credentials, folder: Path | None) -> list[tuple[str, str]]:
-    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to
-    read.
-    """
+    """In the environment, which only we and root can read, as all may read a program's arguments."""
     configuration = []
     if credentials.username:
         configuration.append((f"credential.{location.origin}.helper", _ASKED))

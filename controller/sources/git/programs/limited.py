@@ -1,6 +1,4 @@
-"""Trees of strangers, read in a helper process: a delta that unpacks to a gigabyte costs that process
-alone.
-"""
+"""Reads trees of strangers in a helper process: a delta may unpack to a gigabyte."""
 
 from __future__ import annotations
 

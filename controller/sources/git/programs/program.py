@@ -82,9 +82,7 @@ class GitProgram:
         raise self._failure(ended)
 
     async def _confined(self) -> list[tuple[str, str]]:
-        """Configuration that keeps git to the addresses that were judged. Raises Setback for a host that no
-        source may be on.
-        """
+        """Configuration that keeps git to judged addresses. Raises Setback for a host that is denied."""
         if self.hosts is None or self.location.path is not None:
             return []
         host, port = self.location.server

@@ -22,9 +22,7 @@ _MAX_TEXT: Final = 200
 
 
 def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> LineAuthor | None:
-    """The last change of `line` (from 1) of `file` at `revision`; None if there is none, or git cannot say.
-    Blocks.
-    """
+    """The last change of `line` (from 1) of `file` at `revision`; None where git finds none. Blocks."""
     commit = revision.digest.removeprefix("sha1:")
     try:
         with Repo(path) as repository:

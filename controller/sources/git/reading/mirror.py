@@ -1,6 +1,4 @@
-"""A bare copy of one remote as one identity sees it: fetched incrementally, thrown away and rebuilt when
-damaged.
-"""
+"""A bare copy of one remote as one identity sees it: fetched incrementally, rebuilt when damaged."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class MirrorQuota:
         """Of two that outgrow the quota together, one may stay."""
 
     async def admit(self, mirror: Path, revision: Revision) -> None:
-        """Before `revision` is fetched. Raises Stalled where it was too large before, and there is no more
-        room now.
-        """
+        """Before a fetch of `revision`: raises Stalled if it was too large, and there is no more room."""
         refused, size = self._refused.get(mirror, (None, 0))
         if refused == revision and self._most(mirror.parent.name):
             await asyncio.gather(*self._removals, return_exceptions=True)

@@ -1,6 +1,4 @@
-"""A commit's files, read from Git's objects and written below one folder: bounded, and never
-outside of it.
-"""
+"""Writes a commit's files, read from Git's objects, below one folder: bounded, never outside of it."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def read_tree(
 
 
 def fixed_prefixes(paths: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """The folders (as parts) below which everything that `paths` (files, folders, globs) could
-    match must be.
-    """
+    """The folders (as parts) with everything that `paths` (files, folders, globs) could match."""
     prefixes = []
     for path in paths:
         parts: list[str] = []
