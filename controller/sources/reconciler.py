@@ -13,8 +13,7 @@ from controller.api.flagsource import OBSERVED, FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
-from controller.artifacts.archive import pack
-from controller.artifacts.skipped import write_skipped
+from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from controller.artifacts.storages import Storages
     from controller.sources.export import Exporter
     from controller.sources.files.include import Included
-    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
 IN_STORAGE: Final = "ArtifactInStorage"

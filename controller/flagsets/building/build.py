@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
-from controller.artifacts.archive import unpack
-from controller.artifacts.skipped import take_skipped
+from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose, refused
 from controller.flagsets.building.prune_guard import bulk_removal, held

@@ -43,8 +43,7 @@ def require_dependencies(
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
     source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
     """
-    names = _cycle(resource, objects)
-    if names:
+    if names := cycle(resource, objects, _awaited):
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
     for index, each in enumerate(spec.depends_on):
         what = f"{each.kind} {each.name}"
@@ -164,12 +163,6 @@ def ready(resource: Resource) -> bool:
     return current and found is not None and found.get("status") == TRUE
 
 
-def _cycle(start: Resource, objects: Cache) -> list[str]:
-    """A way from `start` through its dependencies back to it, or nothing."""
-
-    def awaited(name: str) -> list[str]:
-        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
-        references = [] if found is None else listed(found, "dependsOn")
-        return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]
-
-    return cycle(start.name, awaited)
+def _awaited(flag_set: Resource) -> list[str]:
+    references = listed(flag_set, "dependsOn")
+    return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]

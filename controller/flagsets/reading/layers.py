@@ -12,7 +12,7 @@ import fnmatch
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts.skipped import TOO_LARGE
+from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.flags.syntax.problems import Problem, Severity
 

@@ -19,8 +19,7 @@ from controller.sources.bucket.place import Bucket, Store, azure_account, is_end
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
-from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.limited import LimitedTasks
+from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.provider import Revision
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.looking.limited import LimitedTasks
+    from controller.sources.looking.deadline import LimitedTasks
     from controller.sources.provider import TreeLimits
 
 CLIENT: Final = "controller.sources.bucket.client"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.conditions import FALSE, READY, Condition, find, why
 from controller.api.flagsource import INCLUDE_LIMIT, KIND
 from controller.api.meta import ObjectKey
-from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, unpack
-from controller.artifacts.skipped import take_skipped
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 
@@ -57,7 +56,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
     """The sources that `spec` includes. Raises Stalled where they include each other or one is not verified
     as this one is; Waiting until each has an artifact.
     """
-    if names := _cycle(resource, objects) if spec.include else []:
+    if names := cycle(resource, objects, included_names) if spec.include else []:
         raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
     found = []
     for each in spec.include:
@@ -164,13 +163,3 @@ def _archive(each: Included, stores: Storages) -> bytes:
             raise
     message = f"the artifact of FlagSource {each.source.name} is not in storage; waiting until it is again"
     raise Waiting("IncludeUnavailable", message, delay=_GONE)
-
-
-def _cycle(start: Resource, objects: Cache) -> list[str]:
-    """A way from `start` through what it includes back to it, or nothing."""
-
-    def included(name: str) -> Iterable[str]:
-        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
-        return included_names(found) if found is not None else ()
-
-    return cycle(start.name, included)

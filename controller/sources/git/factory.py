@@ -28,8 +28,7 @@ from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.signatures.rules import Group, Rule
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
-from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.limited import LimitedTasks
+from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.provider import Look, Revision, TreeLimits
+    from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16
@@ -92,7 +91,6 @@ class GitFactory:
         self._hosts = hosts
         self._mirrors: dict[ObjectKey, frozenset[Path]] = {}
         """The mirrors that each source uses, those of submodules among them."""
-        self._refused: dict[Path, tuple[Revision, TreeLimits, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._quota = MirrorQuota(lambda namespace: limits.of(namespace).mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
@@ -126,7 +124,6 @@ class GitFactory:
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
             reader=reader,
-            refused=self._refused,
             quota=self._quota,
             uses=partial(self._read, look.key),
             advice=ADVICE,
@@ -217,7 +214,6 @@ class GitFactory:
         if before <= mirrors:
             return
         for mirror in before - self._all_mirrors:
-            self._refused.pop(mirror, None)
             self._quota.forget(mirror)
             # Credentials that are renewed every hour would leave a mirror every hour.
             removal = asyncio.create_task(asyncio.to_thread(remove_mirror, mirror))

@@ -77,10 +77,8 @@ class GitProvider:
     """Where remotes may be; None: anywhere."""
     authors: bool = True
     """Whether what is fetched names the commit's author."""
-    refused: dict[Path, tuple[Revision, TreeLimits, str]] = field(default_factory=dict, compare=False)
-    """As `Mirror.refused`, which outlives a look."""
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
-    """As `Mirror.quota`."""
+    """As `Mirror.quota`, which outlives a look."""
     uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
     """Receives the mirror of each submodule before it is fetched; at the end all that a commit uses."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
@@ -205,13 +203,13 @@ class GitProvider:
         """The copy of a remote."""
         complete = self.trust is not None
         program = self._program()
-        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota, complete=complete)
+        return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
 
     def _mirror_of(self, location: Location) -> Mirror:
         """The copy of a submodule's repository."""
         credentials = self.credentials or self.location.credentials
         program = replace(self._program(), location=location, credentials=credentials)
-        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota)
+        return Mirror(self.mirror_root, program, self.reader, self.quota)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""

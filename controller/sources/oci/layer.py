@@ -13,8 +13,8 @@ from controller.artifacts.archive import (
     ArchiveRefused,
     Decompressed,
     SoundMember,
+    too_large,
 )
-from controller.artifacts.skipped import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.files.quarantine import created
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
-    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import ProviderFactory
     from controller.wiring.controller.notifying import Notifying
     from controller.wiring.tokens import TokenFile

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.flagsets.building.compose import Composition, Provenance, compose
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normalise, select

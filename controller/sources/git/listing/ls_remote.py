@@ -53,19 +53,24 @@ async def choose_among(references: References, reference: Reference) -> Revision
 
 def _parsed(lines: Iterable[str], where: str) -> References:
     """`<id>\\t<name>`, `ref: <name>\\tHEAD`, and tags' commits as `^{}`."""
-    commits: dict[str, str] = {}
-    peeled: dict[str, str] = {}
     head = None
+    listed: list[tuple[str, str]] = []
     for line in lines:
         value, tab, name = line.partition("\t")
-        if not tab:
-            continue
         if value.startswith("ref: "):
             head = value.removeprefix("ref: ") if name == "HEAD" else head
-        elif name.endswith("^{}"):
-            peeled[name.removesuffix("^{}")] = value
-        else:
-            commits[name] = value
-        if len(commits) > MAX_REFERENCES:
-            raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
-    return References(commits | peeled, head)
+        elif tab:
+            listed.append((value, name))
+    commits = commits_of(listed)
+    if len(commits) > MAX_REFERENCES:
+        raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
+    return References(commits, head)
+
+
+def commits_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Commit ids by name, from (id, name); what is listed as `NAME^{}` is the commit of the tag `NAME`."""
+    commits: dict[str, str] = {}
+    of_tags: dict[str, str] = {}
+    for value, name in listed:
+        (of_tags if name.endswith("^{}") else commits)[name.removesuffix("^{}")] = value
+    return commits | of_tags

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.signatures.judging import Question, Verdict
-    from controller.sources.looking.limited import LimitedTasks
+    from controller.sources.looking.deadline import LimitedTasks
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
 HELPERS: Final = 2

@@ -11,7 +11,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.quarantine import created

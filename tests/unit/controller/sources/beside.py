@@ -14,7 +14,7 @@ from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 

@@ -20,7 +20,7 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.local_mode.local_events import RevisionBuilt
 from controller.wiring.local_mode.local_objects import NAMESPACE as LOCAL

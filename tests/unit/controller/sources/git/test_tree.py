@@ -253,7 +253,7 @@ def test_a_full_disk_fails_and_names_the_file(
     def full(path: Path, *_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("controller.sources.git.reading.tree.os.open", full)
+    monkeypatch.setattr("controller.sources.files.quarantine.os.open", full)
     with pytest.raises(Failed, match=r"a\.json: No space left on device") as setback:
         write(repository.path, oid, into)
     assert setback.value.reason == "StorageOperationFailed"
