@@ -167,19 +167,18 @@ class ArtifactServer:
             return answer
         if self._sending >= AT_ONCE:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
-        return self._streamed(answer, partial(self.archives.read, path))
+        status, headers, part = answer
 
-    def _streamed(self, chosen: _Chosen, read: Callable[[], object]) -> Streamed:
         def ended(well: bool) -> None:
             self._sending -= 1
             if not well:
-                self._pool.submit(_looked_at, read)
+                self._pool.submit(_looked_at, partial(self.archives.read, path))
 
         def start(body: ByteStream) -> None:
             self._sending += 1
-            Sending(chosen.part, self._pool, ended).begin(body)
+            Sending(part, self._pool, ended).begin(body)
 
-        return Streamed(chosen.status, chosen.headers, start, seconds=SECONDS)
+        return Streamed(status, headers, start, seconds=SECONDS)
 
 
 def _looked_at(read: Callable[[], object]) -> None:
@@ -197,20 +196,14 @@ def _believed(request: Request, tokens: Collection[str]) -> bool:
     return scheme.lower() == "bearer" and any(matches)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    status: int
-    headers: Headers
-    part: Part
-
-
-def _choose(request: Request, found: Stored) -> Response | _Chosen:
+def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, Part]:
+    """What is answered at once, or the status, headers and file of what is sent."""
     size, etag = found.size, f'"{found.digest}"'
     headers: Headers = (_TYPE, _FOREVER, ("etag", etag), ("accept-ranges", "bytes"))
     known = header(request.headers, "if-none-match")
     if known is not None and (known.strip() == "*" or etag in known):
         return Response(304, b"", headers)
-    whole = _Chosen(200, (*headers, _length(size)), Part(found.file, 0, size, found.digest))
+    whole = 200, (*headers, _length(size)), Part(found.file, 0, size, found.digest)
     asked = header(request.headers, "range")
     condition = header(request.headers, "if-range")
     if asked is None or (condition is not None and condition != etag):
@@ -224,7 +217,7 @@ def _choose(request: Request, found: Stored) -> Response | _Chosen:
         return Response(416, b"", (("content-range", f"bytes */{size}"),))
     length = end + 1 - start
     range_ = ("content-range", f"bytes {start}-{end}/{size}")
-    return _Chosen(206, (*headers, range_, _length(length)), Part(found.file, start, length))
+    return 206, (*headers, range_, _length(length)), Part(found.file, start, length)
 
 
 def _length(size: int) -> tuple[str, str]:

@@ -49,14 +49,6 @@ JITTER: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    """An artifact that is in storage, and what came of fetching it, if it was fetched just now."""
-
-    artifact: Artifact
-    fetched: Fetched | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Wanted:
     """What an artifact is made for and of."""
 
@@ -190,13 +182,13 @@ class SourceReconciler:
 
     async def _store(
         self, wanted: _Wanted, revision: Revision, store: tuple[Storage, Artifact | None]
-    ) -> _Stored:
-        """The artifact of `revision`: the one that is kept, or a new one."""
+    ) -> tuple[Artifact, Fetched | None]:
+        """The artifact of `revision`: the one that is kept, or a new one with what was fetched for it."""
         storage, kept = store
         resource, provider = wanted.resource, wanted.provider
         if kept is not None and wanted.is_in(kept, revision):
             self.stored.require(resource, kept.size)
-            return _Stored(kept)
+            return kept, None
         async with quarantine(f"the files of {revision}") as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
             ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
@@ -210,12 +202,15 @@ class SourceReconciler:
             artifact = await asyncio.to_thread(
                 storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
             )
-        return _Stored(artifact, fetched)
+        return artifact, fetched
 
-    def _done(self, wanted: _Wanted, stored: _Stored, times: tuple[datetime, float]) -> Result:
+    def _done(
+        self, wanted: _Wanted, stored: tuple[Artifact, Fetched | None], times: tuple[datetime, float]
+    ) -> Result:
         now, next_look = times
+        artifact, fetched = stored
         resource, provider = wanted.resource, wanted.provider
-        before, artifact = _promised(resource), stored.artifact
+        before = _promised(resource)
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
         known = before if wanted.is_of_same_includes else {}
@@ -245,7 +240,7 @@ class SourceReconciler:
             status["observedVerification"] = provider.epoch
             details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
         details += include_health(wanted.includes)
-        events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
+        events = () if before.get("digest") == artifact.digest else (_new_artifact(artifact, fetched),)
         return Result(
             Done(_in_storage(artifact)),
             status=status,
@@ -307,12 +302,11 @@ def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _new_artifact(stored: _Stored) -> Occurrence:
-    fetched = stored.fetched
+def _new_artifact(artifact: Artifact, fetched: Fetched | None) -> Occurrence:
     summary = f"{fetched.summary}, " if fetched is not None and fetched.summary else ""
     skipped = fetched.skipped[:5] if fetched is not None else ()
     left_out = f"; left out: {', '.join(skipped)}" if skipped else ""
-    signer = one_line(stored.artifact.metadata.get(VERIFIED_BY, ""), _SIGNER)
+    signer = one_line(artifact.metadata.get(VERIFIED_BY, ""), _SIGNER)
     signed = f", signed by {signer}" if signer else ""
-    message = f"stored artifact for {summary}{stored.artifact.revision}{signed}{left_out}"
+    message = f"stored artifact for {summary}{artifact.revision}{signed}{left_out}"
     return Occurrence("NewArtifact", message, metadata={VERIFIED_BY: signer} if signer else {})

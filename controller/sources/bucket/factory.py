@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.fields import LocalReference
     from controller.api.flagsource import BucketSpec
     from controller.api.meta import ObjectKey
     from controller.runtime.tenancy.hosts import Hosts
@@ -88,10 +86,10 @@ class BucketFactory:
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
-        content = partial(self._texts, look)
-        secret = await content(spec.secret_ref, "secretRef")
-        authority = await content(spec.cert_secret_ref, "certSecretRef")
-        proxy = await content(spec.proxy_secret_ref, "proxySecretRef")
+        texts = self._secrets.texts
+        secret = await texts(spec.secret_ref, look, "spec.bucket.secretRef")
+        authority = await texts(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
+        proxy = await texts(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
         client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
@@ -147,11 +145,6 @@ class BucketFactory:
         keys = read_cosign_keys(name, content)
         advice = in_cluster(look.key, name, (each.name for each in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, content), advice)
-
-    async def _texts(self, look: Look, reference: LocalReference | None, field: str) -> SecretTexts | None:
-        if reference is None:
-            return None
-        return SecretTexts(*await self._secrets.content(reference, look, f"spec.bucket.{field}"))
 
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:

@@ -201,15 +201,12 @@ class GitProvider:
     @property
     def mirror(self) -> Mirror:
         """The copy of a remote."""
-        complete = self.trust is not None
-        program = self._program()
-        return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
+        return self._mirror_of(self.location, complete=self.trust is not None)
 
-    def _mirror_of(self, location: Location) -> Mirror:
-        """The copy of a submodule's repository."""
-        credentials = self.credentials or self.location.credentials
-        program = replace(self._program(), location=location, credentials=credentials)
-        return Mirror(self.mirror_root, program, self.reader, self.quota)
+    def _mirror_of(self, location: Location, *, complete: bool = False) -> Mirror:
+        """The copy of the repository, or of a submodule's."""
+        program = replace(self._program(), location=location)
+        return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""

@@ -101,7 +101,7 @@ def write_commit(
         where = f" {error.filename}" if error.filename else ""
         message = f"the files of {revision} could not be written{where}: {error.strerror or error}"
         raise Failed("StorageOperationFailed", message) from error
-    return replace(_fetched(commit, revision, tuple(writing.skipped)), submodules=tuple(writing.submodules))
+    return _fetched(commit, revision, writing)
 
 
 def submodule_skipped(path: str) -> str:
@@ -125,8 +125,7 @@ class _Writing:
             raise _limit(f"{'/'.join(parts)}: more than {self.limits.depth} folders deep")
         shown = "/".join(parts) or "/"
         if _bounded(self.repository, oid, self.limits, f"the folder {shown}") != ObjectType.TREE:
-            message = f"{shown}: listed as a folder, but is not one"
-            raise ValueError(message)
+            raise ValueError(f"{shown}: listed as a folder, but is not one")
         made = False
         for entry in cast("pygit2.Tree", self.repository[oid]):
             child = self._named(entry.raw_name, parts)
@@ -148,13 +147,12 @@ class _Writing:
 
     def _named(self, raw: bytes | None, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         raw = raw or b""
+        shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
         if raw.lower() in {b"", b".", b"..", b".git"} or b"/" in raw or b"\0" in raw:
-            shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
             raise Stalled("UnsafePath", f"{shown}: a file cannot have this name")
         try:
             return (*parts, raw.decode("utf-8"))
         except UnicodeDecodeError:
-            shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
             self._count()
             self.skipped.append(f"{shown}: its name is not UTF-8")
             return None
@@ -183,8 +181,7 @@ class _Writing:
             self.skipped.append(too_large(shown, size, self.limits.file_bytes))
             return
         if kind != ObjectType.BLOB:
-            message = f"{shown}: listed as a file, but is not one"
-            raise ValueError(message)
+            raise ValueError(f"{shown}: listed as a file, but is not one")
         _, content = self.repository.odb.read(oid)
         with created(self.into.joinpath(*child)) as file:
             file.write(content)
@@ -201,7 +198,7 @@ def _limit(message: str) -> Stalled:
     return Stalled("LimitExceeded", message)
 
 
-def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]) -> Fetched:
+def _fetched(commit: pygit2.Commit, revision: Revision, writing: _Writing) -> Fetched:
     name = (commit.author.raw_name or b"").decode("utf-8", "replace")
     mail = (commit.author.raw_email or b"").decode("utf-8", "replace")
     author = one_line(f"{name} <{mail}>", _LONGEST_TEXT)
@@ -217,7 +214,8 @@ def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]
             SUBJECT: subject,
         },
         f"commit '{subject[:_SHOWN_SUBJECT]}' of {author}",
-        skipped,
+        tuple(writing.skipped),
+        tuple(writing.submodules),
     )
 
 

@@ -11,7 +11,7 @@ from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.programs.limited import LimitedReader
+from controller.sources.git.factory import LimitedReader
 from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.provider import Revision, TreeLimits
 from tests.bombs import delta_bomb
