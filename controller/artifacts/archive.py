@@ -31,7 +31,6 @@ _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 
 
 PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
-"""Files and folders."""
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
 

@@ -30,7 +30,6 @@ MOST_HISTORY: Final = 10
 _NAMED: Final = 5
 """Flags that a line names; the rest are counted."""
 _KEY: Final = 64
-"""Characters of a flag's key that a line repeats."""
 _SUBJECT: Final = 72
 _ORIGIN: Final = 200
 
@@ -55,7 +54,6 @@ class Attempt:
     artifact: ArtifactStatus
     composition: Composition
     source: str = "FlagSource"
-    """The kind of the source that it came from."""
 
 
 def changes(changed: Diff) -> str:

@@ -108,16 +108,12 @@ class FlagSetReconciler:
     writer: Callable[[str, str | None], Applier]
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
     applied: Callable[[dict[str, Any]], None]
-    """Receives each object that was written."""
     random: Callable[[], float]
     """From 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
-    """What is reported of a commit."""
     inputs: InputReader = NO_INPUTS
-    """Reads what is substituted."""
     build: Build = in_thread
     count: Quota = UNLIMITED
-    """Of FlagSets."""
     flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
@@ -140,7 +136,6 @@ class FlagSetReconciler:
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
-        """Details that are there only while something is not as it should be."""
         memory = self._memory.get(resource.key)
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
@@ -308,7 +303,6 @@ def _stood(resource: Resource, before: _Memory | None, built: Built, state: Deli
 
 
 def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
-    """The revision is not delivered. What was delivered before is."""
     served = resource.status.get("lastAppliedRevision", "")
     pending: list[str] | None = None
     if built.removal is not None:

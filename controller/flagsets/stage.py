@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})
 _WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.KIND})
-"""Kinds that a FlagSet writes."""
 
 
 def source_name(kind: str, name: str) -> str:

@@ -29,7 +29,6 @@ class Look:
     """One look at a source."""
 
     key: ObjectKey
-    """The FlagSource."""
     timeout: float
     """Seconds for all steps together."""
     freshness: Freshness
@@ -123,7 +122,6 @@ class TreeLimits:
     total_bytes: int = 128 * 1024**2
     """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
     depth: int = 64
-    """Folders within folders."""
     listing_bytes: int = 16 * 1024**2
     """Of the commit, and of any one folder's own listing."""
 

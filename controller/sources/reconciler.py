@@ -43,7 +43,6 @@ IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
 _HANDLED: Final = "lastHandledAcceptRevision"
 _SIGNER: Final = 200
-"""Characters of who signed a revision."""
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
 
@@ -86,7 +85,6 @@ class SourceReconciler:
     """From 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
-    """Of FlagSources."""
     stored: Quota = UNLIMITED
     """Of bytes of artifacts."""
     exporter: Exporter | None = None
@@ -258,7 +256,6 @@ def _read(resource: Resource) -> FlagSourceSpec:
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
-    """What a new revision must follow."""
     same = resource.status.get("observedLineage") == provider.lineage
     before = _promised(resource) if same else {}
     named = resource.annotations.get(ACCEPT_REVISION, "")

@@ -59,7 +59,6 @@ class Delivery:
     objects: Cache
     writer: Applier
     applied: Callable[[dict[str, Any]], None]
-    """Receives each object that was written."""
 
     async def deliver(
         self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime

@@ -41,7 +41,6 @@ class Built:
     edited: str = ""
     """The object that was edited by hand, where it alone could supply the last good content."""
     lines: tuple[str, ...] = ()
-    """What it changes, flag by flag."""
 
 
 def build(  # noqa: PLR0913 - one decision, all of it named at the call

@@ -131,7 +131,6 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
-    """The set with the metadata that it leaves out itself."""
     defaults: dict[str, Scalar] = {}
     if flag_set_id is not None:
         defaults[_FLAG_SET_ID] = flag_set_id

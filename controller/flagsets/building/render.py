@@ -42,7 +42,6 @@ class Target:
     namespace: str
     name: str
     flag_set: str
-    """The FlagSet's name."""
     owner: dict[str, Any] | None
     """Its owner reference, where what is written shall go with it."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FAILED: Final = "patch-failed"
 _SECTIONS: Final = (FLAGS, EVALUATORS, METADATA)
 _LONGEST: Final = 200
-"""Characters of a pointer that a message repeats."""
 
 
 class Patch(NamedTuple):
@@ -63,7 +62,6 @@ class _Operations:
 
     places: Places | None
     last: Mapping[Any, int]
-    """By section and key."""
 
     def locate(self, path: Path, *, key: bool = False) -> int:
         """Offset of the operation that made what is at `path`."""

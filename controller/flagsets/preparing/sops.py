@@ -41,7 +41,6 @@ _KINDS: Final = {"age": "recipient", "pgp": "fp"}
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
 _LONGEST_COPY: Final = 8_192
-"""Characters of such a copy; a longer one is passed over."""
 _MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
 """What sops begins the hash with where the MAC covers encrypted values alone."""
 
@@ -76,7 +75,6 @@ class Decryption:
 
 
 def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
-    """The key of a document's values."""
     if opened is None:
         raise UndecryptableError("the file is encrypted by sops; give its key: spec.decryption, or --age-key")
     groups = metadata.get("key_groups")

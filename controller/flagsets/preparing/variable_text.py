@@ -32,7 +32,6 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _DEPTH: Final = 10
 """Expressions within expressions."""
 _PATTERN: Final = 256
-"""Characters of a glob."""
 _STAR: Final = "*"
 _NOTHING: Final = r"[^\x00-\x{10FFFF}]"
 
@@ -54,7 +53,6 @@ class Expression:
     """Empty for the value as it is, `length` for `${#NAME}`."""
     arguments: tuple[Template, ...] = ()
     text: str = ""
-    """As it is written."""
 
     def default(self, found: str | None) -> Template | None:
         """What stands for a value that is not there, or with a colon for an empty one; None: nothing does."""
@@ -65,7 +63,6 @@ class Expression:
 
 
 Template: TypeAlias = "tuple[str | Expression, ...]"
-"""Text and expressions, in their order."""
 
 
 def has_marks(text: str) -> bool:

@@ -84,7 +84,6 @@ def _require_true(field: str, text: str, resource: Resource, found: Resource) ->
 
 
 def _body(resource: Resource) -> dict[str, Any]:
-    """An object as expressions see it."""
     metadata = {
         "name": resource.name,
         "namespace": resource.namespace,

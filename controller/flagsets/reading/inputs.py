@@ -32,7 +32,6 @@ _NAME: Final = re.compile(NAME)
 
 
 async def _nothing(namespace: str, name: str, account: str | None) -> None:
-    """There are no objects to read."""
     del namespace, name, account
 
 
@@ -118,4 +117,3 @@ class InputReader:
 
 
 NO_INPUTS: Final = InputReader()
-"""Where there are no objects to read."""

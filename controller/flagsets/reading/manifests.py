@@ -40,7 +40,6 @@ class _InText:
     """Places of a document that is a text in another one: line by line where that one has it so."""
 
     start: int
-    """Offset of the text."""
     outer: str
     inner: Document
     wrapped: bool

@@ -33,7 +33,6 @@ _STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
 }
 """obstore's class, and its names for the endpoint."""
 AT_ONCE: Final = 16
-"""Objects that are fetched side by side."""
 _CHUNK: Final = 256 * 1024
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
@@ -115,7 +114,6 @@ def _changed(bucket: Bucket, wanted: Listed) -> Failed:
 
 
 def _open(bucket: Bucket) -> Any:
-    """Raises what obstore raises."""
     kind, fields = _STORES[bucket.store]
     given: dict[str, Any] = {
         "config": {**bucket.config, **{name: bucket.endpoint for name in fields if bucket.endpoint}},

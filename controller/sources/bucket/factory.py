@@ -46,7 +46,6 @@ ADVICE: Final = {
     "the Secret that spec.bucket.certSecretRef names",
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
-"""What to do, by the reason of a failure."""
 
 _STORES: Final = {"generic": Store.S3, "aws": Store.S3, "gcp": Store.GOOGLE, "azure": Store.AZURE}
 _OWN_HOSTS: Final = {
@@ -61,7 +60,6 @@ _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
     "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
 }  # fmt: skip
-"""Keys of a Secret, and obstore's names for them."""
 
 
 class BucketFactory:

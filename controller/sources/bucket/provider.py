@@ -36,7 +36,6 @@ class BucketProvider(PolledProvider):
     limits: TreeLimits = field(default_factory=TreeLimits)
     interval: float = 10.0
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What to do, by the reason of a failure."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The part of a FlagSource that stands for it, in local mode."""
     authors: bool = True
@@ -44,7 +43,6 @@ class BucketProvider(PolledProvider):
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
-    """The newest listing, if there was one."""
 
     @property
     def shows_every_push(self) -> bool:

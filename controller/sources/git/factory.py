@@ -64,7 +64,6 @@ ADVICE: Final = {
     "(GitLab: with .git at its end)",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
-"""What to do, by the reason of a failure."""
 
 
 class GitFactory:
@@ -252,7 +251,6 @@ def _reference(git: GitSpec) -> Reference:
 
 _HELPERS: Final = 2
 _MODULE: Final = "controller.sources.git.reading.tree"
-"""What a helper loads at its start."""
 _TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 

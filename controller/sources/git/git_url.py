@@ -29,7 +29,6 @@ class Credentials:
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
     password: str = field(default="", repr=False)
-    """A password or a token, for http and https."""
     ssh_key: str = field(default="", repr=False)
     """A private key in OpenSSH's or PEM form; empty for the user's own keys and agent."""
     known_hosts: str = field(default="", repr=False)
@@ -90,7 +89,6 @@ class Location:
     url: str = field(repr=False)
     """What Git is given, among its arguments, which every process of the machine may read."""
     shown: str
-    """What people are shown."""
     path: Path | None = None
     """Set for a repository on this machine."""
     credentials: Credentials | None = None

@@ -72,7 +72,6 @@ class GitProvider:
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Entered for as long as a fetch takes."""
     reader: TreeReader = read_in_thread
-    """Reads the files of a commit."""
     hosts: Hosts | None = None
     """Where remotes may be; None: anywhere."""
     authors: bool = True
@@ -82,7 +81,6 @@ class GitProvider:
     uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
     """Receives the mirror of each submodule before it is fetched; at the end all that a commit uses."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    """What to do, by the reason of a failure."""
 
     trust: Trust | None = None
     """What is asked of a new revision; None: nothing."""
@@ -204,7 +202,6 @@ class GitProvider:
         return self._mirror_of(self.location, complete=self.trust is not None)
 
     def _mirror_of(self, location: Location, *, complete: bool = False) -> Mirror:
-        """The copy of the repository, or of a submodule's."""
         program = replace(self._program(), location=location)
         return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
 

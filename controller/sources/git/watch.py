@@ -47,7 +47,6 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
 
 
 async def _back(path: Path, interval: float) -> None:
-    """Until the repository is there again, or an interval has gone by."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(interval):
             await asyncio.sleep(min(_AWAY, interval))

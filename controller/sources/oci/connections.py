@@ -96,7 +96,6 @@ class Connections:
         return JudgedResolver(hosts, frozenset(proxies))
 
     def _proxy(self, url: URL) -> str | None:
-        """The environment's proxy for a URL."""
         if proxy_bypass(url.host or "", self._proxies):
             return None
         proxy = self._proxies.get(url.scheme)

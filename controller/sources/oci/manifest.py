@@ -41,7 +41,6 @@ class Layer:
     size: int
     """Bytes."""
     title: str = ""
-    """The name of the file, where it was given one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,6 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
 
 
 async def _layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
-    """Signatures that are there."""
     try:
         return layers_of(await registry.manifest(tag))
     except Gone:

@@ -120,7 +120,6 @@ class OciProvider(PolledProvider):
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
 
     async def _highest(self, semver: str) -> str:
-        """The tag of the highest version."""
         parse_range(semver)
         tags = await self._tags()
         counted = (
@@ -133,7 +132,6 @@ class OciProvider(PolledProvider):
         return tag
 
     async def _tags(self) -> list[str]:
-        """Those that there are, one at least."""
         try:
             tags = await self.registry.tags()
         except Gone as gone:
@@ -149,7 +147,6 @@ class OciProvider(PolledProvider):
         return Failed("ReferenceNotFound", message) if tag not in tags else gone
 
     async def _manifest(self, revision: Revision, digest: str) -> bytes:
-        """The manifest of `revision`, or one that it names."""
         try:
             async with self._running():
                 return await self.registry.manifest(digest)

@@ -34,7 +34,6 @@ REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
 """Signatures that are looked at of either kind."""
 _BYTES: Final = 256 * 1024
-"""Of one signature."""
 _SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
 

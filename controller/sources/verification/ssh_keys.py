@@ -18,7 +18,6 @@ TYPES: Final = (
 )  # fmt: skip
 """Kinds of keys whose signatures can be judged; `sk-` are those of security keys."""
 _MOST: Final = 1_000
-"""Keys of one file."""
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _OPTION: Final = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')
 _TIMES: Final = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}

@@ -160,5 +160,4 @@ def _is_plain(program: GitProgram) -> bool:
 
 @lru_cache(maxsize=64)
 def _context(authority: str) -> ssl.SSLContext | bool:
-    """Verifies with the system's authorities, or with `authority` alone."""
     return ssl.create_default_context(cadata=authority) if authority else True

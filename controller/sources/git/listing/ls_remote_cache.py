@@ -31,7 +31,6 @@ class _Listing:
     namespace: str
     """The one in whose turn it runs."""
     running: asyncio.Event
-    """Set once its turn has come."""
 
     def serves(self, freshness: Freshness, namespace: str) -> bool:
         # Another namespace may have to wait much longer for its turn.
@@ -47,7 +46,6 @@ class LsRemoteCache:
 
     places: Places
     http: HttpListing = field(default_factory=HttpListing)
-    """Asked before git's program is."""
     _latest: dict[_Question, _Listing] = field(default_factory=dict)
 
     async def references(

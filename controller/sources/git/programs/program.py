@@ -95,7 +95,6 @@ class GitProgram:
         return [*confined, ("http.curloptResolve", f"{host}:{port}:{','.join(addresses)}")]
 
     def _is_proxied(self, host: str) -> bool:
-        """Whether a proxy looks the name up."""
         if self.location.transport is Transport.SSH:
             return False
         if self.credentials is not None and self.credentials.proxy:

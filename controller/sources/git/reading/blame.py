@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from controller.sources.provider import Revision
 
 _MAX_TEXT: Final = 200
-"""Characters of a name or a subject."""
 
 
 def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> LineAuthor | None:

@@ -44,7 +44,6 @@ class SubmoduleReader:
     """Writes the submodules of one fetched commit below its files."""
 
     root: Path
-    """The folder of the commit's files."""
     mirror: Callable[[Location], Mirror]
     """The copy of a remote, as the parent's credentials see it."""
     limits: TreeLimits

@@ -27,7 +27,6 @@ class Group:
     signers: tuple[str, ...]
     """Names, mail addresses, or fingerprints of keys."""
     count: int = 1
-    """How many of them must have signed."""
 
     def satisfied(self, found: list[Signer]) -> bool:
         """Whether enough of `found` belong to it; keys of one name are one person."""
