@@ -16,7 +16,7 @@ from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.bucket.reading import CLIENT, TASK, LimitedReader
+from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
@@ -110,7 +110,7 @@ class BucketFactory:
         helpers = self._own if secret is None and spec.provider != "generic" else self._others
         tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
-        return BucketProvider(bucket, LimitedReader(tasks), advice=ADVICE, authors=self._authors, trust=trust)
+        return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of a source."""

@@ -12,7 +12,7 @@ from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.manifest import PROOF
-from controller.sources.bucket.reading import OwnReader, Reader
+from controller.sources.bucket.reading import Call, call_here
 from controller.sources.bucket.trust import Question
 from controller.sources.looking.polled import PolledProvider
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, TreeLimits, with_signer
@@ -32,7 +32,7 @@ class BucketProvider(PolledProvider):
     """The objects of one bucket. Implements `LocalProvider`."""
 
     bucket: Bucket
-    reader: Reader = field(default_factory=OwnReader)
+    call: Call = call_here
     limits: TreeLimits = field(default_factory=TreeLimits)
     interval: float = 10.0
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,7 +78,7 @@ class BucketProvider(PolledProvider):
             try:
                 if self.trust is not None:
                     return await self._signed(self.trust, chosen, into, fetched, accepted)
-                await self.reader.fetch(self.bucket, chosen, into)
+                await self.call("fetch_objects", self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
         return fetched
@@ -100,15 +100,17 @@ class BucketProvider(PolledProvider):
         prefix = self.bucket.prefix
         folder = into.joinpath(*prefix.split("/"))
         names = {each.key.removeprefix(prefix): each for each in chosen}
-        await self.reader.fetch(self.bucket, [names[name] for name in PROOF if name in names], into)
+        await self.call("fetch_objects", self.bucket, [names[name] for name in PROOF if name in names], into)
         question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
-        await self.reader.fetch(self.bucket, [names[name] for name in names if name not in PROOF], into)
+        await self.call(
+            "fetch_objects", self.bucket, [names[name] for name in names if name not in PROOF], into
+        )
         await asyncio.to_thread(trust.compare, question, manifest)
         signed = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
         return with_signer(signed, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
         with advised(self.advice):
-            self._last[:] = [await self.reader.list(self.bucket, self.limits)]
+            self._last[:] = [await self.call("list_objects", self.bucket, self.limits)]
         return self._last[0]

@@ -31,13 +31,12 @@ def environment(
     location: Location,
     credentials: Credentials | None,
     folder: Path | None,
-    protocol: int = 2,
     more: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """All of git's environment; `folder` is that of `secret_files`, `more` is configuration beside ours."""
     configuration = [
         *more,
-        ("protocol.version", str(protocol)),
+        ("protocol.version", "2"),
         # A few small limits keep git's address space near to what a repository of flags needs.
         ("pack.threads", "1"),
         ("core.packedGitWindowSize", "16m"),
