@@ -25,8 +25,7 @@ from controller.flagsets.building.look_alikes import look_alikes
 from controller.flagsets.preparing.patches import patched
 from controller.flagsets.preparing.preparation import Preparation
 from controller.flagsets.reading.inputs import steps as steps_of
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
