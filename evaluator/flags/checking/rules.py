@@ -1,6 +1,6 @@
 """What is wrong with a JSONLogic rule: a flag's `targeting`, or one body of `$evaluators`. Pure.
 
-Reports whatever flagd's schema rejects, and what BEYOND_SCHEMA lists with reasons.
+Reports whatever flagd's schema rejects, and what it overlooks (`tests/beyond_schema.py` says why).
 """
 
 from __future__ import annotations

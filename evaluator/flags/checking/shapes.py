@@ -1,8 +1,7 @@
 """What a flag must look like: flagd's schema (https://flagd.dev/schema/v0/flags.json) and what flagd itself
 refuses.
 
-An error is what flagd could not load; whatever else the schema rejects is a warning, and so is what
-BEYOND_SCHEMA lists.
+An error is what flagd could not load; whatever else is wrong is a warning.
 """
 
 from __future__ import annotations
@@ -22,30 +21,6 @@ if TYPE_CHECKING:
     from evaluator.flags.layers.assembled import Assembled
     from evaluator.flags.model import Json, Scalar
     from evaluator.flags.syntax.findings import Piece
-
-BEYOND_SCHEMA: Final[Mapping[str, str]] = {
-    "unknown-field": "the schema allows any further field of a flag; flagd ignores it, so "
-    "it is most often a typo",
-    "field-case": "the schema allows any further field; flagd reads it as the field that it means",
-    "unknown-key": "the schema allows any further key of a document; flagd ignores it, so "
-    "it is most often a typo",
-    "unknown-variant": "a schema cannot compare `defaultVariant` with the keys of "
-    "`variants`; flagd refuses the document",
-    "empty-evaluator": "the schema takes an empty rule; flagd refuses a document with an empty evaluator",
-    "duplicate-key": "a schema sees the last of two equal keys; which of them was meant is not known",
-    "duplicate-flag": "the schema does not compare the items of a list, nor documents with each other",
-    "conflicting-key": "the schema does not compare documents with each other",
-    "unknown-outcome": "a schema cannot compare what a rule returns with the keys of `variants`",
-    "missing-base": "the schema knows no layers",
-    "removes-nothing": "null in a layer removes; the schema knows no layers",
-    "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",
-    "set-metadata-type": "the schema means it, but draft-07 ignores what stands beside a "
-    "`$ref`; flagd selects by text",
-    "too-many-problems": "the number of problems that are listed is limited",
-}
-"""What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of
-their own.
-"""
 
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """What a flag has whose base is not there."""

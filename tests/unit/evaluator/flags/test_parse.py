@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.flags import ABSENT, Bounds, Flag, Parsed, Severity, State, parse
 from evaluator.flags.canonical import canonical
 from evaluator.flags.layers.catalog import fold
+from evaluator.flags.layers.parse import parse
+from evaluator.flags.model import ABSENT, Flag, State
+from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.text import Bounds
 from evaluator.resolve import compile_flag_set, resolve
+
+if TYPE_CHECKING:
+    from evaluator.flags.layers.merge import Parsed
 
 GOOD: dict[str, Any] = {
     "state": "ENABLED",

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.checking.operators import (
-    BEYOND_SCHEMA,
     OPERATORS,
     Arity,
     did_you_mean,
@@ -15,6 +14,7 @@ from evaluator.flags.checking.operators import (
 )
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.syntax.problems import Finding, Severity
+from tests.beyond_schema import OF_RULES
 
 
 def check(rule: Any, *names: str) -> list[Finding]:
@@ -237,7 +237,7 @@ def test_every_operator_says_how_many_arguments_it_takes() -> None:
 
 
 def test_what_goes_beyond_the_schema_has_a_reason() -> None:
-    assert all(len(reason) > 20 for reason in BEYOND_SCHEMA.values())
+    assert all(len(reason) > 20 for reason in OF_RULES.values())
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
