@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import mmh3
 
+from evaluator.flags.checking.operators import MOST_WEIGHT
 from evaluator.targeting.values import RuleError
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
-
-MOST_WEIGHT: Final = 2_147_483_647
-"""Of one bucket and of all together."""
-
 
 _LEAST_WEIGHT: Final = -(2**63)
 """Below it flagd finds a weight invalid; above, a negative one counts as 0."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from evaluator.targeting.values import RuleError, fixed, is_number, real
+from evaluator.flags.checking.outcomes import number_text
+from evaluator.targeting.values import RuleError, is_number, real
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -31,17 +32,11 @@ def variant_name(result: Json) -> str | None:
     if isinstance(result, bool):
         return "true" if result else "false"
     if is_number(result):
-        return _number(real(result))
+        value = real(result)
+        if math.isfinite(value):
+            return number_text(value)
     _refuse_infinities(result)
     return None
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        raise RuleError("the rule came to a number that JSON cannot hold")
-    if value and not 1e-6 <= abs(value) < 1e21:
-        return repr(value).replace("e-0", "e-")
-    return fixed(value)
 
 
 def _refuse_infinities(result: Json) -> None:

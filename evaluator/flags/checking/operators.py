@@ -28,7 +28,7 @@ NODES: Final = 10_000
 
 REFERENCE: Final = "$ref"
 MOST_WEIGHT: Final = 2_147_483_647
-"""What the weights of one `fractional` may sum up to; flagd serves no variant beyond."""
+"""Of one bucket of `fractional`, and of all together; flagd serves no variant beyond."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.fields import FIELDS, KNOWN
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, quoted
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):
         message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
-        flag.notes.append(
-            Finding(first.path, Severity.NOTE, "added-flag", message, first.document, flag.key, at_key=True)
-        )
+        flag.notes.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
         return
     severity = min((each.severity for each in lacks), key=list(Severity).index)
     message = (
@@ -80,9 +78,7 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
         "define it below, or write its `state` and `variants` here"
     )
     flag.findings[:] = [each for each in flag.findings if each not in lacks]
-    flag.findings.append(
-        Finding(first.path, severity, "missing-base", message, first.document, flag.key, at_key=True)
-    )
+    flag.findings.append(first.finding(severity, "missing-base", message, flag.key, at_key=True))
 
 
 def _state(flag: Assembled, state: Json) -> State:

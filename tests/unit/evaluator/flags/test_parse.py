@@ -254,9 +254,9 @@ def test_a_message_quotes_little_of_what_the_author_wrote() -> None:
 
 def test_a_rule_beyond_its_bounds_is_an_error_of_its_flag() -> None:
     rule: Any = {"var": "a"}
-    for _ in range(40):
+    for _ in range(60):
         rule = {"!": [rule]}
-    result = parsed(flag(targeting=rule), rule_depth=20)
+    result = parsed(flag(targeting=rule), depth=200)
     assert codes(result)[0][:2] == ("error", "rule-too-deep")
     assert result.bad == {"f"}
 

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.flags.checking import references
 from evaluator.flags.checking.operators import (
+    DEPTH,
+    NODES,
     OPERATORS,
     Arity,
     did_you_mean,
@@ -209,21 +212,22 @@ def nested(levels: int) -> Any:
 
 
 def test_a_rule_may_be_as_deep_as_the_bound_and_not_deeper() -> None:
-    assert check_rule(nested(7), evaluators=(), depth=7) == []
-    (problem,) = check_rule(nested(8), evaluators=(), depth=7)
+    assert check(nested(DEPTH)) == []
+    (problem,) = check(nested(DEPTH + 1))
     assert (problem.code, problem.severity) == ("rule-too-deep", Severity.ERROR)
-    assert problem.path == ("!", 0) * 7
+    assert problem.path == ("!", 0) * DEPTH
 
 
-def test_arrays_in_arrays_count_as_levels() -> None:
+def test_arrays_in_arrays_count_as_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes({"merge": [[[[1]]]]}) == []
-    (problem,) = check_rule({"merge": [[[[1]]]]}, evaluators=(), depth=3)
+    monkeypatch.setattr(references, "DEPTH", 3)
+    (problem,) = check({"merge": [[[[1]]]]})
     assert problem.code == "rule-too-deep"
 
 
 def test_a_rule_may_be_as_large_as_the_bound_and_not_larger() -> None:
-    assert check_rule({"+": [1] * 8}, evaluators=(), nodes=10) == []
-    (problem,) = check_rule({"+": [1] * 9}, evaluators=(), nodes=10)
+    assert check({"+": [1] * (NODES - 2)}) == []
+    (problem,) = check({"+": [1] * (NODES - 1)})
     assert (problem.code, problem.severity) == ("rule-too-large", Severity.ERROR)
 
 
