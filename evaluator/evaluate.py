@@ -70,9 +70,7 @@ class Query:
 
 
 Observer: TypeAlias = "Callable[[Query, str, Resolution], None]"
-"""Called with every evaluation before it is answered: the query, the flag's key, and the resolution with
-variant, reason and metadata. It must not raise.
-"""
+"""(query, flag key, resolution): called with every evaluation before it is answered; must not raise."""
 
 
 def evaluate(query: Query, observers: Sequence[Observer] = ()) -> Resolution:

@@ -78,9 +78,7 @@ def accept(
     policy: Policy = PER_FLAG,
     progress: Progress = NO_PROGRESS,
 ) -> Accepted | Refused:
-    """Judge what was read after `previous`, the last `desired` of the same source. Takes long for a large
-    set.
-    """
+    """Judge what was read after `previous`, the source's last `desired`. Takes long for a large set."""
     failures = parsed.problems if policy.warnings else parsed.errors
     if _is_whole_set_bad(parsed) or (failures and policy.whole):
         return Refused(parsed.problems)

@@ -1,6 +1,4 @@
-"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag over the
-whole answer.
-"""
+"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag."""
 
 from __future__ import annotations
 
@@ -167,9 +165,7 @@ def selection_of(request: Request) -> Selection:
 
 
 def read_context(body: bytes) -> dict[str, Any]:
-    """`context` of a request body; empty if there is no body, no context, or one that is no object, as flagd
-    has it.
-    """
+    """`context` of a request body; empty without a body or an object of that name, as in flagd."""
     if not body:
         return {}
     if too_many_in_json(body):
@@ -204,9 +200,7 @@ def matches(if_none_match: str | None, etag: str) -> bool:
 
 
 def _agrees(request: Request, snapshot: Snapshot) -> bool:
-    """Whether the client fetches, after an event, what is served here; if not, ADR 0008 wants a full
-    answer.
-    """
+    """Whether the client wants, after an event, what is served here; if not, the answer must be full."""
     etag = parse_qs(request.query).get("flagConfigEtag") if request.query else None
     return etag is None or etag[0].strip('"') == snapshot.digest
 

@@ -1,6 +1,4 @@
-"""Where flags come from, in flagd's options: `--uri` by prefix, `--sources` by field (flagd's syncbuilder and
-SourceConfig).
-"""
+"""Where flags come from, as in flagd's options: `--uri` by prefix, `--sources` by field."""
 
 from __future__ import annotations
 

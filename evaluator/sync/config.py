@@ -21,9 +21,7 @@ MAX_INTERVAL: Final = 86_400
 
 
 class InvalidSourceError(ValueError):
-    """A source's configuration cannot be used; the text says what is wrong and what to write. It holds no
-    secret.
-    """
+    """A source's configuration cannot be used; the text says why and what to write, and holds no secret."""
 
 
 class Provider(StrEnum):

@@ -13,9 +13,7 @@ CAP: Final = 10.0
 
 
 class Backoff:
-    """Pauses that double from FIRST to CAP, each shortened at random by up to half, so that many do not try
-    in step.
-    """
+    """Pauses that double from FIRST to CAP, each shortened at random by up to half to spread retries."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         """`random` returns numbers from 0 to 1."""

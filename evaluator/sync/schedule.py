@@ -19,9 +19,7 @@ _LONGEST: Final = 86_400.0
 
 
 class Schedule:
-    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by a cron expression, in
-    UTC.
-    """
+    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by cron, in UTC."""
 
     def __init__(self, config: SourceConfig, random: Callable[[], float]) -> None:
         """`random` returns numbers from 0 to 1. Raises InvalidSourceError for what is no cron expression."""

@@ -39,15 +39,11 @@ UNCHANGED: Final = Unchanged()
 
 
 RENEWAL: Final = "Renewal"
-"""The reason of a peer that ended a stream because it had lasted long enough: nothing is wrong, and it is to
-be opened again.
-"""
+"""The reason of a peer that ended a stream for its age: nothing is wrong, and it is opened again."""
 
 
 class SourceFault(Exception):
-    """A source could not be read; `reason` is CamelCase and stable, `message` is for people and holds no
-    secret.
-    """
+    """A source could not be read. `reason` is CamelCase and stable; `message` holds no secret."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,4 @@
-"""From what a rule gives to the variant it names, the way flagd does: through JSON text without
-its quotes.
-"""
+"""From what a rule gives to the variant it names, as in flagd: JSON text without its quotes."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ _ESCAPES: Final = str.maketrans(
     {chr(code): f"\\u{code:04x}" for code in (*range(32), 0x2028, 0x2029, *map(ord, "<>&"))}
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\\": "\\\\", '"': "\\"}
 )
-"""Go's `encoding/json` escapes; of an escaped quote only the backslash is left, since flagd removes all
-quotes.
-"""
+"""Go's `encoding/json` escapes; an escaped quote leaves a backslash, as flagd removes all quotes."""
 
 
 def variant_name(result: Json) -> str | None:

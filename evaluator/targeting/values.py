@@ -45,9 +45,7 @@ def is_number(value: Json) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond
-    MOST_DIGITS.
-    """
+    """Read `text` as Go's ParseFloat does, or None; out of range: infinity. RuleError beyond MOST_DIGITS."""
     if len(text) > MOST_DIGITS:
         raise RuleError("a text is too long to be read as a number")
     if _DECIMAL.fullmatch(text):

@@ -1,6 +1,4 @@
-"""Names of `flagstaff.delivery.v1`, how it is called, and a member as both ends know it. The messages are in
-delivery.proto.
-"""
+"""`flagstaff.delivery.v1`: names, how it is called, and members. The messages are in delivery.proto."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SELECTOR_HEADER: Final = "flagd-selector"
-"""Says which flags a request is about, on every protocol of flagd's; here it wins over the request's own
-`selector`.
-"""
+"""Says which flags a request is about, in every protocol; it wins over the request's own `selector`."""
 
 SERVICE: Final = "/flagd.sync.v1.FlagSyncService/"
 OLD_SERVICE: Final = "/sync.v1.FlagSyncService/"

@@ -62,14 +62,10 @@ class Missing:
 
 
 class Make(Protocol):
-    """Makes payloads. Hashable; equal ones make equal payloads, so that a backend may keep what it made for
-    others.
-    """
+    """Makes payloads. Hashable: equal ones make equal payloads, so that a backend may keep them."""
 
     def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
-        """A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may
-        do it.
-        """
+        """A flag set's JSON document and the context to a payload; may take long, in any thread."""
 
     def __hash__(self) -> int:
         """By what is made."""
@@ -82,9 +78,7 @@ class Backend(Protocol):
     """Where flag sets come from: the store of an evaluator, or what a proxy watches."""
 
     def topic(self, selector: str, call: Call) -> Hashable:
-        """What `selector` stands for, "" for no selector; it need not exist yet. Raises RpcError for one that
-        is invalid or forbidden.
-        """
+        """What `selector`, "" for none, stands for. Raises RpcError for one that is invalid or forbidden."""
 
     def context(self) -> Mapping[str, Any]:
         """The synchronised context: JSON values by context key."""
@@ -161,9 +155,7 @@ class SyncService:
         )
 
     def routes(self) -> Routes:
-        """Both services. FetchAllFlags is a stream of one message, alike on the wire: a large set is not made
-        in a call.
-        """
+        """Both services. FetchAllFlags is a stream of one message: a large set is not made in a call."""
         return Routes(
             unary={GET_METADATA: self.get_metadata},
             streams={method.path: self.handler(method) for method in METHODS},
@@ -185,9 +177,7 @@ class SyncService:
         self.shed(self.hub.streams)
 
     def shed(self, most: int) -> int:
-        """Take no new streams from now on, and end up to `most` of those that are open with UNAVAILABLE; how
-        many are left.
-        """
+        """Take no new streams, and end up to `most` open ones with UNAVAILABLE; how many are left."""
         self._closing = True
         for subscription in islice(self.hub.subscriptions(), most):
             if isinstance(subscription.subscriber, _Stream):

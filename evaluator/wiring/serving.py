@@ -239,9 +239,7 @@ def _watch(parts: _Parts, observed: Observed) -> None:
 
 
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both, `values` winning; one of them alone where the other has nothing to add, as each
-    evaluation looks.
-    """
+    """Both, `values` winning; one of them alone where the other adds nothing, as it is read often."""
     if not values or context is EMPTY:
         return values or context
     return ChainMap({**values}, cast("dict[str, Any]", context))

@@ -168,9 +168,7 @@ def fixed(value: float) -> str:
 
 
 def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
-    """Warn of each literal outcome of `checked.targeting` that is no variant; note variants without a way to
-    them. The rule must be within its bounds.
-    """
+    """Warn of each literal outcome that is no variant; note unreachable variants. The rule is in bounds."""
     variants = checked.variants
     if not variants or not isinstance(checked.targeting, dict) or not checked.targeting:
         return

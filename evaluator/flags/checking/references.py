@@ -139,9 +139,7 @@ class Expander:
 
 
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
-    """What is wrong with references between evaluators: the evaluator's name and the problem, all
-    warnings.
-    """
+    """What is wrong with references between evaluators, all warnings, each with the evaluator's name."""
     edges = _edges(evaluators)
     cycle_of = {
         name: members for members in _components(edges) if _is_cycle(members, edges) for name in members

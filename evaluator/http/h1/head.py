@@ -21,9 +21,7 @@ _MOST_FIELDS: Final = 64
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _UNUSUAL: Final = frozenset({"transfer-encoding", "connection", "proxy-connection", "upgrade", "expect"})
-"""With these a body comes otherwise than as so many bytes behind the head, or the connection goes on
-otherwise.
-"""
+"""With these the body is not just so many bytes behind the head, or the connection changes."""
 _LENGTH_DIGITS: Final = 9
 
 

@@ -101,9 +101,7 @@ class HttpSource:
 
 
 def wait_of(retry_after: str, now: float) -> float:
-    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, as long as any pause at most; 0 for
-    none (RFC 9110, 10.2.3).
-    """
+    """Seconds that a `Retry-After` asks for, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(CAP, float(retry_after[:9]))
     try:

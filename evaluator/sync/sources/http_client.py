@@ -75,9 +75,7 @@ class _EncryptedPool(HTTPSConnectionPool):
 
 
 class Client:
-    """One source's requests, one after another, each in a thread that no exit waits for: looking up a name
-    cannot be cut short.
-    """
+    """One source's requests, one after another, each in a daemon thread: a DNS lookup cannot be cut short."""
 
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
