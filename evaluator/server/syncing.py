@@ -19,13 +19,14 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code
 from evaluator.server.selection import Selection, parse
 from evaluator.wire.encoding import encode
-from evaluator.wire.servicer import Missing, Payload
+from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from evaluator.http.messages import Call
     from evaluator.store import Snapshot, Store
+    from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 
 log = logging.getLogger(__name__)

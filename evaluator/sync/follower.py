@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
     from evaluator.sync.lastgood import Keeper
-    from evaluator.sync.retry import Backoff
+    from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from evaluator.sync.retry import Backoff
+    from evaluator.sync.schedule import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -59,15 +59,12 @@ class Companion(Protocol):
 
     async def run(self, ask: Ask) -> None:
         """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
-        ...
 
     async def leave(self, ask: Ask) -> None:
         """Say goodbye. Never raises, and takes a second at most."""
-        ...
 
     def taken_within(self, seconds: float) -> bool:
         """Whether the peer answered so lately."""
-        ...
 
 
 class SyncSource(Protocol):
@@ -76,12 +73,10 @@ class SyncSource(Protocol):
     @property
     def name(self) -> str:
         """For selectors, logs and metrics; holds no secret."""
-        ...
 
     @property
     def identity(self) -> str:
         """Distinguishes its content from any other source's, from one start to the next."""
-        ...
 
     def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What the source says, from now on: first of all what it has.
@@ -90,4 +85,3 @@ class SyncSource(Protocol):
         after a pause that grows. Called again, an unchanged content may be reported as Unchanged. Ends in no
         other way.
         """
-        ...

@@ -193,14 +193,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _mark(name: str, status: os.stat_result) -> _FileMark:
-    return (
-        name,
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return name, status.st_dev, status.st_ino, status.st_size, *times
 
 
 def _fault(name: str, error: OSError) -> SourceFault:

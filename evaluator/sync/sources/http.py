@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from evaluator.flags.syntax.document import Format, format_of
-from evaluator.sync.retry import CAP
+from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
 from evaluator.sync.sources.http_client import Client, Request, Response
