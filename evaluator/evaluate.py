@@ -6,10 +6,10 @@ The protocols of `evaluator.server` decode requests into queries and encode reso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.flags.layers.catalog import FLAG_SET_ID
-from evaluator.flags.model import EMPTY, REVISION_KEY, Json
+from evaluator.flags.model import EMPTY, Json
 from evaluator.resolve import resolve
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from evaluator.resolution import FlagType, Resolution
     from evaluator.snapshot import Snapshot
-
-TARGETING_KEY: Final = "targetingKey"
 
 
 class Query:
@@ -51,17 +49,6 @@ class Query:
         if self._context is None:
             self._context = self._read()
         return self._context
-
-    @property
-    def targeting_key(self) -> str | None:
-        """The subject of the evaluation; None if the context names none. Raises what decoding it raises."""
-        key = self.context.get(TARGETING_KEY)
-        return key if isinstance(key, str) else None
-
-    def revision(self, resolution: Resolution) -> str | None:
-        """The source revision that a resolution stems from."""
-        found = resolution.metadata.get(REVISION_KEY)
-        return self.snapshot.revision if found is None else str(found)
 
     def flag_set_id(self, resolution: Resolution) -> str | None:
         """The `flagSetId` of the flag that a resolution is of."""

@@ -89,10 +89,6 @@ class CodecEndpoints:
     evaluation: Evaluation
     events: EventStreams
 
-    def close(self) -> None:
-        """End the event streams."""
-        self.events.close()
-
 
 def routes(protobuf: CodecEndpoints, json: CodecEndpoints) -> Routes:
     """All services on one port. Nothing here changes anything, so that Connect may GET every unary call."""

@@ -92,10 +92,8 @@ class Ofrep:
         try:
             snapshot = self._service.select(selection_of(request))
             context = read_context(request.body)
-        except NotReadyError as error:
-            return _not_ready(str(error), key=key)
-        except _BadRequest as error:
-            return _json(400, {"key": key, "errorCode": error.code, "errorDetails": str(error)})
+        except (NotReadyError, _BadRequest) as error:
+            return _refused(error, key=key)
         found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
         status, body = self._answer(snapshot, key, found)
         return Response(status, body, JSON)
@@ -108,10 +106,8 @@ class Ofrep:
         try:
             selected = selection_of(request)
             snapshot = self._service.select(selected)
-        except NotReadyError as error:
-            return _not_ready(str(error))
-        except _BadRequest as error:
-            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
+        except (NotReadyError, _BadRequest) as error:
+            return _refused(error)
         steps = self._all(request, selected, snapshot)
         return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
 
@@ -122,7 +118,7 @@ class Ofrep:
         try:
             context = read_context(request.body)
         except _BadRequest as error:
-            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
+            return _refused(error)
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
@@ -237,11 +233,10 @@ def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, by
     return status, orjson.dumps(body)
 
 
-def _not_ready(why: str, **more: str) -> Response:
-    """OFREP has no error code for it: OpenFeature's."""
-    body = orjson.dumps({**more, "errorCode": "PROVIDER_NOT_READY", "errorDetails": why})
-    return Response(503, body, (*JSON, ("retry-after", str(RETRY_SECONDS))))
-
-
-def _json(status: int, body: dict[str, Any]) -> Response:
-    return Response(status, orjson.dumps(body), JSON)
+def _refused(error: NotReadyError | _BadRequest, **more: str) -> Response:
+    """OFREP has no error code for what is not ready: it is OpenFeature's."""
+    if isinstance(error, _BadRequest):
+        status, code, headers = 400, error.code, JSON
+    else:
+        status, code, headers = 503, "PROVIDER_NOT_READY", (*JSON, ("retry-after", str(RETRY_SECONDS)))
+    return Response(status, orjson.dumps({**more, "errorCode": code, "errorDetails": str(error)}), headers)
