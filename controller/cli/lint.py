@@ -30,7 +30,8 @@ from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
-from evaluator.flags import merge, read_layer
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
     from controller.flagsets.preparing.patches import Patch
     from controller.flagsets.preparing.preparation import Step
-    from evaluator.flags import Layer, Parsed, Problem
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.sources.provider import LocalProvider, Look, Provider
     from controller.wiring.offline.options import LocalOptions
-    from evaluator.flags import FlagSet
+    from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 

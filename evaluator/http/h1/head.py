@@ -22,9 +22,7 @@ _REQUEST_LINE: Final = re.compile(r"(GET|HEAD|POST|PUT|DELETE) (/[!\"$-~]*) HTTP
 _FIELD: Final = re.compile(r"\n([!#$%&'*+.^_`|~0-9A-Za-z-]+): (?! )([ -~\xa1-\xac\xae-\xff]+)(?<! )(?=\r\n)")
 """A line that a field is alone on, without spaces around its value."""
 _UNUSUAL: Final = frozenset({"transfer-encoding", "connection", "proxy-connection", "upgrade", "expect"})
-"""With these a body comes otherwise than as so many bytes behind the head, or the connection goes on
-otherwise.
-"""
+"""With these the body is not just so many bytes behind the head, or the connection changes."""
 _LENGTH: Final = re.compile(r"[0-9]{1,9}")
 
 
