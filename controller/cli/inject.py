@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from controller.injection.adding.workloads import injected
 from controller.injection.names import OPERATORS
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, Options, Refused
-from controller.injection.workloads import injected
 from controller.migration.objects import Given
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from controller.api.flagd import FlagdSpec
 from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.meta import Resource
 from controller.delivery.grants import denied, granted, pods
+from controller.injection.adding.workloads import TEMPLATES
 from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
-from controller.injection.workloads import TEMPLATES
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.trial import Trial

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocess
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
-from controller.injection.pod import inject
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource
 from controller.injection import names
+from controller.injection.adding.pod import inject
+from controller.injection.adding.workloads import TEMPLATES
 from controller.injection.options import Refused
-from controller.injection.pod import inject
-from controller.injection.workloads import TEMPLATES
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
-from controller.injection import in_process, names
-from controller.injection.advice import warnings
+from controller.injection import names
+from controller.injection.adding.advice import warnings
+from controller.injection.adding.pod import check
+from controller.injection.making import in_process
 from controller.injection.options import SERVED, Refused
-from controller.injection.pod import check
-from controller.injection.wanted import read, read_in_process
+from controller.injection.reading.wanted import read, read_in_process
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from controller.cli import main
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import pod
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.pod import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.injection.changes import Changes
+    from controller.injection.adding.changes import Changes
     from controller.injection.options import Known
 
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")

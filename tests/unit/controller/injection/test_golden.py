@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import Objects, pod
 
 if TYPE_CHECKING:

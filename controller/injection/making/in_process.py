@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import inprocess
 from controller.api.inprocess import DEFAULTS
-from controller.injection import names, source
+from controller.injection import names
 from controller.injection.options import SERVED, Refused
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

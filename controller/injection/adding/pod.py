@@ -6,19 +6,21 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api.configuration import FLAG_KIND
-from controller.injection import files, in_process, names, operators, sidecar
-from controller.injection.advice import pod_warnings, taken_ports
-from controller.injection.changes import Changes
-from controller.injection.containers import check_form, containers, mounted_at, require_containers
+from controller.injection import names
+from controller.injection.adding.advice import pod_warnings, taken_ports
+from controller.injection.adding.changes import Changes
+from controller.injection.adding.containers import check_form, containers, mounted_at, require_containers
+from controller.injection.adding.record import record_of
+from controller.injection.making import in_process, operators, sidecar
 from controller.injection.options import Refused
-from controller.injection.record import record_of
-from controller.injection.wanted import is_enabled, read, read_in_process
+from controller.injection.reading import files
+from controller.injection.reading.wanted import is_enabled, read, read_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from controller.injection.options import Known, Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 _API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 

@@ -6,14 +6,15 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import files, names, source, tokens
-from controller.injection.wanted import FOREVER, START, WAIT
+from controller.injection import names
+from controller.injection.reading import files, source, tokens
+from controller.injection.reading.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`: where that is ::1 first, some clients try no other."""

@@ -12,17 +12,18 @@ from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
-from controller.injection import annotation_values as values
-from controller.injection import names, operators, source
+from controller.injection import names
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
-from controller.injection.referring import Referring
+from controller.injection.reading import annotation_values as values
+from controller.injection.reading import source
+from controller.injection.reading.referring import Referring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.files import FlagFile
     from controller.injection.options import Known
-    from controller.injection.referring import Named
+    from controller.injection.reading.files import FlagFile
+    from controller.injection.reading.referring import Named
 
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
@@ -30,6 +31,11 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
 _RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 """Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_OPERATORS_RESOURCES: Final = {
+    "requests": {"cpu": "200m", "memory": "32Mi"},
+    "limits": {"cpu": "500m", "memory": "64Mi"},
+}
+"""Of the operator's manifests."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
 """Annotations that OpenFeature Operator's container has nothing for."""
 
@@ -86,7 +92,9 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     referring = Referring(namespace, known)
     settings, follows, followed = _followed(annotations, referring, compat=compat)
     amounts = settings.resources or {}
-    default = operators.resources(amounts) if compat else amounts or _RESOURCES
+    # Of the operator's, requests and limits are each replaced as a whole.
+    theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
+    default = theirs if compat else amounts or _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
         names.PORT: settings.port,

@@ -7,19 +7,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, source
+from controller.injection import names
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
-_RESOURCES: Final = {
-    "requests": {"cpu": "200m", "memory": "32Mi"},
-    "limits": {"cpu": "500m", "memory": "64Mi"},
-}
-"""Of the operator's manifests."""
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
 SELECTOR: Final = "core.openfeature.dev/"
@@ -42,11 +38,6 @@ _SECURITY: Final = {
     "readOnlyRootFilesystem": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-def resources(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The container's resources: `given` requests and limits each replace the installation's as a whole."""
-    return {**_RESOURCES, **{part: amounts for part, amounts in given.items() if amounts}}
 
 
 def container(wanted: Wanted, options: Options) -> dict[str, Any]:

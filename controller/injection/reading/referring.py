@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.injection import source
 from controller.injection.options import Refused
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from controller.injection.options import Known
