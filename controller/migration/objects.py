@@ -185,15 +185,8 @@ class Given:
             )
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the objects."""
-        return self._spec(featureflagsource.KIND, namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the objects."""
-        return self._spec(inprocess.KIND, namespace, name)
-
-    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        """That of one of the objects."""
         found = self._specs.get((kind, namespace, name))
         if not isinstance(found, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"

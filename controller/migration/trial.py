@@ -32,7 +32,7 @@ _NUMBERED: Final = re.compile(r"sources[\[.](\d+)")
 class _Only:
     """Implements injection's `Known`: every object has this spec."""
 
-    spec: Mapping[str, Any]
+    given: Mapping[str, Any]
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
@@ -45,13 +45,9 @@ class _Only:
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace, name
-        return self.spec
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace, name
-        return self.spec
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind, namespace, name
+        return self.given
 
 
 @dataclass(frozen=True, slots=True)

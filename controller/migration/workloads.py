@@ -91,7 +91,7 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
     found: dict[str, tuple[str, Any]] = {}
     for name in str(annotations.get(names.SOURCES) or "").split(","):
         try:
-            spec = known.source(namespace, name.strip().rpartition("/")[2])
+            spec = known.spec(featureflagsource.KIND, namespace, name.strip().rpartition("/")[2])
         except Refused:
             continue
         for field, default in _DEFAULTS.items():

@@ -37,11 +37,8 @@ class Served:
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> dict[str, Any]:
-        raise AssertionError(namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> dict[str, Any]:
-        raise AssertionError(namespace, name)
+    def spec(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        raise AssertionError(kind, namespace, name)
 
 
 @pytest.fixture

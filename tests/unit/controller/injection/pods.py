@@ -47,12 +47,10 @@ class Objects:
         del namespace, kinds
         return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind
         assert namespace == "shop"
         return self._sources[name]
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        return self.source(namespace, name)
 
 
 KNOWN = Objects()
