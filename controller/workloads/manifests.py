@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
 from controller.injection import names
-from controller.injection.adding.pod import evaluator, marks, volumes
+from controller.injection.making.evaluator import evaluator, marks, volumes
 from controller.injection.making.operators import direct
 
 if TYPE_CHECKING:

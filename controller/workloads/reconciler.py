@@ -12,7 +12,7 @@ from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
 from controller.injection.adding.advice import warnings
-from controller.injection.adding.pod import check
+from controller.injection.making.evaluator import check
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence

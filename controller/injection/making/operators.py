@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.injection import names
+from controller.injection.making.sidecar import SECURITY
 from controller.injection.reading import source
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
 SELECTOR: Final = "core.openfeature.dev/"
 _PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
-_USER: Final = 65532
 _TOKENS: Final = {
     "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
     "into the cluster by a FlagSource",
@@ -28,16 +28,6 @@ _TOKENS: Final = {
     "this one, so remove it",
 }
 """What becomes of a token in the open, by provider."""
-_SECURITY: Final = {
-    "capabilities": {"drop": ["ALL"]},
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "runAsNonRoot": True,
-    "privileged": False,
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 def container(wanted: Wanted, options: Options) -> dict[str, Any]:
@@ -64,7 +54,7 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
         ],
         **({} if wanted.settings.probes_enabled is False else probes),
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
-        "securityContext": _SECURITY,
+        "securityContext": SECURITY,
     }
 
 
