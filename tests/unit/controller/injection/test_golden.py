@@ -40,8 +40,8 @@ class Known(Objects):
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind, namespace
         if name not in self._sources:
             raise Refused(f"no FeatureFlagSource {name}")
         return self._sources[name]
