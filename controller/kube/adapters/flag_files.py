@@ -15,7 +15,7 @@ from controller.workloads.manifests import MANAGED_BY, OURS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.injection.files import FlagFile
+    from controller.injection.reading.files import FlagFile
     from controller.kube.client import Cluster
     from controller.workloads.file_pods import FilePod
 

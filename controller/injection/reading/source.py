@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.injection import files, tokens
 from controller.injection.options import SERVED, Refused
+from controller.injection.reading import files, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

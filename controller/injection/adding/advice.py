@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.injection import names, operators, source
-from controller.injection.containers import containers, ports_of
+from controller.injection import names
+from controller.injection.adding.containers import containers, ports_of
+from controller.injection.making import operators
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 
 def warnings(wanted: Wanted, options: Options) -> tuple[str, ...]:

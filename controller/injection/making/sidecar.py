@@ -1,4 +1,4 @@
-"""The evaluator's container, its volumes, and the variables of applications. Pure."""
+"""The evaluator's container, and the variables of applications. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import files, names, source, tokens
-from controller.injection.wanted import FOREVER, START, WAIT
+from controller.injection import names
+from controller.injection.reading import files, source
+from controller.injection.reading.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`: where that is ::1 first, some clients try no other."""
@@ -41,7 +42,7 @@ _OPENING_SECONDS: Final = 60
 """For ports to be open, on nodes that are busy."""
 _FOREVER_SECONDS: Final = 1_000_000
 """Eleven days, after which the evaluator's container is restarted and goes on waiting."""
-_SECURITY: Final = {
+SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
     "runAsGroup": _USER,
@@ -75,8 +76,7 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
         ],
         **probes,
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
-        "securityContext": _SECURITY,
-        "volumeMounts": _mounts(wanted, options),
+        "securityContext": SECURITY,
     }
 
 
@@ -90,48 +90,6 @@ def _started(wanted: Wanted) -> dict[str, Any]:
         "periodSeconds": 1,
         "failureThreshold": seconds + _OPENING_SECONDS,
     }
-
-
-def sockets(wanted: Wanted) -> list[dict[str, Any]]:
-    """The volume of the Unix socket, where there is one."""
-    return (
-        [{"name": names.SOCKET, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
-        if wanted.socket_path
-        else []
-    )
-
-
-def socket_mounts(wanted: Wanted) -> list[dict[str, Any]]:
-    """Where the evaluator and the application's containers have it."""
-    folder = wanted.socket_path.rpartition("/")[0]
-    return [{"name": names.SOCKET, "mountPath": folder}] if folder else []
-
-
-def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
-    """What the sidecar mounts."""
-    token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
-    found: list[dict[str, Any]] = [
-        {"name": names.TOKEN, "projected": {"sources": [{"serviceAccountToken": token}]}},
-        {"name": names.STATE, **_state(wanted)},
-        *sockets(wanted),
-        *files.volumes(wanted.files, optional=True),
-        *tokens.volumes(wanted.settings),
-    ]
-    if options.proxy_ca:
-        found.append(authority(options))
-    return found
-
-
-def authority(options: Options) -> dict[str, Any]:
-    """The volume of the proxy's authority."""
-    return {"name": names.CA, "configMap": {"name": options.proxy_ca, "optional": True}}
-
-
-def _state(wanted: Wanted) -> dict[str, Any]:
-    if wanted.claim:
-        return {"persistentVolumeClaim": {"claimName": wanted.claim}}
-    # Twice the most that a source may deliver, with room to replace it.
-    return {"emptyDir": {"sizeLimit": "256Mi"}}
 
 
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
@@ -197,16 +155,3 @@ def _listening(wanted: Wanted) -> list[str]:
         # Only containers that mount the folder reach it, whatever their user.
         return [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
     return [f"--port={wanted.ports[names.PORT]}"]
-
-
-def _mounts(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": names.TOKEN, "mountPath": names.TOKEN_PATH, "readOnly": True},
-        {"name": names.STATE, "mountPath": names.STATE_PATH},
-        *socket_mounts(wanted),
-        *files.mounts(wanted.files),
-        *tokens.mounts(wanted.settings),
-    ]
-    if options.proxy_ca:
-        mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})
-    return mounts

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from controller.injection.adding.workloads import injected
 from controller.injection.options import Refused
-from controller.injection.workloads import injected
 from tests.unit.controller.injection import pods
 
 TEMPLATE = {key: value for key, value in pods.pod().items() if key in {"metadata", "spec"}}

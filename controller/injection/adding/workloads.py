@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.injection.adding.pod import inject
 from controller.injection.options import Refused
-from controller.injection.pod import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

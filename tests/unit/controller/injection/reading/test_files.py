@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from controller.injection import names
-from controller.injection.files import FlagFile, marked
+from controller.injection.reading.files import FlagFile, marked
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import OPTIONS, Objects, injected, pod
-from tests.unit.controller.injection.test_source import asking
+from tests.unit.controller.injection.reading.test_source import asking
 
 FILES = replace(OPTIONS, flag_files=True)
 PATH = "/etc/flagd/shop_checkout/shop_checkout.flagd.json"

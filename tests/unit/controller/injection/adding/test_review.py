@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.injection import names
-from controller.injection.review import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
+from controller.injection.adding.review import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
 from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, injected, pod
 
 

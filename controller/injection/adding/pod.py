@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.configuration import FLAG_KIND
-from controller.injection import files, in_process, names, operators, sidecar
-from controller.injection.advice import pod_warnings, taken_ports
-from controller.injection.changes import Changes
-from controller.injection.containers import check_form, containers, mounted_at, require_containers
+from controller.injection import names
+from controller.injection.adding.advice import pod_warnings, taken_ports
+from controller.injection.adding.changes import Changes
+from controller.injection.adding.containers import check_form, containers, mounted_at, require_containers
+from controller.injection.adding.record import record_of
+from controller.injection.making import in_process, operators
+from controller.injection.making.evaluator import check, evaluator, marks, proxied, variables, volumes
+from controller.injection.making.mounts import socket
 from controller.injection.options import Refused
-from controller.injection.record import record_of
-from controller.injection.wanted import is_enabled, read, read_in_process
+from controller.injection.reading.wanted import is_enabled, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from controller.injection.making.in_process import InProcess
+    from controller.injection.making.mounts import Mounted
     from controller.injection.options import Known, Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 _API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -44,9 +48,9 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not _is_injected(pod, annotations, wanted, options):
         _check_free(pod, wanted, options)
         _add_sidecar(changes, wanted, options)
-    variables = _variables(wanted, options)
+    given = variables(wanted, options)
     for path, each in _clients(changes.after, wanted, options):
-        _extend(changes, path, each, variables, sidecar.socket_mounts(wanted))
+        _extend(changes, path, each, given, socket(wanted))
     return changes
 
 
@@ -54,32 +58,31 @@ def _extend(
     changes: Changes,
     path: tuple[str | int, ...],
     container: Mapping[str, Any],
-    variables: Iterable[Mapping[str, Any]],
-    mounts: Iterable[Mapping[str, Any]],
+    given: Iterable[Mapping[str, Any]],
+    shared: Iterable[Mounted],
 ) -> None:
     """What the application sets itself stays."""
     own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
-    changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
-    changes.extend((*path, "volumeMounts"), [each for each in mounts if each["mountPath"] not in mounted])
+    changes.extend((*path, "env"), [each for each in given if each["name"] not in own])
+    changes.extend((*path, "volumeMounts"), [each.mount for each in shared if each.folder not in mounted])
 
 
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
-    annotations = pod["metadata"]["annotations"]
-    variables, folder, chosen, record, warnings, proxied = _configured(annotations, namespace, options, known)
+    made = in_process.provided(pod["metadata"]["annotations"], namespace, options, known)
     changes = Changes(pod)
-    changes.warnings = warnings
-    require_containers(pod, chosen)
-    mounts = [{"name": names.CA, "mountPath": folder, "readOnly": True}] if folder else []
-    if folder and not any(each.get("name") == names.CA for each in pod["spec"].get("volumes") or ()):
-        changes.extend(("spec", "volumes"), [sidecar.authority(options)])
+    changes.warnings = made.warnings
+    require_containers(pod, made.containers)
+    there = {each.get("name") for each in pod["spec"].get("volumes") or ()}
+    changes.extend(("spec", "volumes"), [each.volume for each in made.mounted if each.name not in there])
     for path, each in containers(changes.after):
-        if (chosen is None or each["name"] in chosen) and (path[1] == "containers" or not options.compat):
-            _extend(changes, path, each, variables, mounts)
+        chosen = made.containers is None or each["name"] in made.containers
+        if chosen and (path[1] == "containers" or not options.compat):
+            _extend(changes, path, each, made.variables, made.mounted)
     if changes.patch:
-        changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
-        if proxied:
-            _mark(changes, _proxied(options))
+        _annotate(changes, _record_in_process(made))
+        if made.selector:
+            _mark(changes, proxied(options))
     return changes
 
 
@@ -92,7 +95,7 @@ def due(
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
-        return _configured(annotations, namespace, options, known).record
+        return _record_in_process(in_process.provided(annotations, namespace, options, known))
     wanted = read(annotations, namespace, known, compat=options.compat)
     check(wanted, options, known)
     return _record(evaluator(wanted, options), wanted, options)
@@ -103,38 +106,19 @@ def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
     return names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}
 
 
-class _Configured(NamedTuple):
-    """What an application that evaluates by itself gets."""
-
-    variables: list[dict[str, Any]]
-    folder: str
-    """Of the proxy's authority; empty where it is not needed."""
-    containers: frozenset[str] | None
-    record: dict[str, str]
-    warnings: tuple[str, ...]
-    asks_the_proxy: bool
-
-
-def _configured(
-    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
-) -> _Configured:
-    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
-    variables = in_process.variables(specs, namespace, options, referring.permitted)
-    folder = in_process.authority(specs, options)
-    followed = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
-    record = record_of(followed, None, variables, folder, chosen)
-    warnings, proxied = tuple(referring.warnings), in_process.asks_the_proxy(specs, options)
-    return _Configured(variables, folder, chosen, record, warnings, proxied)
+def _record_in_process(made: InProcess) -> dict[str, str]:
+    folder = made.mounted[0].folder if made.mounted else ""
+    return record_of({"from": made.followed}, None, made.variables, folder, made.containers)
 
 
 def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:
-    beside = volumes(wanted, options), _variables(wanted, options)
+    beside = volumes(wanted, options), variables(wanted, options)
     return record_of(wanted.followed, made, *beside, wanted.containers)
 
 
-def _variables(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
-    """The variables of the application's containers."""
-    return operators.variables(wanted) if options.compat else sidecar.variables(wanted)
+def _annotate(changes: Changes, record: Mapping[str, str]) -> None:
+    text = json.dumps(record, separators=(",", ":"))
+    changes.set(("metadata", "annotations", names.INJECTED), text)
 
 
 def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
@@ -199,8 +183,7 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     else:
         changes.extend(("spec", "containers"), [_with_access(made, changes.after)])
     changes.extend(("spec", "volumes"), volumes(wanted, options))
-    text = json.dumps(_record(made, wanted, options), separators=(",", ":"))
-    changes.set(("metadata", "annotations", names.INJECTED), text)
+    _annotate(changes, _record(made, wanted, options))
     if options.compat and operators.asks_for_kubernetes(wanted):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
     _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
@@ -228,56 +211,6 @@ def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
             changes.set(("metadata", part, name), value)
         else:
             changes.set(("metadata", part), {name: value})
-
-
-def marks(wanted: Wanted, options: Options, account: str | None) -> Iterator[tuple[str, str, str]]:
-    """(labels or annotations, name, value) of a pod that the controller is to find."""
-    yield from files.marks(wanted.files)
-    read = operators.direct(wanted, options)
-    asked = any(each.get("selector") not in read for each in wanted.follows if "provider" not in each)
-    if asked or (wanted.files and not options.compat):
-        yield from _proxied(options)
-    if read:
-        yield "labels", names.FLAG_READER, "true"
-        yield "annotations", names.FLAG_READER, account or "default"
-
-
-def _proxied(options: Options) -> Iterator[tuple[str, str, str]]:
-    if options.proxy_on_demand:
-        yield "labels", names.PROXIED, "true"
-
-
-def check(wanted: Wanted, options: Options, known: Known) -> None:
-    """Raise Refused where there would be nothing that the evaluator is to read."""
-    for each in sorted(operators.direct(wanted, options)):
-        place, _, name = each.partition("/")
-        try:
-            known.flag_set(place, name, (FLAG_KIND,))
-        except Refused:
-            raise Refused(
-                f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
-                "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
-            ) from None
-    if wanted.files and not options.flag_files:
-        raise Refused(
-            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
-            "these flags; add the option, or write the provider kubernetes"
-        )
-
-
-def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
-    """The evaluator's container."""
-    if not options.compat:
-        return sidecar.container(wanted, options)
-    mounts = [*sidecar.socket_mounts(wanted), *files.mounts(wanted.files)]
-    return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
-
-
-def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
-    """What that container mounts."""
-    if options.compat:
-        return [*sidecar.sockets(wanted), *files.volumes(wanted.files, optional=False)]
-    return sidecar.volumes(wanted, options)
 
 
 def _clients(

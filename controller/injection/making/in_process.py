@@ -4,18 +4,24 @@ unless a server is named, for our proxy. Pure.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import inprocess
 from controller.api.inprocess import DEFAULTS
-from controller.injection import names, source
+from controller.injection import names
+from controller.injection.making.mounts import authority
 from controller.injection.options import SERVED, Refused
+from controller.injection.reading import source
+from controller.injection.reading.wanted import read_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.inprocess import InProcessConfigurationSpec
-    from controller.injection.options import Options
+    from controller.injection.making.mounts import Mounted
+    from controller.injection.options import Known, Options
+    from controller.injection.reading.referring import Referring
 
 _VARIABLES: Final = {
     "HOST": "host",
@@ -23,7 +29,7 @@ _VARIABLES: Final = {
     "TLS": "tls",
     "CACHE": "cache",
     "MAX_CACHE_SIZE": "cache_max_size",
-    "RESOLVER": "",
+    "RESOLVER": "resolver",
     "SOCKET_PATH": "socket_path",
     "OFFLINE_FLAG_SOURCE_PATH": "offline_flag_source_path",
     "SOURCE_SELECTOR": "selector",
@@ -31,7 +37,41 @@ _VARIABLES: Final = {
 }
 
 
-def merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """What an application that evaluates by itself gets."""
+
+    followed: str
+    """What the pod's record says of that."""
+    variables: list[dict[str, Any]]
+    selector: str
+    """The flag set that it asks our proxy for, as `NAMESPACE/NAME`; empty where it asks another server."""
+    mounted: tuple[Mounted, ...]
+    """The authority of the proxy's certificate, where the application needs it."""
+    containers: frozenset[str] | None
+    """As Wanted has them."""
+    warnings: tuple[str, ...]
+
+
+def provided(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> InProcess:
+    """What comes of the InProcessConfigurations that the annotations name. Raises Refused."""
+    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+    given = _merged(specs)
+    elsewhere = {"host", "socket_path", "offline_flag_source_path"}
+    asks = not options.compat and elsewhere.isdisjoint(given)
+    proxied = _proxied(given, options, referring) if asks else {}
+    settings = {**DEFAULTS, **given, **proxied, "resolver": "in-process"}
+    return InProcess(
+        ",".join(f"InProcessConfiguration/{each}" for each in asked),
+        _variables(settings, specs),
+        proxied.get("selector", ""),
+        authority(options) if asks else (),
+        chosen,
+        tuple(referring.warnings),
+    )
+
+
+def _merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
     """All of them as one: a later one wins, and what it does not say, or says by a default, stays."""
     found: dict[str, Any] = {}
     for spec in specs:
@@ -42,19 +82,12 @@ def merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
     return found
 
 
-def variables(
-    specs: Sequence[InProcessConfigurationSpec], namespace: str, options: Options, permitted: source.Permitted
+def _variables(
+    settings: Mapping[str, Any], specs: Sequence[InProcessConfigurationSpec]
 ) -> list[dict[str, Any]]:
-    """What the application's containers get. `permitted` refuses a flag set of another namespace. Raises
-    Refused.
-    """
-    given = merged(specs)
-    asks = asks_the_proxy(specs, options)
-    proxied = _proxied(given, namespace, options, permitted) if asks else {}
-    settings = {**DEFAULTS, **given, **proxied}
     variables = []
     for name, field in _VARIABLES.items():
-        value = settings.get(field) if field else "in-process"
+        value = settings.get(field)
         if value not in (None, ""):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             variables.append({"name": _prefixed(settings, name), "value": text})
@@ -66,20 +99,8 @@ def variables(
     return [*theirs, *(each for each in variables if each["name"] not in own)]
 
 
-def authority(specs: Sequence[InProcessConfigurationSpec], options: Options) -> str:
-    """Where the containers have the authority of the proxy's certificate; empty where they do not need it."""
-    return names.CA_PATH if options.proxy_ca and asks_the_proxy(specs, options) else ""
-
-
-def asks_the_proxy(specs: Sequence[InProcessConfigurationSpec], options: Options) -> bool:
-    """Whether the application is pointed at our proxy."""
-    elsewhere = {"host", "socket_path", "offline_flag_source_path"}
-    return not options.compat and elsewhere.isdisjoint(merged(specs))
-
-
-def _proxied(
-    given: Mapping[str, Any], namespace: str, options: Options, permitted: source.Permitted
-) -> dict[str, Any]:
+def _proxied(given: Mapping[str, Any], options: Options, referring: Referring) -> dict[str, Any]:
+    """The settings by which our proxy is asked."""
     selector = str(given.get("selector") or "")
     if not selector:
         raise Refused(
@@ -88,10 +109,11 @@ def _proxied(
         )
     where = "InProcessConfiguration: selector"
     place, name = source.flag_set_place(selector, where)
-    permitted(SERVED, place, name, where)
+    referring.permitted(SERVED, place, name, where)
     host, _, port = options.proxy_address.rpartition(":")
     secured = {"tls": True, "server_cert_path": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
-    return {"host": host, "port": port, "tls": False, "selector": f"{place or namespace}/{name}", **secured}
+    selector = f"{place or referring.namespace}/{name}"
+    return {"host": host, "port": port, "tls": False, "selector": selector, **secured}
 
 
 def _prefixed(settings: Mapping[str, Any], name: str) -> str:

@@ -7,24 +7,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, source
+from controller.injection import names
+from controller.injection.making.sidecar import SECURITY
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
-_RESOURCES: Final = {
-    "requests": {"cpu": "200m", "memory": "32Mi"},
-    "limits": {"cpu": "500m", "memory": "64Mi"},
-}
-"""Of the operator's manifests."""
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
 SELECTOR: Final = "core.openfeature.dev/"
 _PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
-_USER: Final = 65532
 _TOKENS: Final = {
     "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
     "into the cluster by a FlagSource",
@@ -32,21 +28,6 @@ _TOKENS: Final = {
     "this one, so remove it",
 }
 """What becomes of a token in the open, by provider."""
-_SECURITY: Final = {
-    "capabilities": {"drop": ["ALL"]},
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "runAsNonRoot": True,
-    "privileged": False,
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-
-
-def resources(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The container's resources: `given` requests and limits each replace the installation's as a whole."""
-    return {**_RESOURCES, **{part: amounts for part, amounts in given.items() if amounts}}
 
 
 def container(wanted: Wanted, options: Options) -> dict[str, Any]:
@@ -73,7 +54,7 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
         ],
         **({} if wanted.settings.probes_enabled is False else probes),
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
-        "securityContext": _SECURITY,
+        "securityContext": SECURITY,
     }
 
 

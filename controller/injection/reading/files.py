@@ -42,29 +42,6 @@ class FlagFile:
         return {"uri": f"{self.folder}/{self.key}", "provider": PROVIDER}
 
 
-def volumes(files: Sequence[FlagFile], *, optional: bool) -> list[dict[str, Any]]:
-    """One of each. `optional`: the pod starts without it, too, where the startup probe says how long an
-    application waits for flags; stock flagd ends where there is no file.
-    """
-    more = {"optional": True} if optional else {}
-    return [
-        {"name": _volume(number), "configMap": {"name": each.name, **more}}
-        for number, each in enumerate(files)
-    ]
-
-
-def mounts(files: Sequence[FlagFile]) -> list[dict[str, Any]]:
-    """Where the evaluator has them: whole folders, since what is mounted by `subPath` is never updated."""
-    return [
-        {"name": _volume(number), "mountPath": each.folder, "readOnly": True}
-        for number, each in enumerate(files)
-    ]
-
-
-def _volume(number: int) -> str:
-    return f"flagstaff-file-{number}"
-
-
 def marks(files: Sequence[FlagFile]) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) by which the controller finds the pod."""
     if files:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.injection import names
-from controller.injection.review import answer
+from controller.injection.adding.review import answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
@@ -113,8 +113,8 @@ def test_one_of_another_namespace_names_no_secret_of_the_pods() -> None:
             del reader, namespace, name
             return tuple(kinds), ""
 
-        def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-            del namespace
+        def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+            del kind, namespace
             return self._sources[name]
 
     theirs = {"source": "https://theirs", "provider": "http"}

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from controller.api.fields import Duration
-from controller.injection import names, source
+from controller.injection import names
 from controller.injection.options import Refused
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import Options, Refused
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import Objects, pod, refused
 
 ANYTHING = st.recursive(

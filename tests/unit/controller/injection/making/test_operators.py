@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
+from controller.injection.adding.review import UNCHANGED, answer
 from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.pod import inject
-from controller.injection.review import UNCHANGED, answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import Objects, changed, pod
-from tests.unit.controller.injection.test_source import asking, spec
+from tests.unit.controller.injection.reading.test_source import asking, spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

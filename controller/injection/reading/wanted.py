@@ -5,24 +5,27 @@ from __future__ import annotations
 import difflib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import featureflagsource, inprocess
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
-from controller.injection import annotation_values as values
-from controller.injection import names, operators, source
+from controller.injection import names
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
-from controller.injection.referring import Referring
+from controller.injection.reading import annotation_values as values
+from controller.injection.reading import source
+from controller.injection.reading.referring import Referring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.files import FlagFile
     from controller.injection.options import Known
-    from controller.injection.referring import Named
+    from controller.injection.reading.files import FlagFile
+    from controller.injection.reading.referring import Named
+
+S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
 
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
@@ -30,6 +33,11 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
 _RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 """Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_OPERATORS_RESOURCES: Final = {
+    "requests": {"cpu": "200m", "memory": "32Mi"},
+    "limits": {"cpu": "500m", "memory": "64Mi"},
+}
+"""Of the operator's manifests."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
 """Annotations that OpenFeature Operator's container has nothing for."""
 
@@ -86,7 +94,9 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     referring = Referring(namespace, known)
     settings, follows, followed = _followed(annotations, referring, compat=compat)
     amounts = settings.resources or {}
-    default = operators.resources(amounts) if compat else amounts or _RESOURCES
+    # Of the operator's, requests and limits are each replaced as a whole.
+    theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
+    default = theirs if compat else amounts or _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
         names.PORT: settings.port,
@@ -128,18 +138,9 @@ def read_in_process(
     """
     _check_names(annotations, compat=compat)
     referring = Referring(namespace, known)
-    asked = [
-        referring.named(each.strip(), names.IN_PROCESS, "an InProcessConfiguration", (inprocess.KIND,))
-        for each in annotations[names.IN_PROCESS].split(",")
-    ]
-    specs = []
-    for each in asked:
-        with _named_by(names.IN_PROCESS):
-            given = known.in_process(each.namespace, each.name)
-        try:
-            specs.append(parse_spec(InProcessConfigurationSpec, given))
-        except InvalidSpecError as error:
-            raise Refused(f"InProcessConfiguration {each.shown_to(namespace)}: {error}; correct it") from None
+    asked, specs = _specs(
+        annotations[names.IN_PROCESS], names.IN_PROCESS, inprocess.KIND, InProcessConfigurationSpec, referring
+    )
     shown = [each.shown_to(namespace) for each in asked]
     return shown, specs, values.containers(annotations.get(names.CONTAINERS)), referring
 
@@ -166,11 +167,9 @@ def _followed(
         raise Refused(
             f"annotation {names.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
         )
-    asked = [
-        referring.named(each.strip(), annotation, "a FeatureFlagSource", (featureflagsource.KIND,))
-        for each in annotations[annotation].split(",")
-    ]
-    specs = [_spec(known, each, namespace, annotation) for each in asked]
+    asked, specs = _specs(
+        annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
+    )
     for named, spec in zip(asked, specs, strict=True):
         if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
             # Its author decides where the token is sent.
@@ -196,13 +195,20 @@ def _named_by(annotation: str) -> Iterator[None]:
         raise Refused(f"annotation {annotation}: {refusal}") from None
 
 
-def _spec(known: Known, named: Named, reader: str, annotation: str) -> FeatureFlagSourceSpec:
-    with _named_by(annotation):
-        given = known.source(named.namespace, named.name)
-    try:
-        return parse_spec(FeatureFlagSourceSpec, given)
-    except InvalidSpecError as error:
-        raise Refused(f"FeatureFlagSource {named.shown_to(reader)}: {error}; correct it") from None
+def _specs(
+    given: str, annotation: str, kind: str, model: type[S], referring: Referring
+) -> tuple[list[Named], list[S]]:
+    """(what the annotation names by `given`, the spec of each). Raises Refused."""
+    asked = referring.listed(given, annotation, (kind,))
+    specs = []
+    for each in asked:
+        with _named_by(annotation):
+            found = referring.known.spec(kind, each.namespace, each.name)
+        try:
+            specs.append(parse_spec(model, found))
+        except InvalidSpecError as error:
+            raise Refused(f"{kind} {each.shown_to(referring.namespace)}: {error}; correct it") from None
+    return asked, specs
 
 
 def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
@@ -223,13 +229,10 @@ def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> tuple[st
     """(the annotation that names them, what it names)."""
     given = annotations.get(names.FLAG_SET, "").strip()
     if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
-        return names.OLD_FLAGS, [
-            referring.named(each.strip(), names.OLD_FLAGS, "a FeatureFlagConfiguration", SERVED)
-            for each in annotations[names.OLD_FLAGS].split(",")
-        ]
+        return names.OLD_FLAGS, referring.listed(annotations[names.OLD_FLAGS], names.OLD_FLAGS, SERVED)
     if not given:
         raise Refused(
             f"annotation {names.ENABLED} is true: name the flag set too, as in "
             f'{names.FLAG_SET}: "checkout-production"'
         )
-    return names.FLAG_SET, [referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)]
+    return names.FLAG_SET, [referring.named(given, names.FLAG_SET, FLAG_SETS)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import Options, Refused
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, pod
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.injection.adding.pod import inject
 from controller.injection.options import Refused
-from controller.injection.pod import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.injection import source
 from controller.injection.options import Refused
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from controller.injection.options import Known
@@ -32,13 +32,18 @@ class Referring:
         self.known = known
         self.warnings: list[str] = []
 
-    def named(self, given: str, annotation: str, kind: str, kinds: tuple[str, ...]) -> Named:
+    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> Named:
         """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
         place, slash, name = given.rpartition("/")
         where = f"annotation {annotation}"
         if not source.NAME.fullmatch(name) or (slash and not source.NAME.fullmatch(place)):
+            kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
             raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
         return Named(place or self.namespace, name, self.permitted(kinds, place, name, where))
+
+    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[Named]:
+        """The objects that `given` names, separated by commas. Raises Refused."""
+        return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
 
     def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
         """Those of `kinds` to which it may refer in the namespace `place`; empty: its own. Raises Refused."""

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import Options
-from controller.injection.pod import inject
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, env, injected, pod, refused
 
-GOLDEN = Path(__file__).parent / "golden"
-EXAMPLE = Path(__file__).parents[4] / "examples" / "sidecar" / "deployment.yaml"
+GOLDEN = Path(__file__).parents[1] / "golden"
+EXAMPLE = Path(__file__).parents[5] / "examples" / "sidecar" / "deployment.yaml"
 VARIABLES = {
     "FLAGD_MANAGEMENT_PORT": "8014",
     "FLAGD_PORT": "8013",
