@@ -17,7 +17,7 @@ from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
 from controller.configurations.admissible import objection
 from controller.injection.options import Options
-from controller.kube.adapters.admission import AdmissionObjects
+from controller.kube.adapters.certificates import AdmissionObjects
 from controller.runtime.clock import now
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged

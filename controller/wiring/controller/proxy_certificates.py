@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.certificates.keeper import Keeper
-from controller.kube.adapters.proxy_certificates import ProxyCertificates
+from controller.kube.adapters.certificates import ProxyCertificates
 
 if TYPE_CHECKING:
     from controller.kube.client import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.kube.adapters.upgrades import ClusterRestarts
+from controller.kube.adapters.workloads import ClusterRestarts
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.wiring.controller.admission import known_objects, options_of
 
