@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -96,12 +98,11 @@ class Reflector:
         view: View,
         sink: Sink,
         *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
         """`clock` is monotonic seconds, `random` returns numbers from 0 to 1."""
         self.view = view
-        self.connected = False
         self.fault = ""
         """Why it is not connected."""
         self._api = api
@@ -113,9 +114,9 @@ class Reflector:
         self._confirmed: float | None = None
 
     @property
-    def synced(self) -> bool:
-        """Whether everything was listed once."""
-        return self._confirmed is not None
+    def connected(self) -> bool:
+        """Whether it hears of changes now."""
+        return self._confirmed is not None and not self.fault
 
     def age(self) -> float | None:
         """Seconds since the API server last confirmed what we know, by an event or by answering at all; None:
@@ -168,12 +169,12 @@ class Reflector:
     def _lost(self, why: str) -> None:
         if why != self.fault:
             log.warning("%s cannot be watched at the moment: %s", self.view.type.plural, why)
-        self.connected, self.fault = False, why
+        self.fault = why
 
     def _confirm(self) -> None:
         if self.fault:
             log.info("%s are watched again", self.view.type.plural)
-        self.connected, self.fault = True, ""
+        self.fault = ""
         self._confirmed = self._clock()
 
     def _nothing(self) -> None:

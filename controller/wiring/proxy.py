@@ -222,8 +222,7 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
 
 
 def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
-    clock = asyncio.get_running_loop().time
-    return Reflector(cluster.api, View(type_, namespace), sink, clock=clock, random=random.random)
+    return Reflector(cluster.api, View(type_, namespace), sink)
 
 
 def _unix_time() -> float:

@@ -64,7 +64,7 @@ def pod_work_of(
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
             view = View(POD, namespace, labels=selector)
-            each = Reflector(cluster.api, view, sink, clock=clock, random=random.random)
+            each = Reflector(cluster.api, view, sink)
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)
 
