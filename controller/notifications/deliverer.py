@@ -15,11 +15,9 @@ from controller.api.provenance import CHANGES
 from controller.notifications.forms import comments, commits
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
 from controller.notifications.reporting.differences import difference
-from controller.notifications.sending.granting import granted
+from controller.notifications.sending.exchanges import granted, try_status, upsert
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
-from controller.notifications.sending.trials import try_status
-from controller.notifications.sending.upserting import upsert
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:

@@ -134,9 +134,9 @@ class FlagProviderReconciler:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
-        return parts.scheme, repositories.API_HOSTS.get(
-            host, host
-        ) if spec.type in repositories.TYPES else host
+        if spec.type in repositories.TYPES:
+            host = repositories.API_HOSTS.get(host, host)
+        return parts.scheme, host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
@@ -157,7 +157,7 @@ class FlagProviderReconciler:
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
         problem = repositories.problem_of_address(spec.type, address)
-        if spec.type in repositories.TYPES and problem:
+        if problem:
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
 
     def _judge_url(self, url: str, what: str, schemes: tuple[str, str] = HTTP) -> None:

@@ -109,16 +109,16 @@ FORMS: Final[dict[str, Form]] = {
     "apprise": Form(services.apprise),
     "email": Form(mails.email, ("address", "channel", "username")),
     # A test is the status of a commit that does not exist.
-    "github": Form(commits.github, ("address", "token"), tested="NocommitfoundforSHA"),
+    "github": Form(commits.status, ("address", "token"), tested="NocommitfoundforSHA"),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # The server answers so to a status that the commit has already.
     "gitlab": Form(
-        commits.gitlab, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
+        commits.status, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
     ),
-    "gitea": Form(commits.gitea, ("address", "token")),
-    "bitbucket": Form(commits.bitbucket, ("address", "token")),
-    "azuredevops": Form(commits.azuredevops, ("address", "token")),
-    # Where the comment is there already it is edited instead: see upserting.py.
+    "gitea": Form(commits.status, ("address", "token")),
+    "bitbucket": Form(commits.status, ("address", "token")),
+    "azuredevops": Form(commits.status, ("address", "token")),
+    # Where the comment is there already it is edited instead: see exchanges.py.
     "githubpullrequestcomment": Form(comments.created, ("address", "token")),
     "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
     "giteapullrequestcomment": Form(comments.created, ("address", "token")),
