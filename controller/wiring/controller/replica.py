@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.certificates.keeper import Keeper
-    from controller.configurations.dead_proxies import ProxyFollower
+    from controller.configurations.live_proxies import ProxyFollower
     from controller.kube.reference_watches import ReferenceWatches
     from controller.notifications.deliverer import Deliverer
     from controller.runtime.objects.collection import Collector
