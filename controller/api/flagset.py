@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from controller.api.fields import Interval, LocalReference, Model, Name
-from controller.api.meta import API_VERSION
+from controller.api.meta import API_VERSION, ObjectKey
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagSet"
 PLURAL: Final = "flagsets"
@@ -186,3 +189,14 @@ class FlagSetStatus(Model):
     target: tuple[TargetStatus, ...] = ()
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
     conditions: tuple[dict[str, Any], ...] = ()
+
+
+def source_key(flag_set: Resource) -> ObjectKey | None:
+    """The source of a FlagSet: in its own namespace unless it names another; None where there is no
+    `sourceRef` that can be read.
+    """
+    reference = flag_set.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return None
+    namespace = str(reference.get("namespace") or flag_set.namespace)
+    return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))

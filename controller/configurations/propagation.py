@@ -1,4 +1,4 @@
-"""Who serves an object, by the FlagReceipts of living proxies: as fields of its status, a condition and Events.
+"""Who serves an object, by the FlagReceipts of living proxies: fields of its status, a condition and Events.
 Pure.
 """
 

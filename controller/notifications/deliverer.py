@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from controller.notifications.forms.github_apps import Grant
     from controller.notifications.forms.posts import Post, Target
     from controller.notifications.outbox import Outbox
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.loop import Writer
 

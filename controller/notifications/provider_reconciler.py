@@ -15,7 +15,7 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, mails, nats_logins, repositories, sentry, services
+from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.apprise_sender import built
@@ -148,7 +148,7 @@ class FlagProviderReconciler:
             if spec.type == mails.TYPE:
                 mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
-            url = sentry.opened(address).url if spec.type == sentry.TYPE else address
+            url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         self._judge_url(url, "the address", FORMS[spec.type].schemes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.notifications.forms.github_apps import App, Grant
     from controller.notifications.forms.posts import Post, Target
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
 
 _NOT_GRANTED: Final = 502
 """The status of what is tried again, whatever the server said of the App: no message is at fault."""
