@@ -16,17 +16,24 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagset
+from controller.api import flagset, shard
 from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.configuration import MissingShardsError
+from controller.api.fields import InvalidSpecError
 from controller.api.meta import COMPARED_WITH, ObjectKey
+from controller.api.provenance import CHANGES
+from controller.delivery.changed_flags import changed_flags
+from controller.delivery.delivered import delivered
 from controller.notifications import messages
 from controller.notifications.forms import commits
 from controller.notifications.forms.posts import Post, changes, posted, title
 from controller.notifications.forms.repositories import api_of
 from controller.runtime.events import content
+from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
     from controller.notifications.forms.repositories import Api
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.model import FlagSet
 
 _AZURE: Final = "azuredevopspullrequestcomment"
 _BITBUCKET: Final = "bitbucketpullrequestcomment"
@@ -54,6 +62,8 @@ CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 PAGE: Final = 20
 """Comments of one answer: one may have 64 KiB."""
 MOST_PAGES: Final = 50
+MOST_LINES: Final = 100
+UNKNOWN: Final = "unknown: not both are whole"
 _REQUEST: Final = re.compile(r"^refs/(?:pull|merge-requests)/([0-9]{1,12})/(?:head|merge)@")
 _NUMBER: Final = re.compile(r"^[0-9]{1,12}$")
 _LONG: Final = 2_000
@@ -130,6 +140,22 @@ def standing_of(
         "metadata": message.metadata | {CHANGE_REQUEST: number},
     }
     return message.model_copy(update=given), kept
+
+
+def compared(objects: Cache, message: Message, namespace: str) -> Message:
+    """The message of a FlagSet that is compared with another, with a line for each flag that evaluates
+    otherwise; any other message as it is. Takes long for large sets.
+    """
+    thing = objects.get(ObjectKey(message.kind, namespace, message.name))
+    base = None if thing is None else base_of(objects, thing)
+    if thing is None or base is None:
+        return message
+    old, new = (_flags(objects, each) for each in (base, thing))
+    lines = UNKNOWN
+    if old is not None and new is not None:
+        lines = "\n".join(changed_flags(old, new, diff(old, new), MOST_LINES))
+    more = {COMPARED_WITH: base.name, CHANGES: lines}
+    return message.model_copy(update={"metadata": message.metadata | more})
 
 
 def thread_of(message: Message, target: Target) -> Thread:
@@ -222,3 +248,23 @@ def _body(message: Message, target: Target) -> str:
 def _block(language: str, text: str) -> str:
     """Text that the server shows as it is: content of a repository makes no mentions and no links."""
     return f"```{language}\n{text.replace('```', chr(39) * 3)}\n```"
+
+
+def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
+    """As the first object that the FlagSet writes has them; None where they are not whole."""
+    namespace = flag_set.namespace
+    for each in flag_set.status.get("target") or ():
+        found = objects.get(ObjectKey(str(each.get("kind")), namespace, str(each.get("name"))))
+        if found is not None:
+            return _delivered(found, lambda name: objects.get(ObjectKey(shard.KIND, namespace, name)))
+    return None
+
+
+def _delivered(resource: Resource, part: Callable[[str], Resource | None]) -> FlagSet | None:
+    try:
+        found = delivered(resource, part).flag_set
+    except (InvalidSpecError, MissingShardsError):
+        return None
+    # Both sets have an id of their own, and no flag answers otherwise for that.
+    metadata = {name: value for name, value in found.metadata.items() if name != "flagSetId"}
+    return replace(found, metadata=metadata)
