@@ -192,7 +192,7 @@ async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Itera
         base.events,
         refusals,
     )
-    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, injecting)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, injecting)
     return await stack.enter_async_context(opened)
 
 
