@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
-    from controller.flagsets.building.compose import Composition
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 
 MOST_HELD: Final = 100

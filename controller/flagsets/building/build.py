@@ -9,8 +9,15 @@ from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
-from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose, refused
-from controller.flagsets.building.prune_guard import bulk_removal, held
+from controller.flagsets.building.compose import (
+    Composition,
+    FailurePolicy,
+    Provenance,
+    bulk_removal,
+    compose,
+    held,
+    refused,
+)
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
 from evaluator.flags.diff import diff
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.flagsets.applying.applied import LastGood
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval
     from controller.flagsets.preparing.preparation import Step
 
 

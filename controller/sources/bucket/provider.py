@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.provenance import SIGNED_AT
 from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
-from controller.sources.bucket.listing import index_of, revision_of, wanted
-from controller.sources.bucket.manifest import PROOF
+from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here
 from controller.sources.bucket.trust import Question
 from controller.sources.looking.polled import PolledProvider

@@ -24,12 +24,10 @@ from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import GitProvider
-from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
-from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.mirror import MirrorQuota, remove_mirror, sweep_mirrors
 from controller.sources.git.reading.tree import read_tree
 from controller.sources.git.secrets import credentials_from, with_proxy
-from controller.sources.git.signatures.judging import judge
-from controller.sources.git.signatures.rules import Group, Rule
+from controller.sources.git.signatures.judging import Group, Rule, judge
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
 from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets

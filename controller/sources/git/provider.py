@@ -14,11 +14,16 @@ import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
 from controller.sources.git.git_url import Credentials, Location, parse_location
-from controller.sources.git.listing.ls_remote import References, choose_among, narrowed, parse
-from controller.sources.git.listing.reference import Reference, choose
+from controller.sources.git.listing.reference import (
+    Reference,
+    References,
+    choose,
+    choose_among,
+    narrowed,
+    parse,
+)
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
-from controller.sources.git.reading.mirror import Mirror
-from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.mirror import Mirror, MirrorQuota
 from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.listing.reference import Reference
-    from controller.sources.git.signatures.rules import Rule
+    from controller.sources.git.signatures.judging import Rule
     from controller.sources.provider import Accepted, Revision
     from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification.keys import Keys

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.flagsets.building.compose import Provenance, compose
-from controller.flagsets.building.prune_guard import bulk_removal, held
+from controller.flagsets.building.compose import Provenance, bulk_removal, compose, held
 from evaluator.flags.layers.parse import parse
 
 if TYPE_CHECKING:
