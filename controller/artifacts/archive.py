@@ -67,12 +67,7 @@ def pack(
     limits: ArchiveLimits = DEFAULT_LIMITS,
     ignored: Callable[[str], bool] = lambda _: False,
 ) -> bytes:
-    """All regular files below `directory` as tar.gz, but those whose name is `ignored`. Times, owners and
-    modes are left out.
-
-    Raises ArchiveRefused for links, devices, odd names, and whatever else `unpack` would refuse;
-    OSError when a file cannot be read.
-    """
+    """The files below `directory` but those `ignored`. Raises ArchiveRefused as `unpack` would; OSError."""
     archive = io.BytesIO()
     total = 0
     with (

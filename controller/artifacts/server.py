@@ -1,8 +1,4 @@
-"""Artifacts for other processes: immutable archives over HTTP, found by the path in a source's status.
-
-An archive never changes under its path, so a client that has it need not ask again; a client may ask for a
-part (RFC 9110, 14).
-"""
+"""Artifacts over HTTP: immutable archives, whole or in part, by the path in a source's status."""
 
 from __future__ import annotations
 

@@ -39,10 +39,7 @@ class Stored:
 
 
 class Storages:
-    """Stores in `root`/flagsource/<namespace>/<name>/, which others find below `base_url`. For all threads.
-
-    One process at a time may own `root`.
-    """
+    """Stores in `root`/flagsource/<namespace>/<name>/, one process at a time. For all threads."""
 
     def __init__(self, root: Path, base_url: str) -> None:
         self._root = root
@@ -103,10 +100,7 @@ class Storages:
         return Stored(file, found.st_size, digest) if whole else None
 
     def read(self, path: str) -> bytes | None:
-        """The archive that `url` named `path`; None where there is none. Blocks.
-
-        Raises Failed for one that is damaged, which is set aside.
-        """
+        """The archive at a path of `url`, or None. Blocks. Raises Failed, and sets aside, what is damaged."""
         named = self._named(path)
         # A path that was never published makes no folder.
         if named is None or not named[1].is_file():

@@ -139,23 +139,17 @@ class Provider(Protocol):
 
     @property
     def epoch(self) -> str:
-        """`sha256:…` of what decides whether a revision is believed: policy and keys. What was stored under
-        another is fetched and verified again. Empty: nothing is verified.
-        """
+        """`sha256:…` of policy and keys: another one means to verify again. Empty: nothing is verified."""
 
     @property
     def lineage(self) -> str:
-        """What the accepted revision is compared within: another place or reference begins anew. Empty: a
-        revision need not follow from the one before.
-        """
+        """Where the accepted revision counts, such as a reference of a remote. Empty: revisions are free."""
 
     async def resolve(self) -> Revision:
         """What the reference points at now, without fetching content."""
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
-        """Verify `revision`, and write its files below the empty folder `into`; bounded, and never outside of
-        it. Raises Unverified for what is not signed as it should be.
-        """
+        """Verify `revision`, and write its files below `into`, bounded. Raises Unverified."""
 
 
 class LocalProvider(Provider, Protocol):

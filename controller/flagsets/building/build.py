@@ -60,10 +60,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     *,
     named: bool = True,
 ) -> Built:
-    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
-
-    Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
-    """
+    """Decide and render. Raises ArchiveRefused. `named`: a set without a flagSetId gets the FlagSet's."""
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None

@@ -1,7 +1,4 @@
-"""Stage 3's decision: from a tree at a revision and the last good flag set to the next flag set. Pure.
-
-A revision that removes flags in bulk, which is more often a mistake than a decision, is held.
-"""
+"""Decides from a revision's tree and the last good flag set what the next flag set is. Pure."""
 
 from __future__ import annotations
 
@@ -56,8 +53,7 @@ class Composition:
     """What a revision came to."""
 
     flag_set: FlagSet
-    """To be served. The very object that was `previous` where nothing changed; empty where the revision
-    was refused and there was none before."""
+    """To be served: `previous` itself where nothing changed; empty where there is no good one."""
     digest: str
     """Of `flag_set`: `sha256:<hex>`."""
     problems: tuple[Problem, ...]
@@ -220,10 +216,7 @@ class BulkRemoval:
 
 
 def bulk_removal(before: FlagSet | None, after: FlagSet) -> BulkRemoval | None:
-    """What `after` lacks of `before`, where that is every flag, or more than a quarter and at least five.
-
-    None where fewer flags would go, or nothing was served before.
-    """
+    """What `after` lacks of `before`: all flags, or five and more than a quarter. None: fewer go."""
     if before is None or not before.flags:
         return None
     gone, total = before.flags.keys() - after.flags.keys(), len(before.flags)

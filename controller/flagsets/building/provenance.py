@@ -82,10 +82,7 @@ def without_author(flag_set: FlagSet) -> FlagSet:
 
 
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
-    """The set without metadata keys that only this program may write, and a warning for each.
-
-    The warning is placed in the uppermost of `layers` that has the key.
-    """
+    """The set without keys that we alone write, and a warning for each, in the uppermost of `layers`."""
     problems = [_problem(layers, None, key) for key in _forged_in_set(flag_set.metadata)]
     flags = dict(flag_set.flags)
     for name, flag in flag_set.flags.items():

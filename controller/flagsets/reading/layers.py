@@ -1,9 +1,4 @@
-"""Selects the files of a layer's path, by their names alone, and finds those that were not read: symlinks,
-submodules, files that are too large.
-
-A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the
-whole set, as a file that cannot be parsed does.
-"""
+"""Selects the files of a layer's path, by their names alone, and finds those that were not read."""
 
 from __future__ import annotations
 
@@ -145,11 +140,7 @@ _TOO_LARGE: Final = ("too-large", "split it")
 
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
-    """One error for each of `skipped` that `paths` mean or lead through; `names` are the files that were
-    read.
-
-    `skipped` is as a commit has it: `flags/evil.json: symlink, not followed`.
-    """
+    """An error for each of `skipped` (as `Fetched.skipped`) that `paths` mean; `names` were read."""
     parted = (each.rpartition(": ") for each in skipped)
     reasons = {name: reason for name, _, reason in parted}
     if not reasons:

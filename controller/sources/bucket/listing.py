@@ -1,6 +1,4 @@
-"""What a bucket holds: its listing, with its revision and the objects that can be files, and its signed
-manifest, with the names and hashes of its objects and its time. Pure.
-"""
+"""What a bucket holds: its listing, with its revision and files, and its signed manifest. Pure."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ class ManifestTrust:
     advice: TrustAdvice
 
     def judge(self, question: Question) -> tuple[Manifest, Signer]:
-        """The manifest in the folder, which names what is there, and who signed it. Blocks.
-
-        Raises Unverified, Stalled (HistoryRewritten), OSError.
-        """
+        """The manifest and its signer. Blocks. Raises Unverified, Stalled (HistoryRewritten), OSError."""
         try:
             manifest, signer = self._read(question.folder)
         except NotBelievedError as error:

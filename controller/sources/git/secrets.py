@@ -40,11 +40,7 @@ def credentials_from(name: str, content: Mapping[str, bytes], transport: Transpo
 def with_proxy(
     credentials: Credentials | None, name: str, content: Mapping[str, bytes], transport: Transport
 ) -> Credentials:
-    """`credentials` that go by the proxy of the Secret `name`: `address`, and where needed `username` and
-    `password`.
-
-    Raises Stalled (InvalidSecret).
-    """
+    """`credentials` with the proxy of the Secret `name`. Raises Stalled (InvalidSecret)."""
     secret = SecretTexts(name, content)
     if transport not in {Transport.HTTP, Transport.HTTPS}:
         raise secret.invalid(f"a proxy can be used with http and https only, not with {transport}")

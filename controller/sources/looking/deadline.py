@@ -64,10 +64,7 @@ class LimitedTasks:
     """The reason where a helper is lost."""
 
     async def run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
-        """What `function` of a module returns or raises; `what` says for messages what it does.
-
-        Raises Stalled (LimitExceeded) for what needs too much, Failed.
-        """
+        """What `function` of a module returns; `what` it does, for messages. Raises Stalled, Failed."""
         where = self.deadline.where
         try:
             async with self.places.place(self.namespace), self.deadline.running():

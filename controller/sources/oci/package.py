@@ -1,6 +1,4 @@
-"""A folder as an artifact, as `flux push artifact` makes it: the same files and annotations are always the
-same bytes. And its signature as cosign 2 makes it with a key: a payload that names it, at a tag beside it.
-"""
+"""A folder as an artifact, as `flux push artifact` makes it, and its signature as cosign 2 makes it."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ class Registry:
         return found
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
-        """Digests of manifests that refer to one, as the registry lists them, or where it keeps no such list,
-        as their pushers do at a tag: those of a type, then those whose type it does not name.
-        """
+        """Digests of manifests that refer to one: of a type, then of no type, by the list or else the tag."""
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:

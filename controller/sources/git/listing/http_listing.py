@@ -47,10 +47,7 @@ class HttpListing:
         self._direct = not any(name.lower() in _PROXIES for name in os.environ)
 
     async def references(self, program: GitProgram, *, narrowed: bool) -> References | None:
-        """The remote's references, of branches and tags alone if `narrowed`; None: git is to be asked.
-
-        Raises Failed (Timeout), Stalled (HostDenied).
-        """
+        """The remote's references, if `narrowed` its branches and tags; None: ask git. Raises Setback."""
         if not self._direct or not _is_plain(program) or program.location.url in self._large:
             return None
         async with program.deadline.running():

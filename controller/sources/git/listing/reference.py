@@ -27,11 +27,7 @@ _BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What to follow. Given several, Flux's order decides: commit, name, tag, semver, branch; none is the
-    remote's HEAD.
-
-    Raises `Stalled` where a field could never name anything.
-    """
+    """What to follow, by Flux's order: commit, name, tag, semver, branch, HEAD. Raises `Stalled`."""
 
     branch: str | None = None
     tag: str | None = None

@@ -1,6 +1,4 @@
-"""A bare copy of one remote as one identity sees it: fetched incrementally, rebuilt when damaged; and the
-quota of bytes of all mirrors of a namespace.
-"""
+"""A bare copy of one remote as one identity sees it, and the quota of the mirrors of a namespace."""
 
 from __future__ import annotations
 
@@ -279,12 +277,7 @@ def remove_mirror(path: Path) -> None:
 
 
 def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
-    """Stamp the mirrors in `used`, and remove those that were so for the last time `UNUSED` seconds before
-    `now`, in seconds since 1970.
-
-    A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks;
-    never fails.
-    """
+    """Stamp the mirrors in `used`; remove others `UNUSED` seconds after their stamp. Blocks; never fails."""
     # Directly below the root lie those of earlier versions, which no source uses.
     for path in (*root.glob("*/*.git"), *root.glob("*.git")):
         with contextlib.suppress(OSError):

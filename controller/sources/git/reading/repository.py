@@ -27,10 +27,7 @@ class UnreadableFormatError(Exception):
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """A work tree's or linked work tree's top folder, or a bare repository.
-
-    Raises `Failed` where there is none, `UnreadableFormatError` where git itself must be asked.
-    """
+    """A work tree's top folder or a bare repository. Raises `Failed`, or `UnreadableFormatError` for git."""
     try:
         return pygit2.Repository(str(path), RepositoryOpenFlag.NO_SEARCH)
     except pygit2.GitError as error:

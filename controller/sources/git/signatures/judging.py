@@ -74,9 +74,7 @@ def not_allowed(
     accepted: str,
     signed: Mapping[str, Signer],
 ) -> str:
-    """The path that was changed since `accepted` without the signers it needs; empty: none was. `signed`: the
-    signers of all commits since then by commit id, the newest last.
-    """
+    """The path that lacks a signer since `accepted`, or nothing. `signed`: by commit id, the newest last."""
     commits = [repository[oid].peel(pygit2.Commit) for oid in signed]
     if not commits:
         return ""

@@ -52,10 +52,7 @@ class Trust:
     async def signer(
         self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
     ) -> Signer | None:
-        """Who signed `revision`, in the repository at `path`; None: no signature is required.
-
-        Raises Unverified, or Stalled (HistoryRewritten).
-        """
+        """Who signed `revision`, if anybody must. Raises Unverified, or Stalled (HistoryRewritten)."""
         question = self._question(reference, revision, accepted)
         try:
             verdict = await self.judge(path, question)
