@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import stat
@@ -136,8 +137,6 @@ class Storages:
     def _remove(self, key: ObjectKey) -> None:
         folder = self._folder(key)
         shutil.rmtree(folder, ignore_errors=True)
-        try:
+        # Others may live in the namespace.
+        with contextlib.suppress(OSError):
             folder.parent.rmdir()
-        except OSError:
-            # Others live in the namespace.
-            return

@@ -12,12 +12,12 @@ from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import (
     Composition,
     FailurePolicy,
-    Provenance,
     bulk_removal,
     compose,
     held,
     refused,
 )
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
 from evaluator.flags.diff import diff
@@ -116,7 +116,7 @@ def _composed(
     return compose(
         files,
         list(spec.paths),
-        provenance=Provenance(
+        provenance=provenance_of(
             artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
         ),
         previous=previous,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.flagsets.building.provenance import PLACES, Provenance, without_forgeries
+from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Preparation
 from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
@@ -18,6 +18,7 @@ from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import (
     BUCKETING_KEY,
+    DIGEST_KEY,
     HELD_FROM_KEY,
     REVISION_KEY,
     Bucketing,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.model import Scalar
 
-__all__ = ["Composition", "FailurePolicy", "Provenance", "compose", "refused"]
+__all__ = ["Composition", "FailurePolicy", "compose", "refused"]
 
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all definitions of one flag set."""
@@ -72,7 +73,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     tree: Mapping[str, bytes],
     paths: Sequence[str],
     *,
-    provenance: Provenance,
+    provenance: Mapping[str, Scalar],
     previous: FlagSet | None,
     policy: FailurePolicy = FailurePolicy.PER_FLAG,
     lenient: bool = False,
@@ -168,13 +169,13 @@ def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Compositio
 def _stamped(
     flag_set: FlagSet,
     content: str,
-    provenance: Provenance,
+    provenance: Mapping[str, Scalar],
     previous: FlagSet | None,
     held: Sequence[str],
 ) -> FlagSet:
     """The set with its provenance, which names the revision that last changed `content`, its digest."""
     if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
-        places = provenance.metadata(content)
+        places = {**provenance, DIGEST_KEY: content}
     elif _marked(previous) <= set(held):
         return previous
     else:

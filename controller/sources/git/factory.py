@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.git.signatures.judging import Question, Verdict
+    from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
+    from controller.sources.verification.signer import Signer
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
@@ -264,6 +265,6 @@ class LimitedReader:
         """As `write_commit`. Raises Stalled (LimitExceeded) for what takes too much to be read."""
         return await self.tasks.run(f"reading {revision}", read_tree, path, revision, into, limits, paths)
 
-    async def judge(self, path: Path, question: Question) -> Verdict:
+    async def judge(self, path: Path, question: Question) -> Signer | None:
         """As `judging.judge`. Raises Stalled (LimitExceeded) for what takes too much to be judged."""
         return await self.tasks.run(f"verifying commit {question.commit}", judge, path, question)

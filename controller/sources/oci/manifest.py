@@ -93,8 +93,8 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     found = _object(content)
     if "manifests" in found:
         raise _invalid("it is an index within an index, which is not read")
-    layers = found.get("layers")
-    if not isinstance(layers, list) or not layers:
+    layers = layers_of(content)
+    if not layers:
         raise _invalid("its manifest has no layers")
     annotations = found.get("annotations") or {}
     texts = (
@@ -116,12 +116,11 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _chosen(layers: list[Any], media_type: str | None) -> Layer:
-    known = [layer for layer in layers if isinstance(layer, dict)]
-    for layer in known:
+def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
+    for layer in layers:
         if media_type is None or layer.get("mediaType") == media_type:
             return _layer(layer)
-    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in known[:_LISTED])
+    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in layers[:_LISTED])
     raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
 
 

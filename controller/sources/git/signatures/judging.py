@@ -12,6 +12,7 @@ import pygit2
 from pathspec import GitIgnoreSpec
 from pygit2.enums import ObjectType, SortMode
 
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.listing.reference import TAGS
 from controller.sources.git.reading.repository import open_repository
@@ -157,52 +158,36 @@ class Question:
     """Who may sign what; with `every`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer: a refusal, or who signed."""
+def judge(path: Path, question: Question) -> Signer | None:
+    """Who signed the commit, or where it need not be signed, the tag, in the repository at `path`.
 
-    signer: Signer | None = None
-    """Of the commit, or where it need not be signed, of the tag."""
-    reason: str = ""
-    """Of the refusal; empty: there is none."""
-    message: str = ""
-
-
-class _RefusedError(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.verdict = Verdict(None, reason, message)
-
-
-def judge(path: Path, question: Question) -> Verdict:
-    """The verdict on the repository at `path`. Raises ValueError where objects are missing."""
+    Raises Stalled with the reason of a refusal, ValueError where objects are missing.
+    """
     repository = open_repository(path)
+    signer = None
     try:
         if not question.let_through and question.accepted not in {"", question.commit}:
             _follows(repository, question)
-        signer = None
         if question.keys is not None and question.tag:
             signer = _tag_signer(repository, question, question.keys)
         if question.keys is not None and question.head:
             signer = _commit_signers(repository, question, question.keys)
-    except _RefusedError as refused:
-        return refused.verdict
     except (pygit2.GitError, KeyError) as error:
         # The caller is in another process, to which libgit2's errors cannot be sent.
         raise ValueError(f"its history cannot be read: {error}") from None
-    return Verdict(signer)
+    return signer
 
 
 def _follows(repository: pygit2.Repository, question: Question) -> None:
     commit, accepted = question.commit, question.accepted
     if repository.is_shallow and (question.fast_forward or question.every):
         message = f"commit {commit} cannot be compared with {accepted}: the history of the repository is cut"
-        raise _RefusedError(REWRITTEN, f"{message} (git fetch --unshallow mends that there)")
+        raise Stalled(REWRITTEN, f"{message} (git fetch --unshallow mends that there)")
     if not question.fast_forward or (accepted in repository and repository.descendant_of(commit, accepted)):
         return
     older = accepted in repository and repository.descendant_of(accepted, commit)
     how = "is older than" if older else "does not descend from"
-    raise _RefusedError(REWRITTEN, f"commit {commit} {how} commit {accepted}, which was accepted last")
+    raise Stalled(REWRITTEN, f"commit {commit} {how} commit {accepted}, which was accepted last")
 
 
 def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
@@ -210,16 +195,16 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
     oid = repository.lookup_reference(question.tag).target
     raw = _raw(repository, str(oid), ObjectType.TAG)
     if raw is None:
-        raise _RefusedError(TAG_REFUSED, f"tag {short!r} is not annotated, so it is not signed")
+        raise Stalled(TAG_REFUSED, f"tag {short!r} is not annotated, so it is not signed")
     try:
         tag = read_tag(raw)
         if (tag.kind, tag.target, tag.name) != ("commit", question.commit, short):
             # A signed tag of another name, or of another commit, was put in its place.
             message = f"tag {short!r}: it says to be the tag {tag.name!r} of {tag.kind} {tag.target}"
-            raise _RefusedError(TAG_REFUSED, message)
+            raise Stalled(TAG_REFUSED, message)
         return verify(tag.content, tag.signature, keys, tag.written)
     except (NotBelievedError, UnreadableObjectError) as error:
-        raise _RefusedError(TAG_REFUSED, f"tag {short!r}: {error}") from error
+        raise Stalled(TAG_REFUSED, f"tag {short!r}: {error}") from error
 
 
 def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
@@ -228,7 +213,7 @@ def _commit_signers(repository: pygit2.Repository, question: Question, keys: Key
     if question.rules and since:
         why = not_allowed(repository, question.rules, question.accepted, signed)
         if why:
-            raise _RefusedError(NOT_ALLOWED, f"commit {question.commit}: {why}")
+            raise Stalled(NOT_ALLOWED, f"commit {question.commit}: {why}")
     return signed[question.commit]
 
 
@@ -243,19 +228,19 @@ def _since(repository: pygit2.Repository, question: Question) -> list[str]:
         found.append(str(commit.id))
         if len(found) > _MOST_COMMITS:
             message = f"more than {_MOST_COMMITS} commits since {question.accepted} would have to be verified"
-            raise _RefusedError(LIMIT, message)
+            raise Stalled(LIMIT, message)
     return found[::-1]
 
 
 def _commit_signer(repository: pygit2.Repository, commit: str, keys: Keys) -> Signer:
     raw = _raw(repository, commit, ObjectType.COMMIT)
     if raw is None:
-        raise _RefusedError(COMMIT_REFUSED, f"{commit} is no commit")
+        raise Stalled(COMMIT_REFUSED, f"{commit} is no commit")
     try:
         read: SignedObject = read_commit(raw)
         return verify(read.content, read.signature, keys, read.written)
     except (NotBelievedError, UnreadableObjectError) as error:
-        raise _RefusedError(COMMIT_REFUSED, f"commit {commit} '{_subject(raw)}': {error}") from error
+        raise Stalled(COMMIT_REFUSED, f"commit {commit} '{_subject(raw)}': {error}") from error
 
 
 def _raw(repository: pygit2.Repository, oid: str, wanted: ObjectType) -> bytes | None:
@@ -264,7 +249,7 @@ def _raw(repository: pygit2.Repository, oid: str, wanted: ObjectType) -> bytes |
     if ObjectType(kind) != wanted:
         return None
     if size > _MOST_BYTES:
-        raise _RefusedError(LIMIT, f"{oid} has {size} bytes, more than {_MOST_BYTES}")
+        raise Stalled(LIMIT, f"{oid} has {size} bytes, more than {_MOST_BYTES}")
     return repository.odb.read(oid)[1]
 
 
