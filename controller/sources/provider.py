@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
     from controller.sources.verification.signer import Signer
-
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""
@@ -194,3 +195,40 @@ class ProviderFactory(Protocol[Spec_contra]):
 
     async def close(self) -> None:
         """End what runs, and release what is held."""
+
+
+_random = secrets.SystemRandom()
+
+
+async def polled(interval: float) -> AsyncIterator[None]:
+    """At once, then every `interval` seconds, a tenth more or less: many do not ask at once."""
+    while True:
+        yield
+        await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
+
+
+class PolledProvider:
+    """Implements a part of `LocalProvider`."""
+
+    __slots__ = ()
+
+    interval: float
+    """Seconds between two looks in local mode."""
+
+    def kept_in(self, folder: Path) -> Self:
+        """The same: nothing is kept."""
+        del folder
+        return self
+
+    def whole(self) -> Self:
+        """The same: all of it is fetched."""
+        return self
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then every interval."""
+        return polled(self.interval)
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """None: it does not say."""
+        del revision, file, line
+        return None

@@ -19,14 +19,13 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
-from controller.sources.git.git_url import Transport, parse_location
+from controller.sources.git.git_url import Transport, credentials_from, parse_location, with_proxy
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reading.mirror import MirrorQuota, remove_mirror, sweep_mirrors
 from controller.sources.git.reading.tree import read_tree
-from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.signatures.judging import Group, Rule, judge
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
 from controller.sources.looking.deadline import Deadline, LimitedTasks

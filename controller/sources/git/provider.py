@@ -34,8 +34,7 @@ from controller.sources.git.reading.submodules import SubmoduleReader
 from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
 from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, with_signer
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, polled, with_signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
