@@ -28,11 +28,13 @@ _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
 _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 """Bytes below which a high ratio does no harm; small repetitive files compress very well."""
-
-
 PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
+SKIPPED_FILE: Final = ".flagstaff-skipped.json"
+"""A file of this name is no part of a source's own content."""
+TOO_LARGE: Final = "too large"
+"""How the reason of a file begins that exceeds the limit for one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +242,6 @@ class Decompressed(io.RawIOBase):
         """Read to the end, where gzip's checksum is. Raises ArchiveRefused."""
         while self.read():
             continue
-
-
-SKIPPED_FILE: Final = ".flagstaff-skipped.json"
-"""A file of this name is no part of a source's own content."""
-TOO_LARGE: Final = "too large"
-"""How the reason of a file begins that exceeds the limit for one file."""
 
 
 def too_large(name: str, size: int, most: int) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""
+_random = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +196,6 @@ class ProviderFactory(Protocol[Spec_contra]):
 
     async def close(self) -> None:
         """End what runs, and release what is held."""
-
-
-_random = secrets.SystemRandom()
 
 
 async def polled(interval: float) -> AsyncIterator[None]:

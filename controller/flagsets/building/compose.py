@@ -33,11 +33,17 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Scalar
 
 __all__ = ["Composition", "FailurePolicy", "compose", "refused"]
-
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all definitions of one flag set."""
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
+FEWEST: Final = 5
+"""Fewer removed flags are never held, unless they are all that there were."""
+PART: Final = 4
+"""More than one in so many removed flags is held."""
+_NAMED: Final = 5
+_KEY_CHARACTERS: Final = 64
 
 
 class FailurePolicy(StrEnum):
@@ -150,9 +156,6 @@ def _path_problem(refusal: PathRefused) -> Problem:
     return Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)
 
 
-_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
-
-
 def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
     """A revision of which nothing is delivered: `previous` stays, whole."""
     flag_set = previous if previous is not None else FlagSet()
@@ -187,14 +190,6 @@ def _stamped(
 
 def _marked(flag_set: FlagSet) -> set[str]:
     return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}
-
-
-FEWEST: Final = 5
-"""Fewer removed flags are never held, unless they are all that there were."""
-PART: Final = 4
-"""More than one in so many removed flags is held."""
-_NAMED: Final = 5
-_KEY_CHARACTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""
-
 DEFAULT_PATHS: Final = (".",)
 """One layer: the definitions at the top of the tree."""
-
 _EVERYTHING: Final = "**"
 _SIGNS: Final = "*?["
+_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
+_TOO_LARGE: Final = ("too-large", "split it")
 
 
 class PathRefused(Stalled):
@@ -133,10 +133,6 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
         return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
     hint = f"; there are {', '.join(places[:3])}" if places else ""
     return f"{path}: no such file or folder{hint}"
-
-
-_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
-_TOO_LARGE: Final = ("too-large", "split it")
 
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""
+MANIFEST: Final = "flagstaff.manifest"
+"""The object beside the others; no file of definitions has such a name."""
+SIGNATURE: Final = "flagstaff.manifest.sig"
+"""The signature of it, in Base64."""
+PROOF: Final = frozenset({MANIFEST, SIGNATURE})
+SIGNATURE_BYTES: Final = 16 * 1024
+"""A signature may have."""
+_TYPE: Final = "flagstaff.dev/manifest/v1"
+"""Nothing else that the same key signs says this of itself."""
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,19 +93,6 @@ def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
     if each.size > limits.file_bytes:
         return too_large(each.key, each.size, limits.file_bytes)
     return ""
-
-
-MANIFEST: Final = "flagstaff.manifest"
-"""The object beside the others; no file of definitions has such a name."""
-SIGNATURE: Final = "flagstaff.manifest.sig"
-"""The signature of it, in Base64."""
-PROOF: Final = frozenset({MANIFEST, SIGNATURE})
-SIGNATURE_BYTES: Final = 16 * 1024
-"""A signature may have."""
-_TYPE: Final = "flagstaff.dev/manifest/v1"
-"""Nothing else that the same key signs says this of itself."""
-_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
-
-
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.git.secretRef names",
     "HostKeyRefused": "the known_hosts of the Secret has another key, or none; if the host is the right one, "
@@ -62,6 +60,9 @@ ADVICE: Final = {
     "(GitLab: with .git at its end)",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
+_HELPERS: Final = 2
+_MODULE: Final = "controller.sources.git.reading.tree"
+_TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 
 class GitFactory:
@@ -245,11 +246,6 @@ def _reference(git: GitSpec) -> Reference:
     ref = git.ref
     given = Reference(ref.branch, ref.tag, ref.semver, ref.name, ref.commit)
     return given if given != Reference() else Reference(branch=DEFAULT_BRANCH)
-
-
-_HELPERS: Final = 2
-_MODULE: Final = "controller.sources.git.reading.tree"
-_TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_PROXIES: Final = ("http", "https", "socks5")
+_OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
+"""How a key in OpenSSH's form starts that no password protects (openssh-portable, PROTOCOL.key)."""
+
+
 class Transport(StrEnum):
     """How a repository is reached, by the name that Git's list of allowed protocols uses."""
 
@@ -210,11 +215,6 @@ def _from_scp(scp: re.Match[str]) -> Location:
         raise _invalid("its host name is malformed")
     url = f"{user + '@' if user else ''}{host}:{path}"
     return Location(Transport.SSH, url, url)
-
-
-_PROXIES: Final = ("http", "https", "socks5")
-_OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
-"""How a key in OpenSSH's form starts that no password protects (openssh-portable, PROTOCOL.key)."""
 
 
 def credentials_from(name: str, content: Mapping[str, bytes], transport: Transport) -> Credentials | None:

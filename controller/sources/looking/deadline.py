@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.places import Places
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class Deadline:
     """The time that the steps of one look may take together. Waiting for a turn does not count."""
@@ -45,9 +48,6 @@ class Deadline:
             raise Failed("Timeout", message) from error
         finally:
             self.left = max(0.0, self.left - (clock() - began))
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 SHARED: Final = timedelta(seconds=1)
 """How old a shared answer may be for a scheduled look."""
+PATIENCE: Final = 60.0
+"""Seconds; the replicas of a Git server catch up within less."""
+UNSURE_PATIENCE: Final = 20.0
+"""Seconds for a push that the source may never show, such as a tag outside of its range."""
+_FIRST: Final = 0.25
+_GROWTH: Final = 2.0
+_UNSURE_GROWTH: Final = 4.0
+_MOST: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +77,6 @@ def _made(resource: Resource) -> datetime | None:
     except ValueError:
         return None
     return made + timedelta(seconds=1) if made.tzinfo is not None else None
-
-
-PATIENCE: Final = 60.0
-"""Seconds; the replicas of a Git server catch up within less."""
-UNSURE_PATIENCE: Final = 20.0
-"""Seconds for a push that the source may never show, such as a tag outside of its range."""
-_FIRST: Final = 0.25
-_GROWTH: Final = 2.0
-_UNSURE_GROWTH: Final = 4.0
-_MOST: Final = 5.0
 
 
 @dataclass(slots=True)

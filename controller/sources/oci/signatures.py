@@ -36,6 +36,8 @@ _MOST: Final = 20
 _BYTES: Final = 256 * 1024
 _SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
+TRUSTED_ROOT: Final = "trusted_root.json"
+_TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_bytes=0)
 
 
 class Judge(Protocol):
@@ -121,10 +123,6 @@ async def _content(registry: Registry, layer: dict[str, Any]) -> bytes:
             raise
         return b""
     return file.getvalue()
-
-
-TRUSTED_ROOT: Final = "trusted_root.json"
-_TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_bytes=0)
 
 
 @dataclass(frozen=True, slots=True)

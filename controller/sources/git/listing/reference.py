@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 HEADS = "refs/heads/"
 TAGS = "refs/tags/"
 KINDS = ("branch", "tag", "semver", "name", "commit")
-
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
 _BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]""")
+MAX_REFERENCES: Final = 100_000
+_MANY: Final = 1_000
+_LONG: Final = 64 * 1024
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +165,6 @@ def _highest(refs: Mapping[str, str], text: str) -> Revision:
 
 def _under(refs: Iterable[str], prefix: str) -> list[str]:
     return sorted(name.removeprefix(prefix) for name in refs if name.startswith(prefix))
-
-
-MAX_REFERENCES: Final = 100_000
-_MANY: Final = 1_000
-_LONG: Final = 64 * 1024
-"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
 
+UNUSED: Final = 7 * 86_400.0
+"""Seconds."""
+_BUSY: Final = 0.02
+"""Seconds until a lock that another holds is tried again."""
+_DAMAGE = (BrokenMirrorError, *DAMAGE)
+
+
 class MirrorQuota:
     """Measures the folder that the mirrors of a namespace are in, once something was fetched."""
 
@@ -104,13 +111,6 @@ def _bytes_in(folder: Path) -> int:
             except FileNotFoundError:
                 continue
     return found
-
-
-UNUSED: Final = 7 * 86_400.0
-"""Seconds."""
-_BUSY: Final = 0.02
-"""Seconds until a lock that another holds is tried again."""
-_DAMAGE = (BrokenMirrorError, *DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
     from controller.sources.verification.signer import Signer
 
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
+REWRITTEN: Final = "HistoryRewritten"
+COMMIT_REFUSED: Final = "InvalidCommitSignature"
+TAG_REFUSED: Final = "InvalidTagSignature"
+NOT_ALLOWED: Final = "SignerNotAllowed"
+LIMIT: Final = "LimitExceeded"
+_MOST_COMMITS: Final = 10_000
+_MOST_BYTES: Final = 1024 * 1024
+_SUBJECT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +131,6 @@ def _is(signer: Signer, named: str) -> bool:
         # Names are chosen by who has the key.
         return named in {signer.key, signer.key.partition(" ")[2]}
     return named == signer.name or signer.name.endswith(f"<{named}>")
-
-
-REWRITTEN: Final = "HistoryRewritten"
-COMMIT_REFUSED: Final = "InvalidCommitSignature"
-TAG_REFUSED: Final = "InvalidTagSignature"
-NOT_ALLOWED: Final = "SignerNotAllowed"
-LIMIT: Final = "LimitExceeded"
-_MOST_COMMITS: Final = 10_000
-_MOST_BYTES: Final = 1024 * 1024
-_SUBJECT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
