@@ -115,11 +115,7 @@ def _raise(error: OSError) -> None:
 
 
 def unpack(archive: bytes, limits: ArchiveLimits = DEFAULT_LIMITS) -> dict[str, bytes]:
-    """The files of a tar.gz by their name, `/` between folders; folders themselves are left out.
-
-    Nothing is written anywhere. Reads piecewise, so an archive that grows too large is refused long
-    before it is in memory. Raises ArchiveRefused.
-    """
+    """The files of a tar.gz by name, with `/` between folders; bounded. Raises ArchiveRefused."""
     plain = _plain(archive, limits)
     try:
         with tarfile.open(fileobj=plain, mode="r|", tarinfo=SoundMember) as tar:

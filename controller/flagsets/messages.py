@@ -1,8 +1,4 @@
-"""What a FlagSet's status says of a revision: the same facts for `kubectl describe`, for scripts and for
-Events. Pure.
-
-A message is one line: which commit, what became of it, and what to do. The same state has the same message.
-"""
+"""What a FlagSet's status and Events say of a revision; each message is one line, always the same. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}` and more; `$$` is `$`. Pure.
-
-They are replaced in values once a document is parsed, never in keys, so that no value changes a document's
-shape.
-"""
+"""Variables in values of definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}`, `$$`. Pure."""
 
 from __future__ import annotations
 

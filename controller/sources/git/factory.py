@@ -78,10 +78,7 @@ class GitFactory:
         hosts: Hosts | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
-        """`allow_local`: a `file://` URL may name a folder of this machine; its author reads with our rights.
-        `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be. `limits`:
-        what each namespace may have.
-        """
+        """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))

@@ -110,10 +110,7 @@ class PendingPushes:
     def next_look(
         self, key: ObjectKey, revision: Revision | None, now: datetime, *, sure: bool = True
     ) -> float | None:
-        """Seconds until the next look for the pushed revision; None if it was seen or given up.
-
-        `sure`: False if the source may never show what was pushed, as one that follows a range of versions.
-        """
+        """Seconds until the next look for a push, or None; `sure`: whether the source must show it."""
         pushed = self._pushes.get(key)
         if pushed is None:
             return None

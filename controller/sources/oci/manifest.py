@@ -67,9 +67,7 @@ class Manifest:
 
 
 def chosen_manifest(content: bytes) -> str | None:
-    """The digest of the manifest that an index stands for: the first for linux/amd64 or for no platform, as
-    Flux takes it; None: `content` is no index. Raises Stalled (InvalidArtifact) where it has none.
-    """
+    """The digest that an index has for linux/amd64 or no platform; None: no index. Raises Stalled."""
     listed = _object(content).get("manifests")
     if not isinstance(listed, list):
         return None

@@ -1,8 +1,4 @@
-"""A repository of a registry, over the distribution's HTTP API
-(github.com/opencontainers/distribution-spec).
-
-A login goes to the registry's own host, and to the token service that it names; nowhere else.
-"""
+"""A repository of a registry (github.com/opencontainers/distribution-spec), which alone gets the login."""
 
 from __future__ import annotations
 

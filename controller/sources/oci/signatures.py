@@ -1,6 +1,4 @@
-"""Finds what cosign attached to a manifest, and judges it by trusted keys or identities: cosign 3's bundles
-by the referrers API or its fallback tag, cosign 2's signatures at the tag `sha256-<hex>.sig`.
-"""
+"""Finds the signatures of cosign 2 and 3 on a manifest, and judges them by trusted keys or identities."""
 
 from __future__ import annotations
 
