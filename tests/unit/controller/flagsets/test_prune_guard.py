@@ -8,7 +8,7 @@ import pytest
 
 from controller.flagsets.building.compose import Provenance, compose
 from controller.flagsets.building.prune_guard import bulk_removal, held
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

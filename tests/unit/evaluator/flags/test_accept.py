@@ -8,7 +8,7 @@ import pytest
 from evaluator.flags.accept import Accepted, Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.effective import Progress
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.layers.merge import Parsed
