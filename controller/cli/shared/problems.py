@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.shared.answers import printable
+from controller.cli.shared.printing import printable
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:

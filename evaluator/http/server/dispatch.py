@@ -132,12 +132,9 @@ class Dispatch:
         return response
 
     def _find(self, request: Request) -> HttpHandler | Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        exact = self._exact.get(request.path)
-        if exact is not None and method in exact:
-            return exact[method]
-        known = [exact] if exact is not None else []
-        known += [methods for prefix, methods in self._prefixes if request.path.startswith(prefix)]
+        method, path = "GET" if request.method == "HEAD" else request.method, request.path
+        known = [self._exact[path]] if path in self._exact else []
+        known += [methods for prefix, methods in self._prefixes if path.startswith(prefix)]
         for methods in known:
             if method in methods:
                 return methods[method]
