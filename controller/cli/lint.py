@@ -26,13 +26,13 @@ from controller.flagsets.building.look_alikes import look_alikes
 from controller.flagsets.preparing.patches import patched
 from controller.flagsets.preparing.preparation import Preparation
 from controller.flagsets.reading.inputs import steps as steps_of
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
-from evaluator.flags import merge, read_layer
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
     from controller.flagsets.preparing.patches import Patch
     from controller.flagsets.preparing.preparation import Step
-    from evaluator.flags import Layer, Parsed, Problem
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
