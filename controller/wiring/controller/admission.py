@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.known import KnownObjects
-from controller.admission.refusals import Refusals
+from controller.admission.refusals import FlagSetRefusals, Refusals
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
 from controller.admission.validator import Validator
@@ -28,7 +28,6 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.admission.flag_set_refusals import FlagSetRefusals
     from controller.kube.client import Cluster
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
