@@ -14,6 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.flag_set_refusals import FlagSetRefusals
+from controller.admission.refusals import Refusals
+from controller.admission.server import Injector
 from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
@@ -44,7 +46,7 @@ from controller.runtime.tenancy.quotas import refused_there
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.looking.pending import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
-from controller.wiring.controller.admission import injector, open_admission, proxy_keeper
+from controller.wiring.controller.admission import known_objects, open_admission, options_of, proxy_keeper
 from controller.wiring.controller.notifying import open_notifying
 from controller.wiring.controller.pods import pod_work_of
 from controller.wiring.controller.ports import artifact_address, bound_socket, listen
@@ -59,7 +61,7 @@ from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from controller.api.meta import ObjectKey
     from controller.runtime.events import EventSink
@@ -133,7 +135,8 @@ async def open_controller(
             loops,
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
-            _rivals(shared.claims),
+            # Objects that claim the same name as one that changed.
+            lambda change: shared.claims.follow(change.before, change.after).rivals,
             *(each.changed for each in watches),
             notifying.outbox.changed,
         )
@@ -184,16 +187,16 @@ async def _connected(
 
 async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Iterable[EventSink]) -> Admission:
     """Its port, open until the stack closes."""
-    refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
-    injecting = injector(
-        base.settings,
-        base.objects,
-        lambda: base.collector.synced,
-        base.metrics.reviewed,
-        base.events,
-        refusals,
-    )
-    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, injecting)
+    refusals = Refusals(base.events, now)
+    flag_set_refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
+
+    def refused(request: Mapping[str, Any], why: str) -> None:
+        refusals.report(request, why)
+        flag_set_refusals.take(request, why)
+
+    known, options = known_objects(base.settings, base.objects), options_of(base.settings)
+    webhook = Injector(known, options, lambda: base.collector.synced, base.metrics.reviewed, refused)
+    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, webhook)
     return await stack.enter_async_context(opened)
 
 
@@ -260,11 +263,6 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
-
-
-def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:
-    """Objects that claim the same name as one that changed."""
-    return lambda change: claims.follow(change.before, change.after).rivals
 
 
 @contextlib.asynccontextmanager
