@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.remote import RemoteError, remote
+from controller.cli.shared.printing import columns, printable
+from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ def run(options: argparse.Namespace) -> int:
         if options.to:
             return asyncio.run(_proxy(options))
         return run_on_cluster(lambda: _follow(options), options.kubeconfig)
-    except RemoteError as error:
-        print(f"flagstaff fleet: {error}", file=sys.stderr)
-        return error.code
     except KeyboardInterrupt:
         return 0
 
@@ -126,18 +124,10 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
 
 
 def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines: list[str] = []
-    for number, row in enumerate(rows):
-        cells = [_plain(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-        lines += [_plain(each) for each in below.get(number, ())]
+    for number, text in enumerate(columns(rows)):
+        lines += [text, *map(printable, below.get(number, ()))]
     return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    """What strangers write must not move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _show(text: str, *, live: bool) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.injection.files import FlagFile
+    from controller.injection.reading.files import FlagFile
     from controller.kube.client import Cluster
     from controller.workloads.file_pods import FilePod
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
-    from evaluator.wire.servicer import Deliver, Make, Payload
+    from evaluator.wire.messages import Payload
+    from evaluator.wire.servicer import Deliver, Make
 
 _log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.quotas import refused_there
 from controller.sources.files.leftovers import Leftovers
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from controller.wiring.controller.admission import known_objects, open_admission, options_of, proxy_keeper
 from controller.wiring.controller.notifying import open_notifying
@@ -149,7 +149,7 @@ async def open_controller(
             leadership_of(settings, cluster, role),
             dispatcher,
             loops,
-            Leftovers(objects, shared.storages, [each.sweep for each in providers.values()], now),
+            Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
             proxies,
             watches,
             admission,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
-    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import ProviderFactory
     from controller.wiring.controller.notifying import Notifying
     from controller.wiring.tokens import TokenFile
@@ -120,14 +120,10 @@ def reconcilers_of(
 
 
 def _reader(shared: Shared) -> ArtifactReader:
-    def local(path: str) -> bytes | None:
-        found = shared.storages.read(path)
-        return None if found is None else found[0]
-
     # Our own address, too: a replica that does not hold an artifact asks for it.
     settings = shared.settings
     return ArtifactReader(
-        local,
+        shared.storages.read,
         settings.artifact_hosts,
         own=shared.address,
         token=shared.tokens.first,

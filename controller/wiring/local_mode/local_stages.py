@@ -29,7 +29,7 @@ from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from controller.wiring.local_mode.local_events import Looked, RevisionBuilt, explained
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.sources.provider import LocalProvider, Look, Provider
     from controller.wiring.offline.options import LocalOptions
-    from evaluator.flags import FlagSet
+    from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class _StoredArtifacts:
         found = await asyncio.to_thread(self.storages.read, artifact.path)
         if found is None:
             raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
-        return found[0]
+        return found
 
 
 class LocalStages:
