@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
 _SHORT_LOOK: Final = 0.2
-_PATIENCE: Final = 10.0
+PATIENCE: Final = 10.0
 """Seconds for a cluster's first answer."""
-_RETRIES: Final = 2.0
+RETRIES: Final = 2.0
 """Seconds in which a cluster that refuses is asked again."""
 
 
@@ -71,7 +71,7 @@ class View:
         clock = asyncio.get_running_loop().time
         began = clock()
         while not self.knows(kind):
-            if clock() - began > (_RETRIES if self.fault() else _PATIENCE):
+            if clock() - began > (RETRIES if self.fault() else PATIENCE):
                 raise Unreachable(self.fault() or "no answer in time")
             await self.wait(_SHORT_LOOK)
 
