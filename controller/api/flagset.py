@@ -188,9 +188,7 @@ class FlagSetStatus(Status):
 
 
 def source_key(flag_set: Resource) -> ObjectKey | None:
-    """The source of a FlagSet: in its own namespace unless it names another; None where there is no
-    `sourceRef` that can be read.
-    """
+    """The source: in its own namespace unless it names another; None where there is no `sourceRef`."""
     reference = flag_set.spec.get("sourceRef")
     if not isinstance(reference, dict):
         return None

@@ -17,7 +17,7 @@ from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.trial import Trial
 from controller.migration.workloads import workload
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.admission.flag_set_refusals import FlagSetRefusals
+from controller.admission.refusals import FlagSetRefusals
 from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
@@ -192,7 +192,7 @@ async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Itera
         base.events,
         refusals,
     )
-    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, injecting)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, injecting)
     return await stack.enter_async_context(opened)
 
 
