@@ -30,9 +30,7 @@ _LOOP: Final = frozenset({"asyncio.base_events", "asyncio.runners"})
 
 
 class LoopLag:
-    """The lag of one loop, by ten wake-ups a second of its own, and five of a thread that sees it from
-    outside.
-    """
+    """The lag of one loop, by ten wake-ups a second of its own and five of a thread that watches it."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)

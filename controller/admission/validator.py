@@ -12,7 +12,7 @@ import orjson
 from controller.admission.server import JSON, failed
 from controller.api import configuration
 from controller.api.meta import Resource
-from controller.injection.review import reviewed
+from controller.injection.adding.review import reviewed
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes

@@ -30,7 +30,6 @@ MOST_HISTORY: Final = 10
 _NAMED: Final = 5
 """Flags that a line names; the rest are counted."""
 _KEY: Final = 64
-"""Characters of a flag's key that a line repeats."""
 _SUBJECT: Final = 72
 _ORIGIN: Final = 200
 
@@ -55,7 +54,6 @@ class Attempt:
     artifact: ArtifactStatus
     composition: Composition
     source: str = "FlagSource"
-    """The kind of the source that it came from."""
 
 
 def changes(changed: Diff) -> str:
@@ -234,9 +232,7 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
 
 
 def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
-    """The last revisions, the newest first. An unchanged entry is not repeated; another spec may make another
-    set of a revision.
-    """
+    """The last revisions, the newest first; the same revision with the same digest is not repeated."""
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
     lacking = {"held": len(made.held) + len(made.missing)}

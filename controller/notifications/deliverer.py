@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.senders import Sender
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.loop import Writer
+    from controller.runtime.reconciling.statuses import Writer
 
 log = logging.getLogger(__name__)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
+from controller.api.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
+    from controller.sources.verification.signer import Signer
 
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
@@ -27,7 +29,6 @@ class Look:
     """One look at a source."""
 
     key: ObjectKey
-    """The FlagSource."""
     timeout: float
     """Seconds for all steps together."""
     freshness: Freshness
@@ -75,9 +76,7 @@ class LineAuthor:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a
-    name.
-    """
+    """A revision, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a name."""
 
     name: str
     """The reference's short name, such as a branch or a tag; may be empty."""
@@ -103,16 +102,40 @@ class Fetched:
     """Of a Git commit: path and commit of each that was not fetched with it."""
 
 
+def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
+    """`fetched` with its signer; `named`: with the signer's name, too, and not the key alone."""
+    if signer is None:
+        return fetched
+    shown = str(signer) if named else signer.key
+    summary = ", ".join(each for each in (fetched.summary, f"signed by {shown}") if each)
+    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: shown}, summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """How much of a tree is read."""
+
+    entries: int = 10_000
+    """Files, folders and whatever else a tree lists."""
+    file_bytes: int = 16 * 1024**2
+    """A larger file is skipped; all other limits refuse the whole tree."""
+    total_bytes: int = 128 * 1024**2
+    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
+    depth: int = 64
+    listing_bytes: int = 16 * 1024**2
+    """Of the commit, and of any one folder's own listing."""
+
+    def within(self, other: TreeLimits) -> bool:
+        """Whether whatever `other` refuses is refused by these, too."""
+        return all(mine <= theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))
+
+
 class Provider(Protocol):
-    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it
-    fails.
-    """
+    """A place of definitions, opened for one look. A method that fails raises a `Setback`."""
 
     @property
     def shows_every_push(self) -> bool:
-        """Whether whatever is pushed to the source becomes its revision; False for a range of versions,
-        say.
-        """
+        """Whether each push becomes the source's revision; False for a range of versions."""
 
     @property
     def epoch(self) -> str:
@@ -140,9 +163,7 @@ class LocalProvider(Provider, Protocol):
 
     @property
     def address(self) -> str:
-        """The name that distinguishes it from other sources, without any secret: its state is kept under
-        this.
-        """
+        """The name that the source's state is kept under; no secret is in it."""
 
     @property
     def shown(self) -> str:
@@ -172,9 +193,7 @@ class ProviderFactory(Protocol[Spec_contra]):
         """The source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone, or has another provider now. Must not fail, and may be called for unknown
-        keys.
-        """
+        """The source is gone or has another provider. Must not fail; `key` may be unknown."""
 
     async def sweep(self, now: datetime) -> None:
         """Remove what was kept for sources that are not used any more."""

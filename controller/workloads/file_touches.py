@@ -17,7 +17,7 @@ from controller.runtime.reconciling.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.injection.files import FlagFile
+    from controller.injection.reading.files import FlagFile
     from controller.workloads.file_pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)

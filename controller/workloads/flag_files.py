@@ -16,8 +16,8 @@ from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey, about
 from controller.delivery.delivered import delivered
-from controller.injection.files import FlagFile
 from controller.injection.options import SERVED
+from controller.injection.reading.files import FlagFile
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.file_touches import AT_ONCE

@@ -9,9 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.configuration import FLAG_PLURAL
-from controller.api.kinds import ROLE, ROLE_BINDING
-from controller.api.meta import OPENFEATURE_GROUP
+from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.workloads.manifests import MANAGED_BY, OURS
@@ -119,7 +117,8 @@ class FlagReaders:
 
 def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:
     """What each has beside its metadata. The names of flags cannot be listed in a Role: flagd lists all."""
-    rule = {"apiGroups": [OPENFEATURE_GROUP], "resources": [FLAG_PLURAL], "verbs": ["get", "list", "watch"]}
+    verbs = ["get", "list", "watch"]
+    rule = {"apiGroups": [FEATURE_FLAG.group], "resources": [FEATURE_FLAG.plural], "verbs": verbs}
     reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": NAME}
     subjects = [{"kind": "ServiceAccount", "name": each, "namespace": namespace} for each in accounts]
     return [(ROLE, {"rules": [rule]}), (ROLE_BINDING, {"roleRef": reference, "subjects": subjects})]

@@ -1,6 +1,4 @@
-"""What evaluators read: the desired definitions, as far as progress has not put others in their
-place. Pure.
-"""
+"""What evaluators read: the desired definitions, except where progress puts others in their place. Pure."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """What is laid over the context that a client sends: a header wins over a fixed value, which wins over
-    the client's.
-    """
+    """What is laid over a client's context: a header wins over a fixed value, that over the client's."""
 
     values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """By context key."""
@@ -63,9 +61,7 @@ def _separators(text: bytes) -> int:
 
 
 def read_too_deep(document: Any, text: bytes) -> bool:
-    """`too_deep` of the JSON `text` that `document` was read from. Without that many brackets it cannot be:
-    most are never walked.
-    """
+    """`too_deep` of the JSON `text` of `document`, which is rarely walked: it needs that many brackets."""
     return text.count(b"{") + text.count(b"[") > MAX_DEPTH and too_deep(document)
 
 

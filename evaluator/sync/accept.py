@@ -23,9 +23,7 @@ __all__ = ["Accepted", "Refused", "accept", "fingerprint"]
 
 
 def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
-    """Judge a delivery after `previous`, the last that was accepted of this source. Takes long for a large
-    one.
-    """
+    """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large one."""
     layer = read_layer(delivery.documents, bounds=BOUNDS)
     parsed = merge([layer], document=True, bounds=BOUNDS)
     delivered, left_out = _left_out(parsed.flag_set)
@@ -39,9 +37,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
 
 
 def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
-    """The set without the mark, and the flags that are not in it for want of a good definition at
-    the sender.
-    """
+    """The set without the mark, and the flags that are left out because the sender has no good definition."""
     text = flag_set.metadata.get(LEFT_OUT_KEY)
     if not isinstance(text, str):
         return flag_set, frozenset()

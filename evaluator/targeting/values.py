@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.checking import outcomes
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -44,9 +45,7 @@ def is_number(value: Json) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond
-    MOST_DIGITS.
-    """
+    """Read `text` as Go's ParseFloat does, or None; out of range: infinity. RuleError beyond MOST_DIGITS."""
     if len(text) > MOST_DIGITS:
         raise RuleError("a text is too long to be read as a number")
     if _DECIMAL.fullmatch(text):
@@ -117,7 +116,7 @@ def fixed(value: float) -> str:
     """The shortest digits that read back as `value`, without an exponent."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    return format(Decimal(repr(value)), "f").removesuffix(".0")
+    return outcomes.fixed(value)
 
 
 def equals(left: Json, right: Json) -> bool:

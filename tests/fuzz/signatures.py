@@ -19,8 +19,7 @@ from controller.sources.verification.cosign import (
     verify_payload,
 )
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
-from controller.sources.verification.keys import Keys, read_keys
-from controller.sources.verification.signed import verify
+from controller.sources.verification.keys import Keys, read_keys, verify
 from controller.sources.verification.signer import NotBelievedError
 from tests.fuzz.target import Target, Wrong, same
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.flagsets.building.provenance import PLACES, Provenance, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Preparation
-from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.model import Scalar
 
-__all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
+__all__ = ["Composition", "FailurePolicy", "Provenance", "compose", "refused"]
 
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all definitions of one flag set."""
@@ -93,15 +92,15 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     """
     paths = paths or DEFAULT_PATHS
     if lacking := unread(skipped, tree, paths):
-        return _refused(previous, lacking)
+        return refused(previous, lacking)
     try:
         named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
-        return _refused(previous, [_path_problem(refusal)])
+        return refused(previous, [_path_problem(refusal)])
     size = sum(len(tree[name]) for names in named for name in names)
     if size > MOST_BYTES:
         message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
-        return _refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
+        return refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
     preparation = Preparation(steps)
     layers = [
         read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
@@ -118,7 +117,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
-        return _refused(previous, preparation.reportable(judged.problems))
+        return refused(previous, preparation.reportable(judged.problems))
     flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
@@ -132,7 +131,6 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
-    """The set with the metadata that it leaves out itself."""
     defaults: dict[str, Scalar] = {}
     if flag_set_id is not None:
         defaults[_FLAG_SET_ID] = flag_set_id
@@ -155,7 +153,8 @@ def _path_problem(refusal: PathRefused) -> Problem:
 _CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
 
 
-def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+    """A revision of which nothing is delivered: `previous` stays, whole."""
     flag_set = previous if previous is not None else FlagSet()
     return Composition(
         flag_set=flag_set,

@@ -24,9 +24,7 @@ _FORMAT: Final = "Cf"
 
 
 def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
-    """A warning of each key beyond ASCII that looks like another, with the other's place. `keys`, which the
-    layers have, are those of the flag set that they make.
-    """
+    """A warning of each of `keys` beyond ASCII that looks like another, with the places of both."""
     known = sorted(keys, key=lambda key: (not key.isascii(), key))
     if not known or known[-1].isascii():
         return ()

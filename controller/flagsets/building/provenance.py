@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.document import Document
 
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
-"""The keys of a set's provenance."""
 
 _MAX_TEXT: Final = 1024
 """Characters."""

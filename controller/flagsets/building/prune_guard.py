@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Diff
+from controller.flagsets.building.compose import refused
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
@@ -57,16 +55,7 @@ def bulk_removal(before: FlagSet | None, after: FlagSet) -> BulkRemoval | None:
 def held(composition: Composition, removal: BulkRemoval, previous: FlagSet) -> Composition:
     """`composition` refused as a whole because of `removal`: `previous` stays, and a problem says why."""
     problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
-    return replace(
-        composition,
-        flag_set=previous,
-        digest=digest(previous),
-        problems=(*composition.problems, problem),
-        held=tuple(sorted(previous.flags)),
-        missing=(),
-        changed=Diff((), MappingProxyType({}), ()),
-        accepted=False,
-    )
+    return refused(previous, (*composition.problems, problem))
 
 
 def _printable(key: str) -> str:

@@ -1,6 +1,4 @@
-"""Messages of OpenPGP, opened in a process of their own: one may unpack to a thousand times its size, and to
-more where it is packed twice.
-"""
+"""Opens messages of OpenPGP in a process of their own: one may unpack to a thousand times its size."""
 
 from __future__ import annotations
 

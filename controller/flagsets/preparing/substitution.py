@@ -166,7 +166,6 @@ def _differ(one: Json, other: Json) -> bool:
 
 
 def _is_flag_key(path: Path) -> bool:
-    """Whether it is the key of a flag in a list."""
     return len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key"
 
 

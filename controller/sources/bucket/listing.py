@@ -6,14 +6,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.provider import Revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""
@@ -41,9 +41,7 @@ def revision_of(index: bytes) -> Revision:
 
 
 def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
-    """The objects that are fetched, and those that are not, as `Fetched.skipped`. Raises Stalled
-    (LimitExceeded).
-    """
+    """The objects to fetch, and the others as `Fetched.skipped`. Raises Stalled (LimitExceeded)."""
     folders = {each.key[:at] for each in listing for at, sign in enumerate(each.key) if sign == "/"}
     if len(listing) + len(folders) > limits.entries:
         raise Stalled("LimitExceeded", f"the bucket has more than {limits.entries} files and folders")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Final, TypeGuard
 
+from controller.runtime.user_text.plain_text import json_object
 from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
@@ -49,11 +50,8 @@ def time_of(moment: datetime) -> str:
 
 def read_manifest(content: bytes) -> Manifest:
     """What `Manifest.content` made. Raises NotBelievedError."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("type") != _TYPE:
+    found = json_object(content)
+    if found is None or found.get("type") != _TYPE:
         raise NotBelievedError(f"{MANIFEST} is no manifest of files")
     signed_at, files = str(found.get("signedAt")), found.get("files")
     if not _TIME.fullmatch(signed_at) or not _are_digests(files):

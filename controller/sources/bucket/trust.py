@@ -1,6 +1,4 @@
-"""What a FlagSource requires of a bucket before its objects are trusted: a signed manifest, no older than the
-accepted one, of just the objects that are there.
-"""
+"""Requires of a bucket a signed manifest, no older than the accepted one, of just the objects there."""
 
 from __future__ import annotations
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"
 _LISTED: Final = 3
-"""Names in one message."""
 _AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of it there, the manifest last"
 
 
@@ -36,7 +33,6 @@ class Question:
     """Whether a bucket is to be believed."""
 
     shown: str
-    """The bucket."""
     folder: Path
     """Where its objects are written."""
     names: Set[str]

@@ -96,9 +96,7 @@ def reason_of(complaint: str) -> str:
 
 
 def limit_of(complaint: str) -> str | None:
-    """The limit that git or one of its children met: `memory`, `CPU time`, `file size`; None: none of
-    them.
-    """
+    """The limit that git or a child of it met: `memory`, `CPU time`, `file size`; None: none."""
     ours = _ours(complaint)
     return next((name for name, pattern in _LIMIT_PATTERNS if pattern.search(ours)), None)
 

@@ -1,6 +1,4 @@
-"""The address of a repository and the credentials for it: text from people, made safe to hand to a program
-and to show.
-"""
+"""The address of a repository and its credentials: safe to hand to a program and to show."""
 
 from __future__ import annotations
 
@@ -26,14 +24,11 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot
-    be meant.
-    """
+    """Credentials, of which nothing is ever printed. Raises `Stalled` where they cannot be meant."""
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
     password: str = field(default="", repr=False)
-    """A password or a token, for http and https."""
     ssh_key: str = field(default="", repr=False)
     """A private key in OpenSSH's or PEM form; empty for the user's own keys and agent."""
     known_hosts: str = field(default="", repr=False)
@@ -94,7 +89,6 @@ class Location:
     url: str = field(repr=False)
     """What Git is given, among its arguments, which every process of the machine may read."""
     shown: str
-    """What people are shown."""
     path: Path | None = None
     """Set for a repository on this machine."""
     credentials: Credentials | None = None
@@ -124,9 +118,7 @@ _ACCEPTED = "a local path, file://, https://, http://, ssh:// or user@host:path"
 
 
 def parse_location(text: str) -> Location:
-    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for
-    all else.
-    """
+    """Read a path or URL. Raises `Stalled` (`URLInvalid`), which repeats no credentials."""
     if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise _invalid("it is empty, or contains white space or control characters")
     if text.startswith("-"):

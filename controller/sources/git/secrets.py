@@ -81,7 +81,6 @@ def _ssh(secret: SecretTexts) -> Credentials:
 
 
 def _locked(secret: SecretTexts, identity: str) -> bool:
-    """Whether a password protects the private key."""
     block = PEM.search(identity)
     if block is None or "PRIVATE KEY" not in block[1]:
         raise secret.invalid("'identity' is not a private key in OpenSSH or PEM format")

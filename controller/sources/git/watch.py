@@ -47,7 +47,6 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
 
 
 async def _back(path: Path, interval: float) -> None:
-    """Until the repository is there again, or an interval has gone by."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(interval):
             await asyncio.sleep(min(_AWAY, interval))
@@ -57,9 +56,7 @@ async def _back(path: Path, interval: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders in which a repository's references change; two that are equal are the same
-    folders still.
-    """
+    """Where a repository's references change; two that are equal are the same folders still."""
 
     shallow: tuple[Path, ...]
     """Where `HEAD` and `packed-refs` are: of a linked work tree, two."""

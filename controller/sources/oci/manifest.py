@@ -1,10 +1,7 @@
-"""The manifest of an artifact (github.com/opencontainers/image-spec): which of its layers holds the files,
-and what it says about them. Pure.
-"""
+"""The manifest of an OCI image: which of its layers holds the files, and what it says of them. Pure."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.user_text.plain_text import json_object, one_line
 from controller.sources.oci.address import DIGEST
 
 if TYPE_CHECKING:
@@ -44,7 +41,6 @@ class Layer:
     size: int
     """Bytes."""
     title: str = ""
-    """The name of the file, where it was given one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +103,16 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     return Manifest(_chosen(layers, media_type), texts)
 
 
+def layers_of(content: bytes) -> list[dict[str, Any]]:
+    """The layers that a manifest lists, as far as it can be read."""
+    listed = (json_object(content) or {}).get("layers")
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
 def _object(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _invalid("its manifest is not JSON") from None
-    if not isinstance(found, dict):
-        raise _invalid("its manifest is not an object")
+    found = json_object(content)
+    if found is None:
+        raise _invalid("its manifest is not a JSON object")
     return found
 
 

@@ -18,7 +18,7 @@ from yarl import URL
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import DIGEST, TAG
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.challenge import bearer_of, challenges_of
+from controller.sources.oci.credentials import bearer_of, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     import aiohttp
 
     from controller.sources.oci.address import Address
-    from controller.sources.oci.challenge import Bearer
     from controller.sources.oci.connections import Connections
-    from controller.sources.oci.credentials import Access
+    from controller.sources.oci.credentials import Access, Bearer
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"

@@ -41,9 +41,7 @@ class Identity:
 
 
 def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
-    """Raises Stalled (InvalidIdentity) for an expression that cannot be read, or that finds something in
-    nothing and so would believe everybody.
-    """
+    """Raises Stalled (InvalidIdentity) for what is no expression, or matches everybody."""
     identities = tuple(Identity(each.issuer, each.subject) for each in given)
     for number, each in enumerate(identities):
         for name, pattern in (("issuer", each.issuer), ("subject", each.subject)):

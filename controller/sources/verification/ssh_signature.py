@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from controller.sources.verification.signer import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import SshKey, fingerprint
-from controller.sources.verification.wire import Damaged, Reading, string
+from controller.sources.verification.ssh_keys import Damaged, Reading, SshKey, fingerprint, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

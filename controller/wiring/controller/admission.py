@@ -1,4 +1,4 @@
-"""The admission port of one replica: its certificates, its table and what keeps both current."""
+"""The admission port of one replica, and who keeps its certificates and those of the proxy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
 from controller.configurations.admissible import objection
 from controller.injection.options import Options
-from controller.kube.adapters.admission import AdmissionObjects
+from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertificates
 from controller.runtime.clock import now
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
@@ -122,6 +122,21 @@ async def open_admission(
         finally:
             await listener.drain(_DRAIN)
             offload.close()
+
+
+def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> Keeper | None:
+    """Who keeps the proxy's certificates; None: the installation does not ask for it."""
+    if not settings.proxy_certificates:
+        return None
+    store = ProxyCertificates(cluster, settings.namespace, settings.proxy_ca, settings.namespaces)
+    return Keeper("the proxy", store, _proxy_names(settings), lambda: role.leading)
+
+
+def _proxy_names(settings: ControllerSettings) -> list[str]:
+    """The names in the certificate: those of the Service, those that clients use, and a forwarded port."""
+    service = f"flagstaff-proxy.{settings.namespace}.svc"
+    called = settings.proxy_address.rpartition(":")[0].strip("[]")
+    return [*dict.fromkeys(filter(None, (service, f"{service}.cluster.local", called, "localhost")))]
 
 
 def _names(namespace: str) -> list[str]:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.api.kinds import POD
 from controller.configurations.stage import BY_SHARD
-from controller.kube.adapters.flag_files import ClusterFiles
-from controller.kube.adapters.scaling import ClusterScale
-from controller.kube.adapters.workloads import ClusterWorkloads
+from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
@@ -66,14 +64,14 @@ def pod_work_of(
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
             view = View(POD, namespace, labels=selector)
-            each = Reflector(cluster.api, view, sink, clock=clock, random=random.random)
+            each = Reflector(cluster.api, view, sink)
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)
 
     files = readers = proxy = None
     if settings.flag_files:
         queue = queue_of_files(clock, random.random)
-        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster)
+        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster, FILES_ROLE)
         touches = FileTouches(objects_of_files, reading, clock, queue_of_files(clock, random.random))
         files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
         watch(file_pods.SELECTOR, reading)

@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.flagsets.building.compose import Composition, Provenance, compose
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.git.git_url import parse_location
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from controller.wiring.offline.advice import with_advice
 
 if TYPE_CHECKING:

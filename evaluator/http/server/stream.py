@@ -95,9 +95,7 @@ class ServerStream:
         self._transport.send(self._framing.pieces(message))
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End it with a status, as far as its format can say one, behind whatever waits; harmless if it has
-        ended.
-        """
+        """End it with a status, if its format has one, behind whatever waits; harmless if it has ended."""
         if self.closed:
             return
         framing = self._framing

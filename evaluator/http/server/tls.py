@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.9
-"""Below the listeners' sweep of a second, so that each sweep polls, and several listeners with the same files
-poll once.
-"""
+"""Below the listeners' sweep of a second, so that listeners with the same files poll once a sweep."""
 ALPN: Final = ("h2", "http/1.1")
 MAX_BYTES: Final = 1_048_576
 """Of one file: a CA bundle of a thousand certificates is smaller by a third."""
@@ -85,9 +83,7 @@ class TlsFiles:
             self._polling = False
 
     def refresh(self) -> bool:
-        """Re-read the files if they have changed; True if there is a new context. A fault is logged once,
-        until it is another one.
-        """
+        """Re-read changed files; True if there is a new context. The same fault is logged once."""
         try:
             signature = _signature(self._paths)
             if signature == self._signature:

@@ -52,9 +52,7 @@ class Connector:
         return grpc.aio.secure_channel(self._target, credentials, self._options)
 
     async def metadata(self) -> list[tuple[str, str]]:
-        """What each call says; a token's file is read again, as a stream may outlive its token. Raises
-        SourceFault.
-        """
+        """What each call says. A token's file is read again, as tokens are renewed. Raises SourceFault."""
         return await asyncio.to_thread(self._metadata)
 
     async def ask(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:

@@ -50,9 +50,7 @@ class GrpcSource:
         keepalive: float = KEEPALIVE,
         companion: Companion | None = None,
     ) -> None:
-        """`companion` talks with the peer while it is followed. Raises InvalidSourceError for a target that
-        cannot be reached.
-        """
+        """`companion` talks with the peer, too. Raises InvalidSourceError for an unusable target."""
         self.name = name
         self.identity = identity
         self._config = config
@@ -94,9 +92,7 @@ class GrpcSource:
 
     @asynccontextmanager
     async def _talking(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-        """Receipts are sent for as long as the block lasts, and a goodbye where it is our own doing that it
-        ends.
-        """
+        """Send receipts for as long as the block lasts, and a goodbye if we are the ones who end it."""
         if self._companion is None:
             yield
             return
@@ -142,9 +138,7 @@ class GrpcSource:
         reading: asyncio.Future[Any],
         accepted: asyncio.Event,
     ) -> AsyncGenerator[SourceFault, None]:
-        """Why nothing comes, until something does. Raises SourceFault for a peer that does not
-        say so either.
-        """
+        """Why nothing comes, until something does. Raises SourceFault for a peer that does not say why."""
         clock, limit, pause = asyncio.get_running_loop().time, self._config.timeout, _SILENCE
         until = clock() + limit
         while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
@@ -175,9 +169,7 @@ class GrpcSource:
         return None
 
     async def _answers(self, channel: grpc.aio.Channel) -> bool:
-        """Whether the peer answers on the connection that its stream is on, be it that it has no
-        such method.
-        """
+        """Whether the peer answers on its stream's connection, if only that it has no such method."""
         if self._companion is not None and self._companion.taken_within(_CONFIRM):
             return True
         try:

@@ -26,17 +26,13 @@ class References:
     """What a remote's references point at."""
 
     commits: Mapping[str, str]
-    """Commit ids by full name; an annotated tag has the commit that it marks. A detached HEAD may be among
-    them.
-    """
+    """Commit ids by full name, of an annotated tag its commit's; a detached HEAD may be among them."""
     head: str | None
     """The full name that HEAD stands for, if it stands for one."""
 
 
 def narrowed(reference: Reference) -> tuple[str, ...]:
-    """Options for `git ls-remote`: a forge has a reference for every pull request; they are listed only by
-    name.
-    """
+    """Options for `git ls-remote`: pull requests, which forges list, are asked for by name alone."""
     everything = reference.name is not None or reference == Reference()
     return () if everything else ("--heads", "--tags")
 
@@ -57,19 +53,24 @@ async def choose_among(references: References, reference: Reference) -> Revision
 
 def _parsed(lines: Iterable[str], where: str) -> References:
     """`<id>\\t<name>`, `ref: <name>\\tHEAD`, and tags' commits as `^{}`."""
-    commits: dict[str, str] = {}
-    peeled: dict[str, str] = {}
     head = None
+    listed: list[tuple[str, str]] = []
     for line in lines:
         value, tab, name = line.partition("\t")
-        if not tab:
-            continue
         if value.startswith("ref: "):
             head = value.removeprefix("ref: ") if name == "HEAD" else head
-        elif name.endswith("^{}"):
-            peeled[name.removesuffix("^{}")] = value
-        else:
-            commits[name] = value
-        if len(commits) > MAX_REFERENCES:
-            raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
-    return References(commits | peeled, head)
+        elif tab:
+            listed.append((value, name))
+    commits = commits_of(listed)
+    if len(commits) > MAX_REFERENCES:
+        raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
+    return References(commits, head)
+
+
+def commits_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Commit ids by name, from (id, name); what is listed as `NAME^{}` is the commit of the tag `NAME`."""
+    commits: dict[str, str] = {}
+    of_tags: dict[str, str] = {}
+    for value, name in listed:
+        (of_tags if name.endswith("^{}") else commits)[name.removesuffix("^{}")] = value
+    return commits | of_tags

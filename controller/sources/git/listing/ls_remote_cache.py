@@ -27,12 +27,10 @@ _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 class _Listing:
     began: datetime
     answer: asyncio.Task[References | Setback]
-    """A setback is returned: a task that raises one while kopf stops would count as a failure of the process.
-    """
+    """Returns setbacks: kopf takes a task that raises while it stops for a failure of the process."""
     namespace: str
     """The one in whose turn it runs."""
     running: asyncio.Event
-    """Set once its turn has come."""
 
     def serves(self, freshness: Freshness, namespace: str) -> bool:
         # Another namespace may have to wait much longer for its turn.
@@ -48,7 +46,6 @@ class LsRemoteCache:
 
     places: Places
     http: HttpListing = field(default_factory=HttpListing)
-    """Asked before git's program is."""
     _latest: dict[_Question, _Listing] = field(default_factory=dict)
 
     async def references(

@@ -1,6 +1,4 @@
-"""Which revision is meant: what a person writes, and what it is found to be among a repository's
-references.
-"""
+"""The revision that a person names, found among a repository's references."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.sources.listed import listed, near
 from controller.sources.provider import Revision
-from controller.sources.versions import highest, parse_range
+from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,9 +54,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str | None) -> Reference:
-        """`branch:main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`; a bare word is
-        a branch.
-        """
+        """`branch:main` or `main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`."""
         if text is None:
             return cls()
         kind, colon, value = text.strip().partition(":")
@@ -84,9 +79,7 @@ class Reference:
         return self.semver is not None and self.commit is self.name is self.tag is None
 
     def full_name(self, revision: Revision) -> str | None:
-        """The remote's own name of what `revision` was read from; None for a commit that is pinned without a
-        branch.
-        """
+        """The remote's name of what `revision` was read from; None for a pinned commit without a branch."""
         if self.commit is not None:
             return HEADS + self.branch if self.branch else None
         if self.name is not None:

@@ -31,13 +31,12 @@ def environment(
     location: Location,
     credentials: Credentials | None,
     folder: Path | None,
-    protocol: int = 2,
     more: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """All of git's environment; `folder` is that of `secret_files`, `more` is configuration beside ours."""
     configuration = [
         *more,
-        ("protocol.version", str(protocol)),
+        ("protocol.version", "2"),
         # A few small limits keep git's address space near to what a repository of flags needs.
         ("pack.threads", "1"),
         ("core.packedGitWindowSize", "16m"),
@@ -91,9 +90,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _http(location: Location, credentials: Credentials, folder: Path | None) -> list[tuple[str, str]]:
-    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to
-    read.
-    """
+    """In the environment, which only we and root can read, as all may read a program's arguments."""
     configuration = []
     if credentials.username:
         configuration.append((f"credential.{location.origin}.helper", _ASKED))

@@ -1,6 +1,4 @@
-"""A child process with limits of memory, CPU time and file size, in a process group that ends with its
-caller.
-"""
+"""A child process with limits of memory, CPU time and file size, which ends with its caller."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ class Ended:
     """Its exit status; negative: the signal that ended it."""
     output: bytes
     complaint: str
-    """The last lines of standard error; a line that was cut is left out, as it could show half of a secret.
-    """
+    """The last lines of standard error, whole ones alone: a cut one could show half of a secret."""
 
 
 class TooMuchOutputError(Exception):

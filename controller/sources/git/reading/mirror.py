@@ -1,6 +1,4 @@
-"""A bare copy of one remote as one identity sees it: fetched incrementally, thrown away and rebuilt when
-damaged.
-"""
+"""A bare copy of one remote as one identity sees it: fetched incrementally, rebuilt when damaged."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Fetched, Revision
+    from controller.sources.provider import Fetched, Revision, TreeLimits
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
@@ -45,8 +42,6 @@ class Mirror:
     root: Path
     program: GitProgram
     reader: TreeReader = read_in_thread
-    refused: dict[Path, tuple[Revision, TreeLimits, str]] = field(default_factory=dict, compare=False)
-    """By mirror, the revision that exceeded limits, and how: it is not fetched again at every look."""
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
     """Of all mirrors in `root`."""
     complete: bool = False
@@ -90,7 +85,7 @@ class Mirror:
         limits: TreeLimits,
         paths: tuple[str, ...],
     ) -> Fetched:
-        known, exceeded, message = self.refused.get(self.path, (None, limits, ""))
+        known, exceeded, message = self.quota.exceeded.get(self.path, (None, limits, ""))
         # A submodule has more room once the files before it are fewer.
         if known == revision and limits.within(exceeded):
             raise Stalled(LIMIT, message)
@@ -107,7 +102,7 @@ class Mirror:
             if setback.reason == LIMIT and not isinstance(setback, Unverified):
                 # What is too large to be read is not kept, or many such sources would fill the disk.
                 await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
-                self.refused[self.path] = (revision, limits, setback.message)
+                self.quota.exceeded[self.path] = (revision, limits, setback.message)
             raise
 
     async def _grow(self, reference: Reference, revision: Revision, *, new: bool) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from controller.sources.provider import Revision
+    from controller.sources.provider import Revision, TreeLimits
 
 
 class MirrorQuota:
@@ -31,13 +31,13 @@ class MirrorQuota:
         self._removals = removals
         self._refused: dict[Path, tuple[Revision, int]] = {}
         """The revision for which a mirror was removed, and the bytes that it had."""
+        self.exceeded: dict[Path, tuple[Revision, TreeLimits, str]] = {}
+        """The revision that exceeded limits, and how: it is not fetched again at every look."""
         self._measuring = threading.Lock()
         """Of two that outgrow the quota together, one may stay."""
 
     async def admit(self, mirror: Path, revision: Revision) -> None:
-        """Before `revision` is fetched. Raises Stalled where it was too large before, and there is no more
-        room now.
-        """
+        """Before a fetch of `revision`: raises Stalled if it was too large, and there is no more room."""
         refused, size = self._refused.get(mirror, (None, 0))
         if refused == revision and self._most(mirror.parent.name):
             await asyncio.gather(*self._removals, return_exceptions=True)
@@ -51,6 +51,7 @@ class MirrorQuota:
 
     def forget(self, mirror: Path) -> None:
         """No source uses it any more."""
+        self.exceeded.pop(mirror, None)
         self._refused.pop(mirror, None)
 
     def used(self, root: Path) -> Counter[str]:

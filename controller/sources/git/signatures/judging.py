@@ -20,7 +20,7 @@ from controller.sources.git.signatures.signed_objects import (
     read_commit,
     read_tag,
 )
-from controller.sources.verification.signed import verify
+from controller.sources.verification.keys import verify
 from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ NOT_ALLOWED: Final = "SignerNotAllowed"
 LIMIT: Final = "LimitExceeded"
 _MOST_COMMITS: Final = 10_000
 _MOST_BYTES: Final = 1024 * 1024
-"""Of a commit or a tag."""
 _SUBJECT: Final = 50
 
 
@@ -129,7 +128,6 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
 
 
 def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
-    """Who signed the newest commit."""
     since = _since(repository, question)
     signed = {commit: _commit_signer(repository, commit, keys) for commit in since or [question.commit]}
     if question.rules and since:

@@ -1,6 +1,4 @@
-"""Who may sign what: the current content of each path that a rule names must come from commits by signers
-that the rule names.
-"""
+"""Who may sign what: signers that a rule names must have brought the content of its paths."""
 
 from __future__ import annotations
 
@@ -29,7 +27,6 @@ class Group:
     signers: tuple[str, ...]
     """Names, mail addresses, or fingerprints of keys."""
     count: int = 1
-    """How many of them must have signed."""
 
     def satisfied(self, found: list[Signer]) -> bool:
         """Whether enough of `found` belong to it; keys of one name are one person."""
@@ -84,9 +81,7 @@ def not_allowed(
 
 
 def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
-    """Whether a commit makes a path what it is. A merge does so for what none of its parents has, or with
-    `merges` its first one has not.
-    """
+    """Whether a commit brings what is at a path: its parents, with `merges` the first one, have it not."""
     parents = commit.parents[:1] if merges else commit.parents
     before = [_entry(each.tree, path) for each in parents] or [None]
     return _entry(commit.tree, path) == wanted and wanted not in before

@@ -1,6 +1,4 @@
-"""What a FlagSource requires of a new revision before it is read: signatures, and descent from the one
-before.
-"""
+"""What a FlagSource requires of a new revision: signatures, and descent from the one before."""
 
 from __future__ import annotations
 
@@ -113,9 +111,7 @@ async def _judge_in_thread(path: Path, question: Question) -> Verdict:
 
 
 def trust_of(content: Mapping[str, bytes]) -> Trust:
-    """The newest commit must be signed with one of a command line's keys, by the names of their files. Raises
-    Stalled.
-    """
+    """Trusts the keys of a command line, by their files' names, for the newest commit. Raises Stalled."""
     keys = read_keys(OF_OPTIONS, content)
     return Trust(
         _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)

@@ -6,7 +6,7 @@ import pytest
 
 from controller.flagsets.building.compose import compose
 from controller.flagsets.building.provenance import Provenance
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import unread
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"

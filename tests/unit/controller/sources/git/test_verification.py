@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.sources.git.programs.limited import LimitedReader
+from controller.sources.git.factory import LimitedReader
 from controller.sources.git.signatures.judging import Verdict
 from tests.git_http import git_server
 from tests.repositories import Repository
