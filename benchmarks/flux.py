@@ -177,7 +177,8 @@ def applied(subject: Subject, objects: list[list[dict[str, Any]]], kinds: tuple[
     ours = time.perf_counter() - started
     for kind in kinds:
         while sum(map(ready, subject.space.all(kind))) < len(objects):
-            time.sleep(0.2)
+            # To list many takes the API server longer.
+            time.sleep(max(0.2, len(objects) / 1_000))
     seconds = time.perf_counter() - started
     # Events are posted behind the statuses.
     time.sleep(SETTLE_SECONDS)
