@@ -15,7 +15,7 @@ from controller.admission.server import LIMITS, Injector
 from controller.admission.validator import Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
-from controller.configurations.admissible import objection
+from controller.configurations.validation import objection
 from controller.injection.options import Options
 from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertificates
 from controller.runtime.clock import now

@@ -18,8 +18,7 @@ from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
-from controller.configurations.dead_proxies import ProxyFollower
-from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
 from controller.flagsets.building.limited_build import HELPERS, MODULES
 from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
