@@ -4,6 +4,7 @@ can outrun.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -52,6 +53,31 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants that are there now."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, ())
+    return found
+
+
+def family_cpu_seconds(pid: int) -> float:
+    """User and system time so far of a process, of its descendants, and of those that ended and were waited
+    for.
+    """
+    ticks = 0
+    for each in family(pid):
+        with contextlib.suppress(OSError):
+            said = Path(f"/proc/{each}/stat").read_text(encoding="utf-8", errors="replace")
+            ticks += sum(map(int, said.rpartition(")")[2].split()[11:15]))
+    return ticks / TICKS
 
 
 def waited_seconds(pid: int) -> float:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 
 from kubernetes.aio.client import (
     ApiException,
@@ -23,10 +24,12 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from controller.kube.paths import path_of
+from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
@@ -62,6 +65,16 @@ class _Lock(LeaseLock):
         return True
 
 
+@dataclass(slots=True)
+class _Held:
+    """What is known of a lease."""
+
+    ours: bool = False
+    """Whether it was ours when we last took or renewed it."""
+    lease: dict[str, Any] = field(default_factory=dict)
+    """As the API server answered our last renewal; empty: it must be read first."""
+
+
 @dataclass(frozen=True)
 class Lease:
     """The Lease `name`, asked for as `identity`."""
@@ -70,6 +83,8 @@ class Lease:
     namespace: str
     name: str
     identity: str
+    now: Callable[[], datetime] = now
+    _held: _Held = field(default_factory=_Held)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or
@@ -84,15 +99,14 @@ class Lease:
 
     async def release(self) -> None:
         """Let another replica lead at once. Never raises."""
-        path = path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
         try:
-            lease = (await self.cluster.request("GET", path)).body
+            lease = (await self.cluster.request("GET", self._path)).body
             if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
                 return
             # Without a holder: an empty name would be waited out like any other.
             del lease["spec"]["holderIdentity"]
             # Replaced, not patched: a replica that has acquired it meanwhile keeps it.
-            await self.cluster.request("PUT", path, {}, lease)
+            await self.cluster.request("PUT", self._path, {}, lease)
         except Failed as failure:
             log.warning("the Lease was not released: %s", failure.message)
 
@@ -128,10 +142,38 @@ class Lease:
         """
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
-                return await self._election.try_acquire_or_renew()
+                renewed = self._held.ours and await self._renew()
+                self._held.ours = renewed or await self._election.try_acquire_or_renew()
+                return self._held.ours
         except Exception as error:  # noqa: BLE001 - the library fails in many ways on what is no Lease
             log.warning("the Lease cannot be read: %s", type(error).__name__)
             return False
+
+    async def _renew(self) -> bool:
+        """Renew the lease that was ours by one write, as client-go does; False where it may be another's now.
+
+        The library reads it each time, and builds models of it: half of what an idle controller did.
+        """
+        known, self._held.lease = self._held.lease, {}
+        try:
+            lease = known or (await self.cluster.request("GET", self._path)).body
+            spec = lease.get("spec")
+            if not isinstance(spec, dict) or spec.get("holderIdentity") != self.identity:
+                return False
+            moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+            renewed = {**lease, "spec": {**spec, "leaseDurationSeconds": DURATION, "renewTime": moment}}
+            # With the version that we know: who has written it since keeps it.
+            answer = await self.cluster.request("PUT", self._path, {}, renewed)
+        except Failed:
+            return False
+        if answer.status != HTTPStatus.OK:
+            return False
+        self._held.lease = answer.body
+        return True
+
+    @property
+    def _path(self) -> str:
+        return path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
 
     @cached_property
     def _election(self) -> LeaderElection:

@@ -237,7 +237,7 @@ class Mirror:
     async def _locked(self) -> int:
         try:
             async with self.program.deadline.running():
-                while (lock := await asyncio.to_thread(self._lock)) is None:  # noqa: ASYNC110 - others' processes
+                while (lock := await self._tried()) is None:  # noqa: ASYNC110 - others' processes
                     await asyncio.sleep(_BUSY)
         except Failed as overdue:
             if overdue.reason != "Timeout":
@@ -246,6 +246,15 @@ class Mirror:
                 "Timeout", f"{self.program.location.shown}: another fetch still uses its mirror"
             ) from overdue
         return lock
+
+    async def _tried(self) -> int | None:
+        """As `_lock`, in a thread. A lock that is taken after the caller was cancelled is let go."""
+        trying = asyncio.get_running_loop().run_in_executor(None, self._lock)
+        try:
+            return await asyncio.shield(trying)
+        except asyncio.CancelledError:
+            trying.add_done_callback(_let_go)
+            raise
 
     def _lock(self) -> int | None:
         try:
@@ -289,6 +298,12 @@ def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
 
 def _lock_of(mirror: Path) -> Path:
     return mirror.with_suffix(".lock")
+
+
+def _let_go(trying: asyncio.Future[int | None]) -> None:
+    """Close the lock that came of it, if one did."""
+    if not trying.cancelled() and trying.exception() is None and (lock := trying.result()) is not None:
+        os.close(lock)
 
 
 def _taken(path: Path) -> int | None:

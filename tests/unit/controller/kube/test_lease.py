@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,13 +42,23 @@ class Leases:
             body = {"kind": "Status", "status": "Failure", "code": 404}
             return web.json_response(body, status=404)
         elif request.method == "PUT":
-            self.lease = await request.json()
+            written = await request.json()
+            if version(written) != version(self.lease):
+                body = {"kind": "Status", "status": "Failure", "code": 409}
+                return web.json_response(body, status=409)
+            self.lease = written
+            self.lease["metadata"]["resourceVersion"] = str(int(version(written)) + 1)
         return web.json_response(self.lease)
 
     def taken(self) -> list[str]:
         """What was asked since this was asked last."""
         asked, self.asked = self.asked, []
         return asked
+
+
+def version(lease: dict[str, Any]) -> str:
+    """How often it was replaced."""
+    return str(lease["metadata"].get("resourceVersion", "0"))
 
 
 @pytest.fixture
@@ -88,12 +99,55 @@ async def test_a_lease_that_is_not_there_is_made_and_taken(cluster: Cluster, lea
     assert leases.lease["spec"]["holderIdentity"] == "a"
 
 
-async def test_to_renew_it_costs_one_read_and_one_write(cluster: Cluster, leases: Leases) -> None:
+async def test_to_renew_it_costs_one_write_once_it_was_read(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
     assert await mine._ours(RENEW_WITHIN)
     leases.taken()
     assert await mine._ours(RENEW_WITHIN)
     assert leases.taken() == ["GET", "PUT"]
+    assert await mine._ours(RENEW_WITHIN)
+    assert await mine._ours(RENEW_WITHIN)
+    assert leases.taken() == ["PUT", "PUT"]
+
+
+async def test_a_renewal_changes_its_time_alone(cluster: Cluster, leases: Leases) -> None:
+    mine = replace(lease(cluster), now=lambda: datetime(2026, 1, 31, 12, tzinfo=UTC))
+    assert await mine._ours(RENEW_WITHIN)
+    assert leases.lease is not None
+    before = leases.lease["spec"]
+    assert await mine._ours(RENEW_WITHIN)
+    assert leases.lease["spec"] == {**before, "renewTime": "2026-01-31T12:00:00.000000Z"}
+
+
+async def test_one_that_another_took_since_is_not_renewed(cluster: Cluster, leases: Leases) -> None:
+    mine = lease(cluster)
+    for _ in range(2):
+        assert await mine._ours(RENEW_WITHIN)
+    assert leases.lease is not None
+    taken = {**leases.lease["spec"], "holderIdentity": "b", "renewTime": "2026-01-31T12:00:00.000000Z"}
+    leases.lease = {"metadata": {"name": "controller", "resourceVersion": "7"}, "spec": taken}
+    assert not await mine._ours(RENEW_WITHIN)
+    assert leases.lease["spec"] == taken
+
+
+async def test_one_that_others_wrote_to_is_renewed_all_the_same(cluster: Cluster, leases: Leases) -> None:
+    mine = lease(cluster)
+    for _ in range(2):
+        assert await mine._ours(RENEW_WITHIN)
+    assert leases.lease is not None
+    leases.lease["metadata"] |= {"resourceVersion": "7", "labels": {"a": "b"}}
+    assert await mine._ours(RENEW_WITHIN)
+    assert leases.lease["metadata"]["labels"] == {"a": "b"}
+    assert leases.lease["spec"]["holderIdentity"] == "a"
+
+
+async def test_a_standby_reads_it_once_a_look(cluster: Cluster, leases: Leases) -> None:
+    assert await lease(cluster)._ours(RENEW_WITHIN)
+    standby = lease(cluster, "b")
+    leases.taken()
+    assert not await standby._ours(RENEW_WITHIN)
+    assert not await standby._ours(RENEW_WITHIN)
+    assert leases.taken() == ["GET", "GET"]
 
 
 async def test_one_that_is_anothers_is_not_taken(cluster: Cluster, leases: Leases) -> None:

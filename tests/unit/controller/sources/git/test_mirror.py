@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -17,6 +18,7 @@ from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.programs.process import ProcessLimits
 from controller.sources.git.programs.program import GitProgram
+from controller.sources.git.reading import mirror as mirror_module
 from controller.sources.git.reading.mirror import UNUSED, Mirror, sweep_mirrors
 from controller.sources.looking.deadline import Deadline
 from controller.sources.provider import Revision, TreeLimits
@@ -24,8 +26,10 @@ from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
+
+    from controller.sources.provider import Fetched
 
 
 @pytest.fixture
@@ -218,6 +222,37 @@ def test_two_that_fetch_at_once_take_turns(mirror: Mirror, repository: Repositor
     with ThreadPoolExecutor(4) as pool:
         running = [pool.submit(written, mirror, oid, tmp_path / str(n)) for n in range(4)]
         assert [one.result() for one in running] == ["1"] * 4
+
+
+def test_a_look_that_is_cancelled_while_it_takes_the_lock_leaves_it_free(
+    tmp_path: Path, server: GitServer, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = a_mirror(tmp_path, server, timeout=10)
+    revision = Revision("main", f"sha1:{repository.git('rev-parse', 'HEAD')}")
+    begun, free = threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> int | None:
+        begun.set()
+        assert free.wait(10)
+        return taken(path)
+
+    def look(into: Path) -> Awaitable[Fetched]:
+        into.mkdir()
+        return mirror.write(Reference.parse("main"), revision, into, TreeLimits(), ())
+
+    async def looks() -> None:
+        cancelled = asyncio.ensure_future(look(tmp_path / "cancelled"))
+        assert await asyncio.to_thread(begun.wait, 10)
+        cancelled.cancel()
+        await asyncio.wait({cancelled})
+        assert cancelled.cancelled()
+        free.set()
+        await look(tmp_path / "next")
+
+    taken = mirror_module._taken
+    monkeypatch.setattr(mirror_module, "_taken", slowly)
+    asyncio.run(looks())
+    assert (tmp_path / "next" / "a.json").read_text() == "1"
 
 
 def hold(mirror: Mirror, held: multiprocessing.synchronize.Event) -> None:
