@@ -24,10 +24,12 @@ from controller.configurations.propagation import (
     written,
 )
 from controller.configurations.validation import validate
+from controller.delivery.delivered import no_progress
 from controller.delivery.members import count
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.effective import Progress
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class ConfigurationReconciler:
     claims: Claims
     proxies: LiveProxies | None = None
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
+    progress: Callable[[Resource], Progress] = no_progress
+    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
@@ -99,7 +104,7 @@ class ConfigurationReconciler:
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known
-        validation = await asyncio.to_thread(validate, resource, part)
+        validation = await asyncio.to_thread(validate, resource, part, self.progress(resource))
         size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
         kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
         if known is None:

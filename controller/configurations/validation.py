@@ -14,6 +14,7 @@ from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
+from evaluator.flags.effective import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
+    from evaluator.flags.effective import Progress
     from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
@@ -66,10 +68,14 @@ class Validation:
     status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
 
-def validate(resource: Resource, part: Callable[[str], Resource | None]) -> Validation:
-    """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name."""
+def validate(
+    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
+) -> Validation:
+    """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name;
+    `progress`: rollouts and overrides of the object, since what is served is digested, as at the proxy.
+    """
     try:
-        verdict = judge(resource, part)
+        verdict = judge(resource, part, progress)
     except InvalidSpecError as error:
         return Validation(Stalled("InvalidSpec", str(error)))
     except MissingShardsError as missing:
@@ -89,11 +95,13 @@ def validate(resource: Resource, part: Callable[[str], Resource | None]) -> Vali
     return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
 
-def judge(resource: Resource, part: Callable[[str], Resource | None]) -> Delivered:
+def judge(
+    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
+) -> Delivered:
     """What is delivered, with problems as people find them in the object: by their paths, and without words
     that a Secret has. Raises InvalidSpecError, MissingShardsError.
     """
-    found = delivered(resource, part)
+    found = delivered(resource, part, progress)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
     problems = (

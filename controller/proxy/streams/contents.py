@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import about
+from controller.delivery.delivered import no_progress
 from controller.proxy.catalog import decoded, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
+    from evaluator.flags.effective import Progress
     from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 
@@ -70,15 +72,17 @@ class Contents:
         catalog: Catalog,
         context: Mapping[str, Any],
         sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
+        progress: Callable[[Resource], Progress] = no_progress,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
-        object's subscribers.
+        object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
         """
         self.built = 0
         """How many contents were built."""
         self._catalog = catalog
         self.context = context
         self._sinks = sinks
+        self._progress = progress
         self._contents: dict[Place, Content] = {}
         self._waiting: dict[Place, None] = {}
         """The objects whose content is to be built in the thread, in order."""
@@ -146,7 +150,7 @@ class Contents:
 
         previous = None if before is None else before.good
         try:
-            return build(decoded(served), shard, previous)
+            return build(decoded(served), shard, previous, self._progress(served))
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
             _log.exception("it cannot be built", extra=_about(served))
             return UNBUILDABLE

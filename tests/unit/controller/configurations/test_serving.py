@@ -27,6 +27,8 @@ from tests.unit.controller.flagsets.world import BROKEN, START, flag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evaluator.flags.effective import Progress
+
 
 KIND = "FeatureFlagConfiguration"
 
@@ -187,9 +189,9 @@ async def test_a_receipt_is_no_reason_to_judge_the_content_again(
 ) -> None:
     judged: list[Resource] = []
 
-    def counted(resource: Resource, part: Callable[[str], Resource | None]) -> Validation:
+    def counted(resource: Resource, part: Callable[[str], Resource | None], progress: Progress) -> Validation:
         judged.append(resource)
-        return validate(resource, part)
+        return validate(resource, part, progress)
 
     monkeypatch.setattr(module, "validate", counted)
     for number in range(5):
