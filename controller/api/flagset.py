@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from controller.api.fields import Interval, LocalReference, Model, Name, Status
-from controller.api.meta import API_VERSION
+from controller.api.meta import API_VERSION, ObjectKey
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"
@@ -182,3 +185,12 @@ class FlagSetStatus(Status):
     pending_removals: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     target: tuple[TargetStatus, ...] = ()
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
+
+
+def source_key(flag_set: Resource) -> ObjectKey | None:
+    """The source: in its own namespace unless it names another; None where there is no `sourceRef`."""
+    reference = flag_set.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return None
+    namespace = str(reference.get("namespace") or flag_set.namespace)
+    return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))

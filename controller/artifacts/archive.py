@@ -28,11 +28,13 @@ _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
 _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 """Bytes below which a high ratio does no harm; small repetitive files compress very well."""
-
-
 PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
+SKIPPED_FILE: Final = ".flagstaff-skipped.json"
+"""A file of this name is no part of a source's own content."""
+TOO_LARGE: Final = "too large"
+"""How the reason of a file begins that exceeds the limit for one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,7 @@ def pack(
     limits: ArchiveLimits = DEFAULT_LIMITS,
     ignored: Callable[[str], bool] = lambda _: False,
 ) -> bytes:
-    """All regular files below `directory` as tar.gz, but those whose name is `ignored`. Times, owners and
-    modes are left out.
-
-    Raises ArchiveRefused for links, devices, odd names, and whatever else `unpack` would refuse;
-    OSError when a file cannot be read.
-    """
+    """The files below `directory` but those `ignored`. Raises ArchiveRefused as `unpack` would; OSError."""
     archive = io.BytesIO()
     total = 0
     with (
@@ -118,11 +115,7 @@ def _raise(error: OSError) -> None:
 
 
 def unpack(archive: bytes, limits: ArchiveLimits = DEFAULT_LIMITS) -> dict[str, bytes]:
-    """The files of a tar.gz by their name, `/` between folders; folders themselves are left out.
-
-    Nothing is written anywhere. Reads piecewise, so an archive that grows too large is refused long
-    before it is in memory. Raises ArchiveRefused.
-    """
+    """The files of a tar.gz by name, with `/` between folders; bounded. Raises ArchiveRefused."""
     plain = _plain(archive, limits)
     try:
         with tarfile.open(fileobj=plain, mode="r|", tarinfo=SoundMember) as tar:
@@ -245,12 +238,6 @@ class Decompressed(io.RawIOBase):
         """Read to the end, where gzip's checksum is. Raises ArchiveRefused."""
         while self.read():
             continue
-
-
-SKIPPED_FILE: Final = ".flagstaff-skipped.json"
-"""A file of this name is no part of a source's own content."""
-TOO_LARGE: Final = "too large"
-"""How the reason of a file begins that exceeds the limit for one file."""
 
 
 def too_large(name: str, size: int, most: int) -> str:

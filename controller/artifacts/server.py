@@ -1,8 +1,4 @@
-"""Artifacts for other processes: immutable archives over HTTP, found by the path in a source's status.
-
-An archive never changes under its path, so a client that has it need not ask again; a client may ask for a
-part (RFC 9110, 14).
-"""
+"""Artifacts over HTTP: immutable archives, whole or in part, by the path in a source's status."""
 
 from __future__ import annotations
 
@@ -31,6 +27,23 @@ if TYPE_CHECKING:
 
 PIECE: Final = 65_536
 """Bytes; besides one that waits, a transport holds as many."""
+log = logging.getLogger(__name__)
+PREFIX: Final = "/flagsource/"
+LIMITS: Final = Limits(
+    header_bytes=65_536,
+    connections=1_000,
+    connections_per_host=500,
+    streams_per_connection=32,
+    idle_seconds=30.0,
+)
+AT_ONCE: Final = 256
+"""Archives that are being sent; each takes some 200 KB of memory."""
+THREADS: Final = 4
+SECONDS: Final = 300.0
+"""A client that reads more slowly asks for the rest of it."""
+_TYPE: Final = ("content-type", "application/gzip")
+_FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
+_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +130,6 @@ class Sending:
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(well)
-
-
-log = logging.getLogger(__name__)
-
-PREFIX: Final = "/flagsource/"
-LIMITS: Final = Limits(
-    header_bytes=65_536,
-    connections=1_000,
-    connections_per_host=500,
-    streams_per_connection=32,
-    idle_seconds=30.0,
-)
-AT_ONCE: Final = 256
-"""Archives that are being sent; each takes some 200 KB of memory."""
-THREADS: Final = 4
-SECONDS: Final = 300.0
-"""A client that reads more slowly asks for the rest of it."""
-_TYPE: Final = ("content-type", "application/gzip")
-_FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
-_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 @dataclass(slots=True)

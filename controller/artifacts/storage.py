@@ -24,10 +24,7 @@ _RETAIN_BYTES: Final = 512 * 1024 * 1024
 
 
 class Storage:
-    """Archives in `root`, the newest `retain` of them and at most `retain_bytes`, the latest always.
-
-    One process at a time may own a folder. Nothing that was stored is lost by a write that fails.
-    """
+    """The newest `retain` archives, the latest always, of at most `retain_bytes`. One process owns `root`."""
 
     def __init__(self, root: Path, *, retain: int = 5, retain_bytes: int = _RETAIN_BYTES) -> None:
         """Open the store, making its folder if need be. Raises Failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import stat
@@ -39,10 +40,7 @@ class Stored:
 
 
 class Storages:
-    """Stores in `root`/flagsource/<namespace>/<name>/, which others find below `base_url`. For all threads.
-
-    One process at a time may own `root`.
-    """
+    """Stores in `root`/flagsource/<namespace>/<name>/, one process at a time. For all threads."""
 
     def __init__(self, root: Path, base_url: str) -> None:
         self._root = root
@@ -103,10 +101,7 @@ class Storages:
         return Stored(file, found.st_size, digest) if whole else None
 
     def read(self, path: str) -> bytes | None:
-        """The archive that `url` named `path`; None where there is none. Blocks.
-
-        Raises Failed for one that is damaged, which is set aside.
-        """
+        """The archive at a path of `url`, or None. Blocks. Raises Failed, and sets aside, what is damaged."""
         named = self._named(path)
         # A path that was never published makes no folder.
         if named is None or not named[1].is_file():
@@ -142,8 +137,6 @@ class Storages:
     def _remove(self, key: ObjectKey) -> None:
         folder = self._folder(key)
         shutil.rmtree(folder, ignore_errors=True)
-        try:
+        # Others may live in the namespace.
+        with contextlib.suppress(OSError):
             folder.parent.rmdir()
-        except OSError:
-            # Others live in the namespace.
-            return

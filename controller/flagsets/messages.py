@@ -1,8 +1,4 @@
-"""What a FlagSet's status says of a revision: the same facts for `kubectl describe`, for scripts and for
-Events. Pure.
-
-A message is one line: which commit, what became of it, and what to do. The same state has the same message.
-"""
+"""What a FlagSet's status and Events say of a revision; each message is one line, always the same. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +17,7 @@ if TYPE_CHECKING:
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
-    from controller.flagsets.building.compose import Composition
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 
 MOST_HELD: Final = 100

@@ -252,9 +252,7 @@ class FlagSetReconciler:
     async def _read(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
     ) -> bytes:
-        """The archive. A revision that was read before is waited for: where another controller leads now, its
-        source stores the artifact again. Raises Setback.
-        """
+        """The archive. Waits for a known revision: its source stores it again. Raises Setback."""
         try:
             archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
         except (Waiting, Failed) as setback:
@@ -266,9 +264,7 @@ class FlagSetReconciler:
         return archive
 
     def _remembered(self, resource: Resource) -> _Memory | None:
-        """What was built last, unless another replica has led since: then the cluster knows better. Another
-        object of the name has no past.
-        """
+        """What was built last for this very object, unless another replica has led since."""
         memory = self._memory.get(resource.key)
         if memory is None:
             return None

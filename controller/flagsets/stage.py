@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
+from controller.api.flagset import source_key
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.flagsets.reading.references import listed, source_key, target_name
+from controller.flagsets.reading.references import listed, target_name
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from controller.sources.looking.freshness import Freshness
     from controller.sources.verification.signer import Signer
 
-
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""
+_random = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +141,17 @@ class Provider(Protocol):
 
     @property
     def epoch(self) -> str:
-        """`sha256:…` of what decides whether a revision is believed: policy and keys. What was stored under
-        another is fetched and verified again. Empty: nothing is verified.
-        """
+        """`sha256:…` of policy and keys: another one means to verify again. Empty: nothing is verified."""
 
     @property
     def lineage(self) -> str:
-        """What the accepted revision is compared within: another place or reference begins anew. Empty: a
-        revision need not follow from the one before.
-        """
+        """Where the accepted revision counts, such as a reference of a remote. Empty: revisions are free."""
 
     async def resolve(self) -> Revision:
         """What the reference points at now, without fetching content."""
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
-        """Verify `revision`, and write its files below the empty folder `into`; bounded, and never outside of
-        it. Raises Unverified for what is not signed as it should be.
-        """
+        """Verify `revision`, and write its files below `into`, bounded. Raises Unverified."""
 
 
 class LocalProvider(Provider, Protocol):
@@ -200,3 +196,37 @@ class ProviderFactory(Protocol[Spec_contra]):
 
     async def close(self) -> None:
         """End what runs, and release what is held."""
+
+
+async def polled(interval: float) -> AsyncIterator[None]:
+    """At once, then every `interval` seconds, a tenth more or less: many do not ask at once."""
+    while True:
+        yield
+        await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
+
+
+class PolledProvider:
+    """Implements a part of `LocalProvider`."""
+
+    __slots__ = ()
+
+    interval: float
+    """Seconds between two looks in local mode."""
+
+    def kept_in(self, folder: Path) -> Self:
+        """The same: nothing is kept."""
+        del folder
+        return self
+
+    def whole(self) -> Self:
+        """The same: all of it is fetched."""
+        return self
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then every interval."""
+        return polled(self.interval)
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """None: it does not say."""
+        del revision, file, line
+        return None

@@ -30,9 +30,7 @@ class Secrets:
     async def content(
         self, reference: LocalReference, look: Look, field: str
     ) -> tuple[str, Mapping[str, bytes]]:
-        """(`namespace/name`, content) of the Secret that `field`, such as `spec.git.secretRef`, names.
-        Raises Failed where there is none.
-        """
+        """(`namespace/name`, content) of the Secret that `field` names. Raises Failed where there is none."""
         namespace = look.key.namespace
         name = f"{namespace}/{reference.name}"
         content = await self.read(namespace, reference.name, look.account)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.manifest import read_manifest
+from controller.sources.bucket.listing import read_manifest
 from controller.sources.git.signatures.signed_objects import UnreadableObjectError, read_commit, read_tag
 from controller.sources.oci.factory import public_root
 from controller.sources.verification.cosign import (

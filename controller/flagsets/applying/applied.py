@@ -45,10 +45,7 @@ def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Re
 
 
 def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
-    """What the first of `found` that can be read delivers, one that is as it was written before any other.
-
-    Safe in a thread of its own. None where nothing can be read.
-    """
+    """What the first of `found` that is as it was written delivers, else one that was edited, else None."""
     edited: LastGood | None = None
     for each in found:
         flag_set = read_back(each, objects)

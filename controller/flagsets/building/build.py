@@ -9,8 +9,15 @@ from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
-from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose, refused
-from controller.flagsets.building.prune_guard import bulk_removal, held
+from controller.flagsets.building.compose import (
+    Composition,
+    FailurePolicy,
+    bulk_removal,
+    compose,
+    held,
+    refused,
+)
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
 from evaluator.flags.diff import diff
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.flagsets.applying.applied import LastGood
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval
     from controller.flagsets.preparing.preparation import Step
 
 
@@ -53,10 +60,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     *,
     named: bool = True,
 ) -> Built:
-    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
-
-    Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
-    """
+    """Decide and render. Raises ArchiveRefused. `named`: a set without a flagSetId gets the FlagSet's."""
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
@@ -112,7 +116,7 @@ def _composed(
     return compose(
         files,
         list(spec.paths),
-        provenance=Provenance(
+        provenance=provenance_of(
             artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
         ),
         previous=previous,

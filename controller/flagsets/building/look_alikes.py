@@ -1,6 +1,4 @@
-"""Keys of one flag set that differ and look alike, by the characters of which Unicode says so (UTS #39). Only
-keys with a character beyond ASCII are compared: `0` and `O` are left to the author.
-"""
+"""Keys of one flag set, of which one is beyond ASCII, that look alike by Unicode (UTS #39). Pure."""
 
 from __future__ import annotations
 

@@ -158,11 +158,7 @@ def observed(
     created: str,
     there: Callable[[ObjectKey], Resource | None],
 ) -> tuple[dict[str, Any], ...]:
-    """The manifests, each with the moment at which its revision was observed: not before its FlagSet was
-    `created`, since it could not have been served.
-
-    What an object says already of the same revision stands: an artifact may be stored again.
-    """
+    """The manifests with the time at which their revision was observed, unless an object has one already."""
     moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
     return tuple(_stamped(each, artifact.revision, moment, there(key_of(each))) for each in manifests)
 

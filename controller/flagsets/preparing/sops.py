@@ -1,8 +1,4 @@
-"""Definitions that sops encrypted (https://getsops.io), whole files or single values. Pure.
-
-A file's values are decrypted where they stand, so that problems keep their lines. Its MAC is checked: it
-covers the values that are not encrypted, too.
-"""
+"""Decrypts what sops encrypted (https://getsops.io), where it stands, and checks the file's MAC. Pure."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from controller.api import flagsource
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, READY, TRUE, Condition, find, why
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import KIND, SOURCE_API
+from controller.api.flagset import KIND, SOURCE_API, source_key
 from controller.api.meta import ObjectKey
-from controller.flagsets.reading.references import listed, may_read, require_grant, source_key
+from controller.flagsets.reading.references import listed, may_read, require_grant
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting

@@ -1,9 +1,4 @@
-"""Selects the files of a layer's path, by their names alone, and finds those that were not read: symlinks,
-submodules, files that are too large.
-
-A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the
-whole set, as a file that cannot be parsed does.
-"""
+"""Selects the files of a layer's path, by their names alone, and finds those that were not read."""
 
 from __future__ import annotations
 
@@ -21,12 +16,12 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""
-
 DEFAULT_PATHS: Final = (".",)
 """One layer: the definitions at the top of the tree."""
-
 _EVERYTHING: Final = "**"
 _SIGNS: Final = "*?["
+_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
+_TOO_LARGE: Final = ("too-large", "split it")
 
 
 class PathRefused(Stalled):
@@ -140,16 +135,8 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
     return f"{path}: no such file or folder{hint}"
 
 
-_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
-_TOO_LARGE: Final = ("too-large", "split it")
-
-
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
-    """One error for each of `skipped` that `paths` mean or lead through; `names` are the files that were
-    read.
-
-    `skipped` is as a commit has it: `flags/evil.json: symlink, not followed`.
-    """
+    """An error for each of `skipped` (as `Fetched.skipped`) that `paths` mean; `names` were read."""
     parted = (each.rpartition(": ") for each in skipped)
     reasons = {name: reason for name, _, reason in parted}
     if not reasons:

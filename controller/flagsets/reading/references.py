@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api import grant
 from controller.api.flagset import KIND
-from controller.api.meta import ObjectKey
 from controller.delivery.grants import Referring, denied, granted
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache
 
 
@@ -19,15 +18,6 @@ def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     """The objects in a list of the spec."""
     found = flag_set.spec.get(field)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def source_key(flag_set: Resource) -> ObjectKey | None:
-    """The source: in its own namespace unless it names another; None where there is no `sourceRef`."""
-    reference = flag_set.spec.get("sourceRef")
-    if not isinstance(reference, dict):
-        return None
-    namespace = str(reference.get("namespace") or flag_set.namespace)
-    return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))
 
 
 def target_name(flag_set: Resource) -> str:

@@ -65,8 +65,8 @@ class Metrics(Collector):
         )
         self._reviewed = Counter(
             "flagstaff_admission_reviews",
-            "Pods that the API server asked about, by outcome.",
-            ("outcome",),
+            "Pods and flags that the API server asked about, by outcome.",
+            ("kind", "outcome"),
             registry=self.registry,
         )
         self._alerts = Counter(
@@ -92,9 +92,9 @@ class Metrics(Collector):
         """A webhook was answered."""
         self._received.labels(kind, outcome).inc()
 
-    def reviewed(self, outcome: str) -> None:
-        """A pod was admitted or refused."""
-        self._reviewed.labels(outcome).inc()
+    def reviewed(self, kind: str, outcome: str) -> None:
+        """An object of `kind` was admitted or refused. Any thread may call this."""
+        self._reviewed.labels(kind, outcome).inc()
 
     def alerted(self, kind: str, result: str) -> None:
         """An alert was sent: `delivered`, `failed` or `dead`."""

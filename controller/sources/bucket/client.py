@@ -56,10 +56,7 @@ async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
 
 
 async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:
-    """Write `objects` below `into`, each under its whole key.
-
-    Raises Failed (RevisionGone) where one is not what was listed any more, other Setbacks, and OSError.
-    """
+    """Write `objects` below `into` by their whole keys. Raises Setback (Failed RevisionGone), OSError."""
     waiting = iter(objects)
 
     async def work(store: Any) -> None:

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
-"""Processes that ask stores, of some 40 MB each; one is started when it is needed. As many again are for
-namespaces that have none, and as many for buckets that are read with the controller's own identity.
-"""
+"""Processes that ask stores, of some 40 MB each; as many again for waiting namespaces, and our identity."""
 IDENTITY: Final = re.compile(r"(AWS|AZURE|GOOGLE|IDENTITY|MSI)_.*|SERVICE_ACCOUNT")
 """Variables that hold the controller's own identity; obstore prefers some of them to what a Secret holds."""
 ADVICE: Final = {

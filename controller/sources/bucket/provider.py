@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 from controller.api.provenance import SIGNED_AT
 from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
-from controller.sources.bucket.listing import index_of, revision_of, wanted
-from controller.sources.bucket.manifest import PROOF
+from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here
 from controller.sources.bucket.trust import Question
-from controller.sources.looking.polled import PolledProvider
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, TreeLimits, with_signer
+from controller.sources.provider import (
+    NOTHING_ACCEPTED,
+    Accepted,
+    Fetched,
+    PolledProvider,
+    TreeLimits,
+    with_signer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -53,9 +53,7 @@ def included_names(source: Resource) -> Iterator[str]:
 
 
 def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> tuple[Included, ...]:
-    """The sources that `spec` includes. Raises Stalled where they include each other or one is not verified
-    as this one is; Waiting until each has an artifact.
-    """
+    """The sources that `spec` includes. Raises Stalled, or Waiting until each has an artifact."""
     if names := cycle(resource, objects, included_names) if spec.include else []:
         raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
     found = []

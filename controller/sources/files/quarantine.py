@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def quarantine(what: str) -> AsyncIterator[Path]:
-    """An empty folder for `what`, such as the files of a revision; removed with everything in it.
-
-    Raises Failed, also for an OSError of its user.
-    """
+    """An empty folder for `what`, removed in the end. Raises Failed, also for an OSError of its user."""
     folder = None
     try:
         folder = await asyncio.to_thread(TemporaryFolder.make)

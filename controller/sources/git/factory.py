@@ -19,17 +19,14 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
-from controller.sources.git.git_url import Transport, parse_location
+from controller.sources.git.git_url import Transport, credentials_from, parse_location, with_proxy
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import GitProvider
-from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
-from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.mirror import MirrorQuota, remove_mirror, sweep_mirrors
 from controller.sources.git.reading.tree import read_tree
-from controller.sources.git.secrets import credentials_from, with_proxy
-from controller.sources.git.signatures.judging import judge
-from controller.sources.git.signatures.rules import Group, Rule
+from controller.sources.git.signatures.judging import Group, Rule, judge
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
 from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
@@ -46,14 +43,13 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.git.signatures.judging import Question, Verdict
+    from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
+    from controller.sources.verification.signer import Signer
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
-
-
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.git.secretRef names",
     "HostKeyRefused": "the known_hosts of the Secret has another key, or none; if the host is the right one, "
@@ -64,6 +60,9 @@ ADVICE: Final = {
     "(GitLab: with .git at its end)",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
+_HELPERS: Final = 2
+_MODULE: Final = "controller.sources.git.reading.tree"
+_TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 
 class GitFactory:
@@ -79,10 +78,7 @@ class GitFactory:
         hosts: Hosts | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
-        """`allow_local`: a `file://` URL may name a folder of this machine; its author reads with our rights.
-        `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be. `limits`:
-        what each namespace may have.
-        """
+        """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
@@ -249,11 +245,6 @@ def _reference(git: GitSpec) -> Reference:
     return given if given != Reference() else Reference(branch=DEFAULT_BRANCH)
 
 
-_HELPERS: Final = 2
-_MODULE: Final = "controller.sources.git.reading.tree"
-_TASK: Final = TaskLimits(cpu_seconds=20.0)
-
-
 @dataclass(frozen=True, slots=True)
 class LimitedReader:
     """A `TreeReader` for one look at one source."""
@@ -266,6 +257,6 @@ class LimitedReader:
         """As `write_commit`. Raises Stalled (LimitExceeded) for what takes too much to be read."""
         return await self.tasks.run(f"reading {revision}", read_tree, path, revision, into, limits, paths)
 
-    async def judge(self, path: Path, question: Question) -> Verdict:
+    async def judge(self, path: Path, question: Question) -> Signer | None:
         """As `judging.judge`. Raises Stalled (LimitExceeded) for what takes too much to be judged."""
         return await self.tasks.run(f"verifying commit {question.commit}", judge, path, question)

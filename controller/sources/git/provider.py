@@ -14,11 +14,16 @@ import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
 from controller.sources.git.git_url import Credentials, Location, parse_location
-from controller.sources.git.listing.ls_remote import References, choose_among, narrowed, parse
-from controller.sources.git.listing.reference import Reference, choose
+from controller.sources.git.listing.reference import (
+    Reference,
+    References,
+    choose,
+    choose_among,
+    narrowed,
+    parse,
+)
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
-from controller.sources.git.reading.mirror import Mirror
-from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.mirror import Mirror, MirrorQuota
 from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,
@@ -29,8 +34,7 @@ from controller.sources.git.reading.submodules import SubmoduleReader
 from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
 from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, with_signer
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, polled, with_signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

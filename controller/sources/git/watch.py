@@ -24,11 +24,7 @@ _random = secrets.SystemRandom()
 
 
 async def watched(path: Path, interval: float) -> AsyncIterator[None]:
-    """At once, then within some 50 ms of a change to the references of the repository at `path`, and every
-    interval.
-
-    The repository may go and come back.
-    """
+    """At once, 50 ms after a change of the references at `path`, be it there or not, and every interval."""
     while True:
         places = await asyncio.to_thread(find_places, path)
         if places is None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.places import Places
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class Deadline:
     """The time that the steps of one look may take together. Waiting for a turn does not count."""
@@ -47,9 +50,6 @@ class Deadline:
             self.left = max(0.0, self.left - (clock() - began))
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class LimitedTasks:
     """The tasks of one look at one source."""
@@ -64,10 +64,7 @@ class LimitedTasks:
     """The reason where a helper is lost."""
 
     async def run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
-        """What `function` of a module returns or raises; `what` says for messages what it does.
-
-        Raises Stalled (LimitExceeded) for what needs too much, Failed.
-        """
+        """What `function` of a module returns; `what` it does, for messages. Raises Stalled, Failed."""
         where = self.deadline.where
         try:
             async with self.places.place(self.namespace), self.deadline.running():

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 SHARED: Final = timedelta(seconds=1)
 """How old a shared answer may be for a scheduled look."""
+PATIENCE: Final = 60.0
+"""Seconds; the replicas of a Git server catch up within less."""
+UNSURE_PATIENCE: Final = 20.0
+"""Seconds for a push that the source may never show, such as a tag outside of its range."""
+_FIRST: Final = 0.25
+_GROWTH: Final = 2.0
+_UNSURE_GROWTH: Final = 4.0
+_MOST: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +79,6 @@ def _made(resource: Resource) -> datetime | None:
     return made + timedelta(seconds=1) if made.tzinfo is not None else None
 
 
-PATIENCE: Final = 60.0
-"""Seconds; the replicas of a Git server catch up within less."""
-UNSURE_PATIENCE: Final = 20.0
-"""Seconds for a push that the source may never show, such as a tag outside of its range."""
-_FIRST: Final = 0.25
-_GROWTH: Final = 2.0
-_UNSURE_GROWTH: Final = 4.0
-_MOST: Final = 5.0
-
-
 @dataclass(slots=True)
 class _Push:
     digits: str
@@ -112,10 +110,7 @@ class PendingPushes:
     def next_look(
         self, key: ObjectKey, revision: Revision | None, now: datetime, *, sure: bool = True
     ) -> float | None:
-        """Seconds until the next look for the pushed revision; None if it was seen or given up.
-
-        `sure`: False if the source may never show what was pushed, as one that follows a range of versions.
-        """
+        """Seconds until the next look for a push, or None; `sure`: whether the source must show it."""
         pushed = self._pushes.get(key)
         if pushed is None:
             return None

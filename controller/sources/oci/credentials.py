@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from controller.sources.oci.address import Address
 
 
+_LONGEST: Final = 8192
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_ITEM: Final = re.compile(rf'({_WORD})(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD})))?')
+
+
 @dataclass(frozen=True, slots=True)
 class Login:
     """A name and a password or token; neither is ever printed."""
@@ -99,11 +104,6 @@ def _plain(key: str) -> str:
 
 def _invalid(name: str, why: str) -> Stalled:
     return Stalled("InvalidSecret", f"{name}: {why}")
-
-
-_LONGEST: Final = 8192
-_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_ITEM: Final = re.compile(rf'({_WORD})(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD})))?')
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,7 @@ _LONGEST_NAME: Final = 255
 
 
 def extract(archive: BinaryIO, into: Path, limits: TreeLimits) -> tuple[str, ...]:
-    """Write the files of a tar.gz below the empty folder `into`; what was left out, each `name: reason`.
-
-    Raises ArchiveRefused for a limit and for what is damaged, Stalled (UnsafePath) for a name that leaves the
-    folder, OSError.
-    """
+    """Write the files of a tar.gz below `into`; what is left out. Raises ArchiveRefused, Stalled, OSError."""
     if archive.read(len(_GZIP)) != _GZIP:
         raise ArchiveRefused("the layer is no tar.gz; choose another by layerSelector, or copy it as it is")
     archive.seek(0)

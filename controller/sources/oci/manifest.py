@@ -67,9 +67,7 @@ class Manifest:
 
 
 def chosen_manifest(content: bytes) -> str | None:
-    """The digest of the manifest that an index stands for: the first for linux/amd64 or for no platform, as
-    Flux takes it; None: `content` is no index. Raises Stalled (InvalidArtifact) where it has none.
-    """
+    """The digest that an index has for linux/amd64 or no platform; None: no index. Raises Stalled."""
     listed = _object(content).get("manifests")
     if not isinstance(listed, list):
         return None
@@ -93,8 +91,8 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     found = _object(content)
     if "manifests" in found:
         raise _invalid("it is an index within an index, which is not read")
-    layers = found.get("layers")
-    if not isinstance(layers, list) or not layers:
+    layers = layers_of(content)
+    if not layers:
         raise _invalid("its manifest has no layers")
     annotations = found.get("annotations") or {}
     texts = (
@@ -116,12 +114,11 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _chosen(layers: list[Any], media_type: str | None) -> Layer:
-    known = [layer for layer in layers if isinstance(layer, dict)]
-    for layer in known:
+def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
+    for layer in layers:
         if media_type is None or layer.get("mediaType") == media_type:
             return _layer(layer)
-    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in known[:_LISTED])
+    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in layers[:_LISTED])
     raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
 
 

@@ -1,6 +1,4 @@
-"""A folder as an artifact, as `flux push artifact` makes it: the same files and annotations are always the
-same bytes. And its signature as cosign 2 makes it with a key: a payload that names it, at a tag beside it.
-"""
+"""A folder as an artifact, as `flux push artifact` makes it, and its signature as cosign 2 makes it."""
 
 from __future__ import annotations
 
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"
+_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,6 @@ def described(media_type: str, content: bytes) -> dict[str, str | int]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 
 
 async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:

@@ -15,12 +15,19 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.user_text.patterns import compiled
 from controller.sources.files.quarantine import quarantine
 from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.polled import PolledProvider
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, TreeLimits, with_signer
+from controller.sources.provider import (
+    NOTHING_ACCEPTED,
+    Accepted,
+    Fetched,
+    PolledProvider,
+    Revision,
+    TreeLimits,
+    with_signer,
+)
 from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:

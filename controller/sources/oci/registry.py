@@ -1,8 +1,4 @@
-"""A repository of a registry, over the distribution's HTTP API
-(github.com/opencontainers/distribution-spec).
-
-A login goes to the registry's own host, and to the token service that it names; nowhere else.
-"""
+"""A repository of a registry (github.com/opencontainers/distribution-spec), which alone gets the login."""
 
 from __future__ import annotations
 
@@ -95,9 +91,7 @@ class Registry:
         return found
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
-        """Digests of manifests that refer to one, as the registry lists them, or where it keeps no such list,
-        as their pushers do at a tag: those of a type, then those whose type it does not name.
-        """
+        """Digests of manifests that refer to one: of a type, then of no type, by the list or else the tag."""
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:

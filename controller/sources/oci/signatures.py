@@ -1,6 +1,4 @@
-"""Finds what cosign attached to a manifest, and judges it by trusted keys or identities: cosign 3's bundles
-by the referrers API or its fallback tag, cosign 2's signatures at the tag `sha256-<hex>.sig`.
-"""
+"""Finds the signatures of cosign 2 and 3 on a manifest, and judges them by trusted keys or identities."""
 
 from __future__ import annotations
 
@@ -36,6 +34,8 @@ _MOST: Final = 20
 _BYTES: Final = 256 * 1024
 _SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
+TRUSTED_ROOT: Final = "trusted_root.json"
+_TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_bytes=0)
 
 
 class Judge(Protocol):
@@ -121,10 +121,6 @@ async def _content(registry: Registry, layer: dict[str, Any]) -> bytes:
             raise
         return b""
     return file.getvalue()
-
-
-TRUSTED_ROOT: Final = "trusted_root.json"
-_TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_bytes=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ _TYPE: Final = "cosign container image signature"
 _PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _SUFFIX: Final = ".pub"
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,6 @@ def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise NotBelievedError(f"its signature is damaged: it has no {name!r}")
     return found
-
-
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 def read_private_key(pem: bytes) -> PrivateKey:

@@ -1,6 +1,4 @@
-"""Who signed without a key, as an instance of Sigstore vouches for it: an authority gave the signer's key a
-certificate for minutes, and a log recorded that it was used meanwhile. Pure.
-"""
+"""Who signed without a key, as an instance of Sigstore vouches for it by certificate and log. Pure."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
 
 
 def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
-    """Who of `identities` signed the statement in a Sigstore bundle, and that it names the manifest `digest`.
-    `root`: a trusted_root.json. Meant for a helper process. Raises NotBelievedError, InvalidRootError.
-    """
+    """Who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
     found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
     return found
 

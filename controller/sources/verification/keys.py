@@ -27,6 +27,8 @@ _SSH: Final = ".sshpub"
 _BLOCK: Final = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL
 )
+_SSH_ARMOR: Final = b"-----BEGIN SSH SIGNATURE-----"
+_PGP_ARMOR: Final = (b"-----BEGIN PGP SIGNATURE-----", b"-----BEGIN PGP MESSAGE-----")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,6 @@ def _blocks(text: str) -> list[str]:
     if not blocks:
         raise InvalidKeyError("contains no PGP PUBLIC KEY BLOCK; write it with: gpg --armor --export KEY")
     return blocks
-
-
-_SSH_ARMOR: Final = b"-----BEGIN SSH SIGNATURE-----"
-_PGP_ARMOR: Final = (b"-----BEGIN PGP SIGNATURE-----", b"-----BEGIN PGP MESSAGE-----")
 
 
 def verify(message: bytes, signature: bytes, keys: Keys, at: datetime) -> Signer:

@@ -69,9 +69,7 @@ def read_signature(armored: bytes) -> SshSignature:
 
 
 def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datetime) -> Signer:
-    """Whose key of `keys` signed `message` for Git. `at`: when the message says that it was written, by which
-    keys that count for a time are judged. Raises NotBelievedError.
-    """
+    """Whose key of `keys` signed `message` for Git, written `at` a time. Raises NotBelievedError."""
     try:
         read = read_signature(armored)
     except Damaged as error:

@@ -14,7 +14,7 @@ from controller.admission.server import LIMITS
 from controller.admission.validator import Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
-from controller.configurations.admissible import objection
+from controller.configurations.validation import objection
 from controller.injection.options import Options
 from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertificates
 from controller.runtime.clock import now
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from controller.kube.client import Cluster
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.leadership import Role
+    from controller.runtime.process.metrics import Metrics
     from controller.settings import ControllerSettings
-    from evaluator.server.monitoring.port_metrics import PortMetrics
 
 _DRAIN: Final = 2.0
 
@@ -75,7 +75,7 @@ def options_of(settings: ControllerSettings) -> Options:
 
 @contextlib.asynccontextmanager
 async def open_admission(
-    settings: ControllerSettings, metrics: PortMetrics, cluster: Cluster, role: Role, webhook: Injector
+    settings: ControllerSettings, metrics: Metrics, cluster: Cluster, role: Role, webhook: Injector
 ) -> AsyncIterator[Admission]:
     """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
     with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
@@ -90,13 +90,13 @@ async def open_admission(
             keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         offload = Offload()
-        validator = Validator(objection, offload, settings.namespaces)
+        validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
         routes = merged(webhook.routes(), validator.routes())
         listener = Listener(routes, LIMITS, name="admission")
         port = await listener.start(
             settings.admission_host or settings.host, settings.admission_port, tls=files
         )
-        metrics.port(listener.name, listener)
+        metrics.ports.port(listener.name, listener)
         try:
             yield Admission(port, keeper)
         finally:

@@ -20,8 +20,7 @@ from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
-from controller.configurations.dead_proxies import ProxyFollower
-from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
 from controller.flagsets.building.limited_build import HELPERS, MODULES
 from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
@@ -194,8 +193,9 @@ async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Itera
         flag_set_refusals.take(request, why)
 
     known, options = known_objects(base.settings, base.objects), options_of(base.settings)
-    webhook = Injector(known, options, lambda: base.collector.synced, base.metrics.reviewed, refused)
-    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, webhook)
+    counted = partial(base.metrics.reviewed, "Pod")
+    webhook = Injector(known, options, lambda: base.collector.synced, counted, refused)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, webhook)
     return await stack.enter_async_context(opened)
 
 

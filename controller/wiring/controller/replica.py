@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.certificates.keeper import Keeper
-    from controller.configurations.dead_proxies import ProxyFollower
+    from controller.configurations.live_proxies import ProxyFollower
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
     from controller.notifications.deliverer import Deliverer

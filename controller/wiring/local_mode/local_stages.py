@@ -17,7 +17,7 @@ from controller.api.conditions import FALSE, READY, find
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import last_applied
 from controller.flagsets.building.build import build
-from controller.flagsets.building.prune_guard import bulk_removal
+from controller.flagsets.building.compose import bulk_removal
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS

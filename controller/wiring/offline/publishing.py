@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.reading.describe import describe
+from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.archive import too_large
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.reconciling.setbacks import Failed, Stalled
@@ -27,7 +28,7 @@ _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""
 _HINTS: Final = 10_000
 """Names that are looked through for what a mistaken path may mean."""
-_NOBODY: Final = Provenance("", "", "")
+_NOBODY: Final = provenance_of("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ import aiohttp
 
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.sources.git.git_url import Transport
-from controller.sources.git.listing.ls_remote import References, commits_of
-from controller.sources.git.listing.reference import HEADS, TAGS
+from controller.sources.git.listing.reference import HEADS, TAGS, References, commits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +47,7 @@ class HttpListing:
         self._direct = not any(name.lower() in _PROXIES for name in os.environ)
 
     async def references(self, program: GitProgram, *, narrowed: bool) -> References | None:
-        """The remote's references, of branches and tags alone if `narrowed`; None: git is to be asked.
-
-        Raises Failed (Timeout), Stalled (HostDenied).
-        """
+        """The remote's references, if `narrowed` its branches and tags; None: ask git. Raises Setback."""
         if not self._direct or not _is_plain(program) or program.location.url in self._large:
             return None
         async with program.deadline.running():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.git.listing.http_listing import HttpListing
-from controller.sources.git.listing.ls_remote import parse
+from controller.sources.git.listing.reference import parse
 from controller.sources.git.programs.program import BrokenMirrorError
 from controller.sources.looking.freshness import SHARED
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.runtime.tenancy.places import Places
-    from controller.sources.git.listing.ls_remote import References
+    from controller.sources.git.listing.reference import References
     from controller.sources.git.programs.program import GitProgram
     from controller.sources.looking.freshness import Freshness
 

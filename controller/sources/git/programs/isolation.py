@@ -115,10 +115,7 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
 
 
 def ssh_command(credentials: Credentials | None, folder: Path | None, user: str = "") -> str:
-    """The user's own keys and known hosts, except where the credentials bring theirs: then only theirs count.
-
-    `user`: the username of a given key, where the location has none.
-    """
+    """The user's own keys and known hosts, unless the credentials bring theirs; `user`: of a given key."""
     words = ["ssh", "-o", "StrictHostKeyChecking=yes"]
     asks = folder is not None and credentials is not None and bool(credentials.key_password)
     if folder is not None and asks:
@@ -140,9 +137,7 @@ def ssh_command(credentials: Credentials | None, folder: Path | None, user: str 
 
 @contextlib.asynccontextmanager
 async def secret_files(credentials: Credentials | None) -> AsyncIterator[Path | None]:
-    """A folder with what the credentials have of `key`, `known_hosts`, `ca.crt`, `tls.crt` and `tls.key`,
-    removed afterwards; None if they have none of it. Raises OSError.
-    """
+    """A folder with what the credentials have for files; None: nothing. Raises OSError."""
     texts = _texts(credentials) if credentials is not None else {}
     if not texts:
         yield None

@@ -82,9 +82,7 @@ async def run(
 
 
 async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Popen[bytes]:
-    """Started in a thread: the loop's own way copies our page tables and waits until the child runs its
-    program, which held the loop for 80 ms where the processors were busy.
-    """
+    """Started in a thread: the loop's own way copies our page tables, and held the loop for 80 ms."""
 
     def start() -> Popen[bytes]:
         return Popen(  # noqa: S603 - our own command, and no shell reads its arguments

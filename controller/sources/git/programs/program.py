@@ -43,10 +43,7 @@ class GitProgram:
         return (await self._run(arguments)).decode("utf-8", "replace")
 
     async def fetch(self, mirror: Path, *refspecs: str, depth: int | None = 1, whole: bool = False) -> None:
-        """Fetch into the bare repository `mirror`. Raises `Setback`, or `BrokenMirrorError`.
-
-        `whole`: a server that has but a part of the history may not cut that of the mirror.
-        """
+        """Fetch into `mirror`, which is never cut if `whole`. Raises `Setback`, or `BrokenMirrorError`."""
         shallow = () if depth is None else (f"--depth={depth}",)
         cut = () if whole else ("--update-shallow",)
         arguments = (

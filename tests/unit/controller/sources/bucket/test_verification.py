@@ -17,7 +17,7 @@ from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.cli import main
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.bucket.manifest import MANIFEST, SIGNATURE, Manifest
+from controller.sources.bucket.listing import MANIFEST, SIGNATURE, Manifest
 from controller.sources.bucket.reading import call_here
 from tests.s3 import LOGIN, manifest
 from tests.signing import run
