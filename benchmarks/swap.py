@@ -24,7 +24,7 @@ import uvloop
 from benchmarks.results import keep, median, percentile
 from evaluator.exchange import Exchange, run_in_thread
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
 from evaluator.http.server.scheduler import FairQueue
@@ -75,7 +75,7 @@ class Sink:
     on_closed: Callable[[], None] | None = None
     writable = True
     closed = False
-    code = Code.CANCELLED
+    on_ended: Callable[[Code], None] | None = None
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -94,7 +94,7 @@ class LoopLag:
 
 def place(frame: FrameType | None) -> str:
     """The innermost frames of our packages that the loop runs, the calling one last:
-    `evaluator.flags.layers.parse:90 parse, …`; empty where there are none.
+    `evaluator.flags.layers.merge:90 parse, …`; empty where there are none.
     """
     found: list[str] = []
     while frame is not None and len(found) < _FRAMES:

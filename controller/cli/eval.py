@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_build_arguments, local_options
 from controller.cli.shared.context import add_context_arguments, read_context
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, ending
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
 from controller.cli.shared.printing import announce, shown
 from controller.cli.shared.problems import failures
 from controller.runtime.clock import now
@@ -45,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one answer as JSON; exit 0, 1 where it is an error, 2 for wrong usage, 3 where there is no
     source.
     """
-    with ending(USAGE, ValueError, OSError):
-        context = read_context(arguments)
+    context = read_context(arguments)
     options = local_options(arguments)
     with ending(UNREACHABLE, Setback):
         composition = _composed(options, arguments.ref)

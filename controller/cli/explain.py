@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared.context import add_context_arguments, read_context
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, ending
+from controller.cli.shared.ending import OK, PROBLEM
 from controller.cli.shared.printing import shown
 from controller.cli.shared.remote import add_address_argument, remote
 
@@ -33,8 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an
     evaluator.
     """
-    with ending(USAGE, ValueError, OSError):
-        context = read_context(arguments)
+    context = read_context(arguments)
     question: dict[str, Any] = {"flagKey": arguments.key, "context": context}
     if arguments.type is not None:
         question["type"] = arguments.type

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.configuration import flag_document
 from evaluator.flags.accept import Refused, accept
 from evaluator.flags.checking.operators import DEPTH
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds
 

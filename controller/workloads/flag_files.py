@@ -98,16 +98,7 @@ class FlagFiles:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.touches.run(self._refused))
-            for _ in range(AT_ONCE):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            file = await self.queue.take()
-            try:
-                await self.keep(file)
-            finally:
-                self.queue.done(file)
+            group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
         """Bring one file to what is delivered, and say so; look again later. A file without readers is left

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
 from evaluator.flags.checking.references import measure
-from evaluator.flags.effective import NO_PROGRESS, Progress, effective
 from evaluator.flags.holding import held_back
 from evaluator.flags.layers.layer import EVALUATORS
 from evaluator.flags.model import ABSENT
@@ -46,9 +45,7 @@ class Accepted:
     """To be served."""
 
     flag_set: FlagSet
-    """What evaluators read: `desired` with progress."""
-    desired: FlagSet
-    """What was delivered, with held flags: the `previous` of the next delivery."""
+    """What was delivered, with held flags: what is served, and the `previous` of the next delivery."""
     digest: str
     """Of `flag_set`: `sha256:<hex>`."""
     held: tuple[str, ...]
@@ -72,23 +69,17 @@ class Refused:
         return next(errors, "it holds no flags")
 
 
-def accept(
-    parsed: Parsed,
-    previous: FlagSet | None,
-    policy: Policy = PER_FLAG,
-    progress: Progress = NO_PROGRESS,
-) -> Accepted | Refused:
-    """Judge what was read after `previous`, the source's last `desired`. Takes long for a large set."""
+def accept(parsed: Parsed, previous: FlagSet | None, policy: Policy = PER_FLAG) -> Accepted | Refused:
+    """Judge what was read after `previous`, the source's last set. Takes long for a large set."""
     failures = parsed.problems if policy.warnings else parsed.errors
     if _is_whole_set_bad(parsed) or (failures and policy.whole):
         return Refused(parsed.problems)
     bad = parsed.bad | _flags_affected_by(parsed.flag_set, failures)
     if policy.warnings:
         bad |= parsed.warned
-    desired, held = held_back(parsed.flag_set, bad, previous)
-    flag_set = effective(desired, progress)
-    missing = tuple(sorted(bad - desired.flags.keys()))
-    return Accepted(flag_set, desired, digest(flag_set), held, missing, parsed.problems)
+    flag_set, held = held_back(parsed.flag_set, bad, previous)
+    missing = tuple(sorted(bad - flag_set.flags.keys()))
+    return Accepted(flag_set, digest(flag_set), held, missing, parsed.problems)
 
 
 def _is_whole_set_bad(parsed: Parsed) -> bool:

@@ -97,10 +97,8 @@ class MessageStream(Protocol):
     """Called once flow control and the transport take more, after `writable` was False."""
     on_closed: Callable[[], None] | None
     """Called once when the stream has ended for whatever reason but `close`."""
-
-    @property
-    def code(self) -> Code:
-        """Why `on_closed` is called: the status that we sent, or CANCELLED where the peer has ended it."""
+    on_ended: Callable[[Code], None] | None
+    """Called once with the status that it ended with, whoever ended it: CANCELLED where the peer did."""
 
     @property
     def writable(self) -> bool:

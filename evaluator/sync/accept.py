@@ -32,7 +32,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
         # The peer's digest is of what it delivers, which is not what is served: it must not be passed on.
         metadata = {key: value for key, value in judged.flag_set.metadata.items() if key != DIGEST_KEY}
         flag_set = replace(judged.flag_set, metadata=MappingProxyType(metadata))
-        judged = replace(judged, flag_set=flag_set, desired=flag_set)
+        judged = replace(judged, flag_set=flag_set)
     return judged
 
 

@@ -142,7 +142,7 @@ class Follower:
         changed = judged.digest != known or delivery.context != self._context
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
-        self._accepted, self._context = judged.desired, delivery.context
+        self._accepted, self._context = judged.flag_set, delivery.context
         self._taken, self._untaken, self._refusal = seen, None, None
         self._save(anew=True, changed=changed)
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.outcomes import number_text
-from evaluator.targeting.values import RuleError, is_number, real
+from evaluator.targeting.values import RuleError, is_number, parts, real
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -31,29 +31,11 @@ def variant_name(result: Json) -> str | None:
         value = real(result)
         if math.isfinite(value):
             return number_text(value)
-    _refuse_infinities(result)
+    if any(isinstance(part, float) and not math.isfinite(part) for part in parts(result)):
+        raise RuleError("the rule came to a number that JSON cannot hold")
     return None
-
-
-def _refuse_infinities(result: Json) -> None:
-    pending = [result]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, list):
-            pending.extend(value)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise RuleError("the rule came to a number that JSON cannot hold")
 
 
 def texts_in(rule: Json) -> frozenset[str]:
     """The texts that stand in `rule` as values, names of operators and keys of objects aside."""
-    found, pending = set(), [rule]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            found.add(node)
-        elif isinstance(node, dict | list):
-            pending.extend(node.values() if isinstance(node, dict) else node)
-    return frozenset(found)
+    return frozenset(part for part in parts(rule) if isinstance(part, str))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.checking import outcomes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evaluator.flags.model import Json
 
 WHITE_SPACE: Final = (
@@ -37,6 +39,31 @@ class RuleError(Exception):
 
     Messages never quote the context: they are kept, and a context is anybody's.
     """
+
+
+def parts(value: Json) -> Iterator[Json]:
+    """The value and all values within it, in no order; keys of objects are left out."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, dict | list):
+            pending.extend(part.values() if isinstance(part, dict) else part)
+
+
+def nests_deeper(value: Json, levels: int) -> bool:
+    """Whether `value` holds more lists and objects within each other than `levels`; never recurses."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def is_number(value: Json) -> bool:

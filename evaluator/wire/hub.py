@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -47,30 +48,20 @@ class Subscriber(Protocol):
         """It was dropped for what it raised; must not raise."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
     """Which value a subscriber saw last, without the payload, which would live on for the slowest reader."""
 
-    __slots__ = ("content", "number")
-
-    def __init__(self, number: int, content: object) -> None:
-        self.number = number
-        self.content = content
-        """Equal for equal values: the digest of a payload, or a retraction."""
+    number: int
+    content: object
+    """Equal for equal values: the digest of a payload, or a retraction."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Retraction:
     """The value of a topic that has none any more."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: object) -> None:
-        self.reason = reason
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Retraction) and self.reason == other.reason
-
-    def __hash__(self) -> int:
-        return hash(_Retraction)
+    reason: object
 
 
 class _Topic:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.checking.operators import OPERATORS, UNLISTED
 from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from tests.beyond_schema import OF_DOCUMENTS, OF_RULES
 from tests.contract.flagd_core import ENGINE
 from tests.contract.flagd_corpus import CASES, Case

@@ -13,7 +13,7 @@ from evaluator.explain import explain
 from evaluator.flags import saved
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.diff import diff
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError

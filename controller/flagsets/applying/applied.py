@@ -11,7 +11,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import DIGEST_KEY
 
 if TYPE_CHECKING:

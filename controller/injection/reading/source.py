@@ -5,7 +5,7 @@ does not say stays. Pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
@@ -84,59 +84,49 @@ def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any]
     return found
 
 
-def followed(
-    spec: FeatureFlagSourceSpec, namespace: str, permitted: Permitted, *, compat: bool = False
-) -> Iterator[dict[str, Any]]:
-    """What the evaluator is to follow, as `--sources` has it; what comes from the proxy has a selector alone.
-    `permitted` refuses what is in another namespace. With `compat`, tokens may stand in arguments. Raises
-    Refused.
+class Followed(NamedTuple):
+    """What the sources of one pod come to."""
+
+    sources: tuple[Mapping[str, Any], ...]
+    """As `--sources` has them; what comes from the proxy has a selector alone."""
+    files: tuple[files.FlagFile, ...]
+    """Those among them, each once."""
+    cluster_flags: frozenset[str]
+    """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
+
+
+def followed(spec: FeatureFlagSourceSpec, namespace: str, permitted: Permitted, *, compat: bool) -> Followed:
+    """What the evaluator is to follow. `permitted` refuses what is in another namespace. With `compat`,
+    tokens may stand in arguments. Raises Refused.
     """
+    found: list[Mapping[str, Any]] = []
+    in_files: dict[files.FlagFile, None] = {}
+    cluster_flags: set[str] = set()
     for number, source in enumerate(spec.sources):
         provider = provider_of(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
         tokens.check(source, provider, where, compat=compat)
         if provider == files.PROVIDER:
-            yield _file(source, namespace, where).source
+            file = _file(source, namespace, where)
+            in_files[file] = None
+            found.append(file.source)
         elif provider in PROXIED:
-            yield {"selector": _selector(source.source, namespace, permitted, where)}
+            place, name = flag_set_place(source.source, where)
+            permitted(SERVED, place, name, where)
+            found.append({"selector": f"{place or namespace}/{name}"})
+            if provider == KUBERNETES and place in {"", namespace}:
+                cluster_flags.add(f"{namespace}/{name}")
         elif provider in FIELDS:
-            yield _passed_on(source, provider, number, where, compat=compat)
+            found.append(_passed_on(source, provider, number, where, compat=compat))
         else:
             known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
-
-
-def flag_files(spec: FeatureFlagSourceSpec, namespace: str) -> tuple[files.FlagFile, ...]:
-    """The files among what is followed, each once. Raises Refused."""
-    found = (
-        _file(each, namespace, f"FeatureFlagSource: sources[{number}]")
-        for number, each in enumerate(spec.sources)
-        if provider_of(each, spec) == files.PROVIDER
-    )
-    return tuple(dict.fromkeys(found))
-
-
-def cluster_flags(spec: FeatureFlagSourceSpec, namespace: str) -> frozenset[str]:
-    """The flag sets of the pod's namespace that stock flagd could read itself, as selectors. Raises
-    Refused.
-    """
-    places = (
-        flag_set_place(each.source, f"FeatureFlagSource: sources[{number}]")
-        for number, each in enumerate(spec.sources)
-        if provider_of(each, spec) == KUBERNETES
-    )
-    return frozenset(f"{namespace}/{name}" for place, name in places if place in {"", namespace})
+    return Followed(tuple(found), tuple(in_files), frozenset(cluster_flags))
 
 
 def provider_of(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
     """The one that it names, or that the FeatureFlagSource gives to those that name none."""
     return source.provider or spec.default_sync_provider or KUBERNETES
-
-
-def _selector(given: str, namespace: str, permitted: Permitted, where: str) -> str:
-    place, name = flag_set_place(given, where)
-    permitted(SERVED, place, name, where)
-    return f"{place or namespace}/{name}"
 
 
 def flag_set_place(given: str, where: str) -> tuple[str, str]:

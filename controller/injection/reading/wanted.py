@@ -104,7 +104,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         names.OFREP_PORT: settings.ofrep_port,
     }
     return Wanted(
-        follows,
+        follows.sources,
         followed,
         settings,
         containers=values.containers(annotations.get(names.CONTAINERS)),
@@ -125,8 +125,8 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         socket_path=values.socket(annotations, settings.socket_path),
         claim=values.claim(annotations.get(names.STATE_CLAIM)),
         warnings=tuple(referring.warnings),
-        files=source.flag_files(settings, namespace),
-        cluster_flags=source.cluster_flags(settings, namespace),
+        files=follows.files,
+        cluster_flags=follows.cluster_flags,
     )
 
 
@@ -147,7 +147,7 @@ def read_in_process(
 
 def _followed(
     annotations: Mapping[str, str], referring: Referring, *, compat: bool
-) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
+) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
     """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
     annotation = names.sources(annotations)
@@ -161,7 +161,7 @@ def _followed(
             "from": ",".join(each.source for each in found if each.source),
             "revision": ",".join(each.revision for each in found if each.revision),
         }
-        follows = tuple({"selector": each} for each in selectors)
+        follows = source.Followed(tuple({"selector": each} for each in selectors), (), frozenset())
         return source.NOTHING, follows, {name: text for name, text in record.items() if text}
     if names.FLAG_SET in annotations:
         raise Refused(
@@ -180,9 +180,9 @@ def _followed(
     settings = source.merged(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
-    follows = tuple(source.followed(settings, namespace, referring.permitted, compat=compat))
+    follows = source.followed(settings, namespace, referring.permitted, compat=compat)
     return settings, follows, {
-        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows),
+        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
         "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
     }  # fmt: skip
 

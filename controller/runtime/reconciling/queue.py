@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from controller.runtime.tenancy.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable
 
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
@@ -135,6 +135,21 @@ class KeyedQueue(Generic[Key]):
             self._again.discard(key)
             self._shares.add(self._group(key), key)
         self._changed.set()
+
+    async def work(self, workers: int, keep: Callable[[Key], Awaitable[None]]) -> None:
+        """Have `keep`, which must not fail, look at each key that is taken, by so many workers at a time."""
+
+        async def worker() -> None:
+            while True:
+                key = await self.take()
+                try:
+                    await keep(key)
+                finally:
+                    self.done(key)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(worker())
 
     def _collect(self, now: float) -> float | None:
         """Have those wait for their turn whose time has come; the seconds until the next one's, None where

@@ -13,8 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.admission.flag_set_refusals import FlagSetRefusals
-from controller.admission.refusals import Refusals
+from controller.admission.refusals import FlagSetRefusals, Refusals
 from controller.admission.server import Injector
 from controller.api import flagsource
 from controller.api.kinds import WATCHED

@@ -11,16 +11,18 @@ from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
+from evaluator.flags.layers.layer import as_read, read_layer
 from evaluator.flags.model import ABSENT, FlagSet
 from evaluator.flags.syntax.findings import placed, problem_of
 from evaluator.flags.syntax.problems import Finding, Problem, Severity
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.model import Flag, Json, Scalar
+    from evaluator.flags.syntax.document import Document
     from evaluator.flags.syntax.findings import Piece
     from evaluator.flags.syntax.text import Bounds
 
@@ -61,6 +63,20 @@ class Parsed:
     def warnings(self) -> tuple[Problem, ...]:
         """Problems that flagd loads."""
         return tuple(each for each in self.problems if each.severity is Severity.WARNING)
+
+
+def parse(
+    data: bytes,
+    *,
+    file: str,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Document] = as_read,
+) -> Parsed:
+    """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever
+    the content. `prepare` is called with the document that was read.
+    """
+    layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
+    return merge([layer], document=True, bounds=bounds)
 
 
 def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:

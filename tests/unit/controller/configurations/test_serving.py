@@ -21,7 +21,7 @@ from controller.delivery.served import shown
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.flagsets.building.compose import bulk_removal, compose, held
 from controller.flagsets.building.provenance import provenance_of
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical
 from evaluator.flags.layers.catalog import fold
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Flag, State
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import Bounds
