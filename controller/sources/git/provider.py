@@ -26,7 +26,8 @@ from controller.sources.git.reading.repository import (
 )
 from controller.sources.git.reading.submodules import FILE as SUBMODULES_FILE
 from controller.sources.git.reading.submodules import SubmoduleReader
-from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
+from controller.sources.git.reading.tree import DAMAGE, without_author
+from controller.sources.git.reading.tree_reader import read_in_thread
 from controller.sources.git.watch import watched
 from controller.sources.limits import TreeLimits
 from controller.sources.looking.deadline import Deadline
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.git.reading.tree import TreeReader
+    from controller.sources.git.reading.tree_reader import TreeReader
     from controller.sources.git.signatures.trust import Trust
     from controller.sources.provider import Fetched, LineAuthor, Revision
 

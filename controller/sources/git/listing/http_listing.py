@@ -18,7 +18,7 @@ import aiohttp
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.sources.git.git_url import Transport
 from controller.sources.git.listing.ls_remote import References
-from controller.sources.git.listing.reference import HEADS, TAGS
+from controller.sources.git.listing.names import HEADS, TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.listed import listed, near
 from controller.sources.provider import Revision
 from controller.sources.versions import highest, parse_range
@@ -16,8 +17,6 @@ from controller.sources.versions import highest, parse_range
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-HEADS = "refs/heads/"
-TAGS = "refs/tags/"
 KINDS = ("branch", "tag", "semver", "name", "commit")
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

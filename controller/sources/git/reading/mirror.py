@@ -17,17 +17,19 @@ import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
-from controller.sources.git.listing.reference import HEADS, TAGS, Reference
+from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.reading.repository import open_mirror
-from controller.sources.git.reading.tree import DAMAGE, TreeReader, read_in_thread
+from controller.sources.git.reading.tree import DAMAGE
+from controller.sources.git.reading.tree_reader import TreeReader, read_in_thread
 from controller.sources.provider import Unverified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
+    from controller.sources.git.listing.reference import Reference
     from controller.sources.limits import TreeLimits
     from controller.sources.provider import Fetched, Revision
 

@@ -8,7 +8,7 @@ import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag
 
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.listing.reference import TAGS
+from controller.sources.git.listing.names import TAGS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,11 +4,10 @@ outside of it.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pygit2
 from pygit2.enums import FileMode, ObjectType
@@ -33,22 +32,6 @@ _LONGEST_TEXT: Final = 500
 """Characters of an author or a subject, which terminals show."""
 _SHOWN_SUBJECT: Final = 50
 """Characters."""
-
-
-class TreeReader(Protocol):
-    """Reads the files of a commit, wherever that runs."""
-
-    async def __call__(
-        self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
-    ) -> Fetched:
-        """As `write_commit` of the repository at `path`."""
-
-
-async def read_in_thread(
-    path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
-) -> Fetched:
-    """A `TreeReader` for repositories whose objects are trusted: their size in memory is not limited."""
-    return await asyncio.to_thread(read_tree, path, revision, into, limits, paths)
 
 
 def read_tree(
