@@ -29,8 +29,8 @@ import trustme
 
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
+from controller.injection.adding.pod import inject
 from controller.injection.options import Options
-from controller.injection.pod import inject
 from controller.migration.objects import Given
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes

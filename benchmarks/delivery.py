@@ -50,7 +50,9 @@ NAMESPACE = "shop"
 
 def main() -> None:
     """All three on one plane."""
-    with plane() as (cluster, process, folder), proxy(cluster, folder / "proxy") as delivering:
+    # All members come from one address, beside the evaluators of the rows before.
+    limits = "--max-streams-per-host", str(2 * MEMBERS), "--max-streams", str(2 * MEMBERS)
+    with plane() as (cluster, process, folder), proxy(cluster, folder / "proxy", *limits) as delivering:
         row = asyncio.run(written(cluster, delivering, folder))
         keep("write to a subscribed client of an evaluator", [row])
         keep(

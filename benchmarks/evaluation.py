@@ -49,7 +49,7 @@ CONTEXT = {
 
 OURS = """
 import json, sys, timeit
-from evaluator.flags import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 definitions, context, generation = json.loads(sys.stdin.read())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from evaluator.flags import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.settings import Settings, TlsPaths
 from evaluator.store import Store
 from evaluator.wiring import serve

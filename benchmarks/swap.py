@@ -23,7 +23,8 @@ import uvloop
 
 from benchmarks.results import keep, median, percentile
 from evaluator.exchange import Exchange, run_in_thread
-from evaluator.flags import FlagSet, digest, parse
+from evaluator.flags.canonical import digest
+from evaluator.flags.layers.merge import parse
 from evaluator.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
 from evaluator.http.server.scheduler import FairQueue
@@ -34,6 +35,8 @@ from tests.stores import swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from evaluator.flags.model import FlagSet
 
 ROUNDS = 5
 FLAGS = 10_000
@@ -72,7 +75,7 @@ class Sink:
     on_closed: Callable[[], None] | None = None
     writable = True
     closed = False
-    code = Code.CANCELLED
+    on_ended: Callable[[Code], None] | None = None
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

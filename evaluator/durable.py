@@ -110,9 +110,7 @@ def sweep(folder: Path, name: str = "*") -> None:
 
 
 def save(path: Path, content: bytes) -> None:
-    """`write_file`, the folder being made where it is missing. Raises OSError with the old
-    content in place.
-    """
+    """Like `write_file`, but make a missing folder first. Raises OSError with the old content in place."""
     make_folder(path.parent)
     write_file(path, content)
 

@@ -6,10 +6,10 @@ The protocols of `evaluator.server` decode requests into queries and encode reso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.flags.layers.catalog import FLAG_SET_ID
-from evaluator.flags.model import EMPTY, REVISION_KEY, Json
+from evaluator.flags.model import EMPTY, Json
 from evaluator.resolve import resolve
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from evaluator.resolution import FlagType, Resolution
     from evaluator.snapshot import Snapshot
-
-TARGETING_KEY: Final = "targetingKey"
 
 
 class Query:
@@ -52,17 +50,6 @@ class Query:
             self._context = self._read()
         return self._context
 
-    @property
-    def targeting_key(self) -> str | None:
-        """The subject of the evaluation; None if the context names none. Raises what decoding it raises."""
-        key = self.context.get(TARGETING_KEY)
-        return key if isinstance(key, str) else None
-
-    def revision(self, resolution: Resolution) -> str | None:
-        """The source revision that a resolution stems from."""
-        found = resolution.metadata.get(REVISION_KEY)
-        return self.snapshot.revision if found is None else str(found)
-
     def flag_set_id(self, resolution: Resolution) -> str | None:
         """The `flagSetId` of the flag that a resolution is of."""
         found = resolution.metadata.get(FLAG_SET_ID)
@@ -70,9 +57,7 @@ class Query:
 
 
 Observer: TypeAlias = "Callable[[Query, str, Resolution], None]"
-"""Called with every evaluation before it is answered: the query, the flag's key, and the resolution with
-variant, reason and metadata. It must not raise.
-"""
+"""(query, flag key, resolution): called with every evaluation before it is answered; must not raise."""
 
 
 def evaluate(query: Query, observers: Sequence[Observer] = ()) -> Resolution:

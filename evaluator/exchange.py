@@ -77,17 +77,13 @@ class Exchange:
 
 
 def let_go(remains: list[object]) -> None:
-    """Free them one at a time: freed together they would keep every other thread from running until all are
-    gone.
-    """
+    """Free them one at a time: freed together they would keep every other thread waiting for long."""
     while remains:
         remains.pop()
 
 
 def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
-    """Do `work` in a thread, then call `done` with its result on the running loop, whose handler receives an
-    error.
-    """
+    """Do `work` in a thread, then call `done` with its result on the running loop, which handles an error."""
 
     def ended(future: asyncio.Future[T]) -> None:
         if not future.cancelled():

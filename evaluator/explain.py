@@ -48,9 +48,7 @@ class Step:
         return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
 
     def document(self) -> dict[str, Any]:
-        """The step as JSON: `path`, `operator`, `value`, `text` and the particulars. What is too long is left
-        out; `text` has its start.
-        """
+        """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`."""
         fields = {"value": self.value, **self.particulars}
         kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
         kept.pop("note", None)
@@ -78,9 +76,7 @@ class Explanation:
 
 
 def answer(key: str, resolution: Resolution) -> dict[str, Any]:
-    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, `errorCode`,
-    `errorDetails`, `metadata`.
-    """
+    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, error, `metadata`."""
     document: dict[str, Any] = {"key": key}
     if resolution.value is not ABSENT:
         document["value"] = resolution.value
@@ -138,9 +134,7 @@ def _short(value: Json) -> str:
 
 
 def _starts(value: Json, most: int) -> tuple[str, bool]:
-    """(`value` as JSON text, or the start of it; whether that is all). Costs no more than `most` characters,
-    however large the value.
-    """
+    """(JSON text of `value`, cut after about `most` characters; whether it is whole), at a bounded cost."""
     if isinstance(value, str) and len(value) > most:
         return json.dumps(value[:most], ensure_ascii=False), False
     pieces, size = [], 0

@@ -29,9 +29,7 @@ _GROWTH: Final = 3
 
 
 class GcPolicy:
-    """The policy of one process: make one, where the process is put together. It may be used in
-    any thread.
-    """
+    """The policy of one process: make one, where the process is put together. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,9 +57,7 @@ class GcPolicy:
                     gc.set_threshold(*self._thresholds)
 
     def settle(self) -> None:
-        """Say that what is alive now, the first set that is served among it, is what memory is compared with
-        later.
-        """
+        """Remember the memory in use now, the first set included, to compare with it later."""
         with self._lock:
             self._looked_at = self._looked_at or sys.getallocatedblocks()
 

@@ -30,9 +30,7 @@ _LOOP: Final = frozenset({"asyncio.base_events", "asyncio.runners"})
 
 
 class LoopLag:
-    """The lag of one loop, by ten wake-ups a second of its own, and five of a thread that sees it from
-    outside.
-    """
+    """The lag of one loop, by ten wake-ups a second of its own and five of a thread that watches it."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
@@ -96,7 +94,7 @@ class LoopLag:
 
 def place(frame: FrameType | None) -> str:
     """The innermost frames of our packages that the loop runs, the calling one last:
-    `evaluator.flags.layers.parse:90 parse, …`; empty where there are none.
+    `evaluator.flags.layers.merge:90 parse, …`; empty where there are none.
     """
     found: list[str] = []
     while frame is not None and len(found) < _FRAMES:

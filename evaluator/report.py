@@ -1,6 +1,4 @@
-"""What is known of a source, its content and its health in one value, and what that makes of its health.
-Pure.
-"""
+"""What is known of a source, its content and its health in one value, and the health after it. Pure."""
 
 from __future__ import annotations
 

@@ -211,9 +211,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         _ = self.keys_in_order
 
     def borrow(self, other: CompiledFlagSet) -> None:
-        """Take over from `other` the compiled rules of flags that have the very same here; the other parts of
-        responses are this set's.
-        """
+        """Take over from `other` the compiled rules of unchanged flags; all else is this set's."""
         if self.flag_set.evaluators is not other.flag_set.evaluators:
             return
         for key, like in list(other.compiled.items()):
@@ -250,9 +248,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         return Expander(self.flag_set.evaluators)
 
     def expanded(self, rule: Json) -> Json:
-        """`rule` with its references expanded; where the set has no evaluators, as it is. Raises
-        RuleTooLarge.
-        """
+        """`rule` with its references expanded, if the set has evaluators. Raises RuleTooLarge."""
         return self.expander.expand(rule) if self.flag_set.evaluators else rule
 
 

@@ -1,6 +1,4 @@
-"""What one swap serves: a catalog with its views, each compiled when it is first asked for, and the snapshots
-made of them.
-"""
+"""What one swap serves: a catalog, its views, each compiled when first asked for, and their snapshots."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """The digest of what decides an evaluation; provenance is not covered. Where several sources are
-        merged, losing flags count, too.
-        """
+        """The digest of what decides an evaluation, without provenance; losing flags count, too."""
         return self._among.digest(self.flag_set)
 
     @cached_property

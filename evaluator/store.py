@@ -95,9 +95,7 @@ class Store:
         self._health = {name: Health() for name in sources}
         self._contexts: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
         self.context: dict[str, Any] = {}
-        """What sources want in every evaluation context, the last source wins; changes in place, with the
-        flags.
-        """
+        """What sources want in every evaluation context, the last wins; changes in place, with the flags."""
         self._subscribers: dict[object, tuple[Subscriber, Subscriber | None]] = {}
         self.swaps = Swaps()
 
@@ -130,15 +128,11 @@ class Store:
         return self._snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
-        """What a selector finds in what is served, the same object until the next swap; None where it finds
-        nothing.
-        """
+        """What a selector finds in what is served, the same object until the next swap; None for nothing."""
         return self._snapshot((key, value))
 
     def prepare(self, catalog: Catalog) -> CompiledCatalog:
-        """Make in a thread what `apply` and the first answers after it would make on the loop: views in use,
-        compiled.
-        """
+        """Make in a thread what `apply` and the next answers would make on the loop: compiled views."""
         if catalog is self.catalog:
             return self._served
         prepared = self._views(catalog)
@@ -250,9 +244,7 @@ class Store:
 
     @property
     def last_success(self) -> float | None:
-        """When all that is served was last known to be current, in Unix seconds; None before the first
-        success.
-        """
+        """When all that is served was last known to be current, in Unix seconds; None before a success."""
         moments = (health.last_success for health in self._health.values())
         return min((moment for moment in moments if moment is not None), default=None)
 

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import featureflagsource, flagset, grant, inprocess
+from controller.api import flagset, grant
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
@@ -53,15 +53,8 @@ class KnownObjects:
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""
-        return self._spec(featureflagsource.KIND, namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """As Known has it."""
-        return self._spec(inprocess.KIND, namespace, name)
-
-    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         found = self.objects.get(ObjectKey(kind, namespace, name))
         if found is None:
             raise self._missing(kind, (kind,), namespace, name)

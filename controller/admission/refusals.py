@@ -1,21 +1,31 @@
-"""The Event on the owner of a pod that says why the pod was refused. No I/O."""
+"""Events that say why a pod was refused: on the pod's owner, and on the flag set that it asks for, since the
+pod itself does not exist. No I/O.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import TTLCache
 
-from controller.api.meta import ObjectKey
-from controller.runtime.events import Event, Severity
+from controller.api import flagset
+from controller.api.kinds import FLAG_SET
+from controller.api.meta import ObjectKey, Resource
+from controller.injection import names
+from controller.injection.options import FLAG_SETS
+from controller.runtime.events import Event, Occurrence, Severity, event_of
+from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
 
 REASON: Final = "InjectionRefused"
 MOST: Final = 100
@@ -24,6 +34,13 @@ MOST_OF_ONE: Final = 20
 """Of these, those of one namespace."""
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0
+APART: Final = 60.0
+"""Seconds between Events of a flag set, and between those of all in a namespace that are not there: a pod is
+created again and again.
+"""
+_MOST_FLAG_SETS: Final = 1_024
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_SHOWN: Final = 1_000
 
 
 class Refusals:
@@ -62,8 +79,7 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
     creator gets the refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported
     once an hour.
     """
-    meta = request["object"].get("metadata")
-    owner = _owner(meta) if isinstance(meta, dict) else None
+    owner = _owner(_meta(request))
     namespace = request.get("namespace")
     if owner is None or request.get("dryRun") is True or not isinstance(namespace, str):
         return None
@@ -90,3 +106,48 @@ def _owner(meta: Mapping[str, Any]) -> dict[str, str] | None:
     owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
     whole = all(isinstance(text, str) and text for text in owner.values())
     return {name: str(text) for name, text in owner.items()} if whole else None
+
+
+def _meta(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod's metadata, which may be anything."""
+    meta = request["object"].get("metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+@dataclass(slots=True)
+class FlagSetRefusals:
+    """Reports refusals on flag sets, so that alerts can tell of them."""
+
+    objects: Cache
+    sinks: Iterable[EventSink]
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Seconds; does not jump."""
+    _reported: TTLCache[tuple[str, str], bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reported = TTLCache(_MOST_FLAG_SETS, APART, self.clock)
+
+    def take(self, request: Mapping[str, Any], why: str) -> None:
+        """`request`: of an AdmissionReview of a pod. Of one that asks for no flag set by name, Kubernetes
+        alone reports, by an Event of the pod's owner.
+        """
+        meta = _meta(request)
+        annotations, namespace = meta.get("annotations"), str(request.get("namespace", ""))
+        name = str(annotations.get(names.FLAG_SET, "")) if isinstance(annotations, dict) else ""
+        if not _NAME.fullmatch(name) or request.get("dryRun") is True:
+            return
+        found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
+        thing = next((each for each in found if each is not None), None)
+        known = (namespace, "" if thing is None else name)
+        if known in self._reported:
+            return
+        self._reported[known] = True
+        if thing is None:
+            key = ObjectKey(flagset.KIND, namespace, name)
+            thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)
+        pod = one_line(str(meta.get("name") or f"{meta.get('generateName') or ''}…"), 253)
+        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, _SHOWN)}", warning=True)
+        event = event_of(thing, occurrence, thing.status, self.now())
+        for sink in self.sinks:
+            sink.accept(event)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from controller.injection.review import REFUSED, InvalidReviewError, answer
+from controller.injection.adding.review import REFUSED, InvalidReviewError, answer
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -12,7 +12,7 @@ import orjson
 from controller.admission.server import JSON, failed
 from controller.api import configuration
 from controller.api.meta import Resource
-from controller.injection.review import reviewed
+from controller.injection.adding.review import reviewed
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -36,6 +36,8 @@ class Validator:
     objection: Callable[[Resource], tuple[str, Sequence[str]]]
     """(why the object is refused, or empty; what its writer is warned of). Called in a thread."""
     offload: Offload
+    answered: Callable[[str, str], None]
+    """Called with the kind and the outcome, `allowed` or `refused`, of each review. Called in a thread."""
     namespaces: Sequence[str] = ()
     """Those that the controller works in; empty: all. What is in others is none of its business."""
 
@@ -64,4 +66,5 @@ class Validator:
             log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
         if warnings:
             response["warnings"] = list(warnings)
+        self.answered(resource.key.kind, "refused" if refusal else "allowed")
         return orjson.dumps(reviewed(response))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.fields import Duration, LocalReference, Model, Name
+from controller.api.fields import Duration, LocalReference, Model, Name, Status
 from controller.api.provider import Failure
 
 KIND: Final = "FlagAlert"
-PLURAL: Final = "flagalerts"
 EVERY: Final = "*"
 
 Expressions = Annotated[
@@ -78,12 +77,9 @@ class FlagAlertSpec(Model):
         return tuple(dict.fromkeys(each.name for each in (*first, *self.provider_refs)))
 
 
-class FlagAlertStatus(Model):
+class FlagAlertStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     waiting: int = 0
     last_delivery: str | None = None
     last_failure: Failure | None = None
-    conditions: tuple[dict[str, Any], ...] = ()

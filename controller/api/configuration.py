@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.fields import InvalidSpecError, Model, Name
+from controller.api.fields import InvalidSpecError, Model, Name, Status
 from controller.api.flagset import ProblemStatus
 from controller.api.historic import modernise
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
 
 KIND: Final = "FeatureFlagConfiguration"
-PLURAL: Final = "featureflagconfigurations"
 FLAG_KIND: Final = "FeatureFlag"
-FLAG_PLURAL: Final = "featureflags"
 API_VERSION: Final = "core.openfeature.dev/v1beta1"
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Of a document in a string: more does not fit into an object."""
@@ -65,11 +63,9 @@ class Latency(Model):
     p99: str | None = None
 
 
-class ConfigurationStatus(Model):
+class ConfigurationStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     revision: str | None = None
     digest: str | None = None
     flag_set_id: str | None = None
@@ -81,7 +77,6 @@ class ConfigurationStatus(Model):
     laggards: Annotated[tuple[LaggardStatus, ...], Field(max_length=20)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
-    conditions: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from pydantic import Field
 from controller.api.fields import Duration, LocalReference, Model
 
 KIND: Final = "FeatureFlagSource"
-PLURAL: Final = "featureflagsources"
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -53,14 +52,6 @@ class FeatureFlagSourceSpec(Model):
     otel_collector_uri: str | None = None
     on_missing_flags: str | None = None
     start_deadline: Duration | None = None
-
-
-class FeatureFlagSourceStatus(Model):
-    """What became of it."""
-
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()
 
 
 IGNORED: Final = {

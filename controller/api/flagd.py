@@ -6,10 +6,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Model, Name
+from controller.api.fields import Model, Name, Status
 
 KIND: Final = "Flagd"
-PLURAL: Final = "flagds"
 
 Host = Annotated[str, Field(min_length=1, max_length=253)]
 Path = Annotated[str, Field(pattern="^/", max_length=1024)]
@@ -52,12 +51,9 @@ class FlagdSpec(Model):
     gateway_api_routes: GatewayApiRoutesSpec | None = None
 
 
-class FlagdStatus(Model):
+class FlagdStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()
     replicas: int | None = None
     ready_replicas: int | None = None
     image: str | None = None

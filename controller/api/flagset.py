@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Interval, LocalReference, Model, Name
-from controller.api.meta import API_VERSION
+from controller.api.fields import Interval, LocalReference, Model, Name, Status
+from controller.api.meta import API_VERSION, ObjectKey
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagSet"
-PLURAL: Final = "flagsets"
 LABEL: Final = "flagstaff.dev/flagset"
 """On everything that a FlagSet writes: its name."""
 
@@ -165,11 +167,9 @@ class HistoryEntry(Model):
     """Such as `1 added, 2 changed: banner, checkout-v2`."""
 
 
-class FlagSetStatus(Model):
+class FlagSetStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     last_applied_revision: str | None = None
     last_attempted_revision: str | None = None
     last_good_revision: str | None = None
@@ -185,4 +185,12 @@ class FlagSetStatus(Model):
     pending_removals: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     target: tuple[TargetStatus, ...] = ()
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
-    conditions: tuple[dict[str, Any], ...] = ()
+
+
+def source_key(flag_set: Resource) -> ObjectKey | None:
+    """The source: in its own namespace unless it names another; None where there is no `sourceRef`."""
+    reference = flag_set.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return None
+    namespace = str(reference.get("namespace") or flag_set.namespace)
+    return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.artifact import ArtifactStatus
-from controller.api.fields import Interval, LocalReference, Model, Name, Timeout
+from controller.api.fields import Interval, LocalReference, Model, Name, Status, Timeout
 
 KIND: Final = "FlagSource"
-PLURAL: Final = "flagsources"
 DEFAULT_BRANCH: Final = "main"
 PROVIDERS: Final = ("git", "oci", "bucket")
 """Fields of the spec of which each configures one provider."""
@@ -292,11 +291,9 @@ class IncludedArtifact(Model):
     size: int | None = None
 
 
-class FlagSourceStatus(Model):
+class FlagSourceStatus(Status):
     """What was found."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     last_handled_accept_revision: str | None = None
     observed_ignore: str | None = None
     observed_include: tuple[Include, ...] = ()
@@ -307,4 +304,3 @@ class FlagSourceStatus(Model):
     observed_lineage: str | None = None
     observed_verification: str | None = None
     artifact: ArtifactStatus | None = None
-    conditions: tuple[dict[str, Any], ...] = ()

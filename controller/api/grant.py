@@ -11,7 +11,6 @@ from pydantic import Field
 from controller.api.fields import Model, Name
 
 KIND: Final = "FlagGrant"
-PLURAL: Final = "flaggrants"
 
 
 class GrantFrom(Model):

@@ -10,7 +10,6 @@ from controller.api.featureflagsource import Port
 from controller.api.fields import Model
 
 KIND: Final = "InProcessConfiguration"
-PLURAL: Final = "inprocessconfigurations"
 DEFAULTS: Final = {
     "port": 8015,
     "host": "localhost",
@@ -37,11 +36,3 @@ class InProcessConfigurationSpec(Model):
     cache_max_size: int | None = None
     env_vars: tuple[dict[str, Any], ...] = ()
     env_var_prefix: str | None = None
-
-
-class InProcessConfigurationStatus(Model):
-    """What became of it."""
-
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()

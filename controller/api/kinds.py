@@ -22,6 +22,7 @@ from controller.api import (
 )
 from controller.api.meta import API_VERSION
 
+OPENFEATURE: Final = configuration.API_VERSION
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
 
 
@@ -47,26 +48,20 @@ class ResourceType:
         return self.api_version.rpartition("/")[2]
 
 
-FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, flagsource.PLURAL)
-FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, flagset.PLURAL)
-FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, shard.PLURAL)
-FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, grant.PLURAL)
-FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, receiver.PLURAL)
-FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, provider.PLURAL)
-FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, alert.PLURAL)
-FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, receipt.PLURAL)
-FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
-    configuration.API_VERSION, configuration.KIND, configuration.PLURAL
-)
-FEATURE_FLAG: Final = ResourceType(
-    configuration.API_VERSION, configuration.FLAG_KIND, configuration.FLAG_PLURAL
-)
-FEATURE_FLAG_SOURCE: Final = ResourceType(
-    configuration.API_VERSION, featureflagsource.KIND, featureflagsource.PLURAL
-)
-IN_PROCESS_CONFIGURATION: Final = ResourceType(configuration.API_VERSION, inprocess.KIND, inprocess.PLURAL)
-FLAGD: Final = ResourceType(configuration.API_VERSION, flagd.KIND, flagd.PLURAL)
-EVALUATOR_UPGRADE: Final = ResourceType(API_VERSION, upgrade.KIND, upgrade.PLURAL)
+FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, "flagsources")
+FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets")
+FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, "flagshards")
+FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants")
+FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, "flagreceivers")
+FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, "flagproviders")
+FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts")
+FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, "flagreceipts")
+FEATURE_FLAG_CONFIGURATION: Final = ResourceType(OPENFEATURE, configuration.KIND, "featureflagconfigurations")
+FEATURE_FLAG: Final = ResourceType(OPENFEATURE, configuration.FLAG_KIND, "featureflags")
+FEATURE_FLAG_SOURCE: Final = ResourceType(OPENFEATURE, featureflagsource.KIND, "featureflagsources")
+IN_PROCESS_CONFIGURATION: Final = ResourceType(OPENFEATURE, inprocess.KIND, "inprocessconfigurations")
+FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds")
+EVALUATOR_UPGRADE: Final = ResourceType(API_VERSION, upgrade.KIND, "evaluatorupgrades")
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)

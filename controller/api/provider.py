@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import LocalReference, Model, Timeout
+from controller.api.fields import LocalReference, Model, Status, Timeout
 
 KIND: Final = "FlagProvider"
-PLURAL: Final = "flagproviders"
 
 SEVERITIES: Final = ("info", "warning", "error")
 """The least first."""
@@ -110,11 +109,9 @@ class Failure(Model):
     """One line."""
 
 
-class FlagProviderStatus(Model):
+class FlagProviderStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     last_handled_test: str | None = None
     waiting: int = 0
     dead: int = 0
@@ -125,4 +122,3 @@ class FlagProviderStatus(Model):
     reported: dict[str, str] = Field(default_factory=dict)
     recent: tuple[str, ...] = ()
     failing: dict[str, str] = Field(default_factory=dict)
-    conditions: tuple[dict[str, Any], ...] = ()

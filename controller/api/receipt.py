@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 KIND: Final = "FlagReceipt"
-PLURAL: Final = "flagreceipts"
 OBSERVED_AT: Final = "flagstaff.dev/observed-at"
 """Annotation of a FeatureFlagConfiguration: when its revision was first seen, RFC 3339 with milliseconds."""
 LEASE_PREFIX: Final = "flagstaff-proxy-"

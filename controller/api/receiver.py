@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import LocalReference, Model, Name
+from controller.api.fields import LocalReference, Model, Name, Status
 
 KIND: Final = "FlagReceiver"
-PLURAL: Final = "flagreceivers"
 EVERY: Final = "*"
 
 
@@ -30,10 +29,7 @@ class FlagReceiverSpec(Model):
     suspend: bool = False
 
 
-class FlagReceiverStatus(Model):
+class FlagReceiverStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
     webhook_path: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIND: Final = "FlagShard"
-PLURAL: Final = "flagshards"
 
 
 class FlagShardSpec(Model):

@@ -4,14 +4,13 @@ they would get now.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Duration, Model, Name
+from controller.api.fields import Duration, Model, Name, Status
 
 KIND: Final = "EvaluatorUpgrade"
-PLURAL: Final = "evaluatorupgrades"
 
 
 class PodSelector(Model):
@@ -80,12 +79,9 @@ class HaltStatus(Model):
     """The annotation that asks to go on, as it was."""
 
 
-class EvaluatorUpgradeStatus(Model):
+class EvaluatorUpgradeStatus(Status):
     """What became of it."""
 
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()
     pods: int | None = None
     current: int | None = None
     outdated: int | None = None

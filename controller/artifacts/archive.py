@@ -1,12 +1,16 @@
-"""A folder as one tar.gz: the same files always give the same bytes, and reading one cannot harm
-the reader.
+"""A folder as one tar.gz: the same files always give the same bytes, and reading it is bounded.
+
+What a source lists and does not deliver, such as symlinks and files that are too large, is noted in the
+archive itself, so that its readers know that files are missing, after a restart too.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
+import shutil
 import stat
 import tarfile
 import zlib
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -24,12 +28,13 @@ _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
 _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 """Bytes below which a high ratio does no harm; small repetitive files compress very well."""
-
-
 PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
-"""Files and folders."""
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
+SKIPPED_FILE: Final = ".flagstaff-skipped.json"
+"""A file of this name is no part of a source's own content."""
+TOO_LARGE: Final = "too large"
+"""How the reason of a file begins that exceeds the limit for one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,7 @@ def pack(
     limits: ArchiveLimits = DEFAULT_LIMITS,
     ignored: Callable[[str], bool] = lambda _: False,
 ) -> bytes:
-    """All regular files below `directory` as tar.gz, but those whose name is `ignored`. Times, owners and
-    modes are left out.
-
-    Raises ArchiveRefused for links, devices, odd names, and whatever else `unpack` would refuse;
-    OSError when a file cannot be read.
-    """
+    """The files below `directory` but those `ignored`. Raises ArchiveRefused as `unpack` would; OSError."""
     archive = io.BytesIO()
     total = 0
     with (
@@ -115,11 +115,7 @@ def _raise(error: OSError) -> None:
 
 
 def unpack(archive: bytes, limits: ArchiveLimits = DEFAULT_LIMITS) -> dict[str, bytes]:
-    """The files of a tar.gz by their name, `/` between folders; folders themselves are left out.
-
-    Nothing is written anywhere. Reads piecewise, so an archive that grows too large is refused long
-    before it is in memory. Raises ArchiveRefused.
-    """
+    """The files of a tar.gz by name, with `/` between folders; bounded. Raises ArchiveRefused."""
     plain = _plain(archive, limits)
     try:
         with tarfile.open(fileobj=plain, mode="r|", tarinfo=SoundMember) as tar:
@@ -242,3 +238,28 @@ class Decompressed(io.RawIOBase):
         """Read to the end, where gzip's checksum is. Raises ArchiveRefused."""
         while self.read():
             continue
+
+
+def too_large(name: str, size: int, most: int) -> str:
+    """The entry of a file of `size` bytes, where one may have `most`."""
+    return f"{name}: {TOO_LARGE}, {size} bytes of {most} that one file may have"
+
+
+def write_skipped(folder: Path, skipped: Sequence[str]) -> None:
+    """Note `skipped`, each `name: reason`, in a folder that is to be an archive. Raises OSError."""
+    path = folder / SKIPPED_FILE
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if skipped:
+        path.write_text(json.dumps(sorted(skipped)), encoding="utf-8")
+
+
+def take_skipped(files: dict[str, bytes]) -> tuple[str, ...]:
+    """Remove the note from an archive's files and return what it lists; nothing where there is none."""
+    content = files.pop(SKIPPED_FILE, b"[]")
+    try:
+        listed = json.loads(content)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(each for each in listed if isinstance(each, str)) if isinstance(listed, list) else ()

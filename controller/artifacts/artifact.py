@@ -1,6 +1,4 @@
-"""The artifact that stage 1 hands to stage 2: one archive of definitions with its revision, digest and
-metadata.
-"""
+"""The artifact of stage 1: one archive of definitions with its revision, digest and metadata."""
 
 from __future__ import annotations
 
@@ -11,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
+from controller.runtime.user_text.plain_text import json_object
+
 MAX_JSON_BYTES: Final = 512 * 1024
 """Of one artifact's JSON; its texts come from commits, which strangers write."""
 
@@ -20,8 +20,11 @@ MAX_TEXT: Final = 1024
 MAX_KEYS: Final = 16
 """Of the metadata."""
 
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_PATH: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*(/[0-9A-Za-z_-][0-9A-Za-z._-]*)*")
+_FORMS: Final = {
+    "revision": re.compile(r".+", re.DOTALL),
+    "digest": re.compile(r"sha256:[0-9a-f]{64}"),
+    "path": re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*(/[0-9A-Za-z_-][0-9A-Za-z._-]*)*"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,12 @@ class Artifact:
 
     def __post_init__(self) -> None:
         """Every artifact is checked, read or made, so none that is written fails to be read."""
-        for name in ("revision", "digest", "path"):
+        for name, pattern in _FORMS.items():
             text = getattr(self, name)
-            if not isinstance(text, str) or len(text) > MAX_TEXT:
-                raise ValueError(f"an artifact's {name} must be a text of at most {MAX_TEXT}")
+            if not isinstance(text, str) or len(text) > MAX_TEXT or not pattern.fullmatch(text):
+                raise ValueError(f"an artifact's {name} has the wrong form")
         if type(self.size) is not int or self.size < 0:
             raise ValueError("an artifact's size must be a number of bytes")
-        if not self.revision:
-            raise ValueError("an artifact must name its revision")
-        for name, pattern in (("digest", _DIGEST), ("path", _PATH)):
-            if not pattern.fullmatch(getattr(self, name)):
-                raise ValueError(f"an artifact's {name} has the wrong form")
         _check_metadata(self.metadata)
 
     def to_json(self) -> str:
@@ -65,11 +63,8 @@ class Artifact:
         """The artifact that `to_json` wrote. Raises ValueError for anything else."""
         if len(text) > MAX_JSON_BYTES:
             raise ValueError(f"an artifact's JSON must be at most {MAX_JSON_BYTES} bytes")
-        try:
-            content = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("an artifact's JSON is nested too deep") from error
-        if not isinstance(content, dict) or set(content) != {each.name for each in fields(cls)}:
+        content = json_object(text)
+        if content is None or set(content) != {each.name for each in fields(cls)}:
             raise ValueError("an artifact's JSON must be an object with exactly its fields")
         return cls(**content)
 

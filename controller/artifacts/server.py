@@ -1,20 +1,17 @@
-"""Artifacts for other processes: immutable archives over HTTP, found by the path in a source's status.
-
-An archive never changes under its path, so a client that has it need not ask again; a client may ask for a
-part (RFC 9110, 14).
-"""
+"""Artifacts over HTTP: immutable archives, whole or in part, by the path in a source's status."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import hmac
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-from controller.artifacts.sending import Part, Sending
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.http.messages import Response, Streamed, header
 from evaluator.http.routes import Routes
@@ -22,12 +19,15 @@ from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from concurrent.futures import Executor
+    from pathlib import Path
 
-    from controller.artifacts.storages import Stored
+    from controller.artifacts.storages import Storages, Stored
     from evaluator.http.messages import ByteStream, Headers, Request
 
+PIECE: Final = 65_536
+"""Bytes; besides one that waits, a transport holds as many."""
 log = logging.getLogger(__name__)
-
 PREFIX: Final = "/flagsource/"
 LIMITS: Final = Limits(
     header_bytes=65_536,
@@ -46,23 +46,97 @@ _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-class Archives(Protocol):
-    """Where archives are found."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of a file is to be sent."""
 
-    def find(self, path: str) -> Stored | None:
-        """The archive at a path without its first slash; at once."""
+    file: Path
+    start: int
+    length: int
+    """Bytes, at least one."""
+    digest: str = ""
+    """`sha256:…` that a file sent whole must have; its last piece is not sent otherwise. Empty: any."""
 
-    def check(self, path: str) -> None:
-        """Look again at an archive that was found damaged. Blocks. Raises Setback."""
+
+class Sending:
+    """One part into one body. All but the reading happens on the loop."""
+
+    def __init__(self, part: Part, pool: Executor, ended: Callable[[bool], None]) -> None:
+        """`ended` is called once: False if the file was not what it should be, or could not be read."""
+        self._part = part
+        self._pool = pool
+        self._ended: Callable[[bool], None] | None = ended
+        self._left = part.length
+        self._hash = hashlib.sha256()
+        self._source: BinaryIO | None = None
+        self._reading: asyncio.Future[bytes] | None = None
+        self._piece = b""
+        """Read, and not sent yet."""
+
+    def begin(self, body: ByteStream) -> None:
+        """Send until all is sent, or the client is gone."""
+        self._body = body
+        body.on_writable = self._go_on
+        body.on_closed = self._close
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._piece and self._body.writable:
+            piece, self._piece = self._piece, b""
+            self._body.send(piece)
+        if not self._piece and self._reading is None and self._body.writable:
+            loop = asyncio.get_running_loop()
+            self._reading = loop.run_in_executor(self._pool, self._read)
+            self._reading.add_done_callback(self._read_on)
+
+    def _read(self) -> bytes:
+        """The next piece. Raises OSError; ValueError where the file is short, or not what it should be."""
+        if self._source is None:
+            self._source = self._part.file.open("rb")
+            self._source.seek(self._part.start)
+        wanted = min(PIECE, self._left)
+        piece = self._source.read(wanted)
+        if len(piece) < wanted:
+            raise ValueError("it ends too early")
+        if self._part.digest:
+            self._hash.update(piece)
+            last = wanted == self._left
+            if last and f"sha256:{self._hash.hexdigest()}" != self._part.digest:
+                raise ValueError("it has another digest")
+        return piece
+
+    def _read_on(self, reading: asyncio.Future[bytes]) -> None:
+        self._reading = None
+        if self._body.closed or reading.cancelled():
+            self._close()
+        elif reading.exception() is not None:
+            self._body.break_off()
+            self._close(well=False)
+        else:
+            self._piece = reading.result()
+            self._left -= len(self._piece)
+            if self._left == 0:
+                self._body.finish(self._piece)
+                self._close()
+            else:
+                self._go_on()
+
+    def _close(self, *, well: bool = True) -> None:
+        if self._reading is not None:
+            # The thread has the file; once it is done, this is called again.
+            return
+        if self._source is not None:
+            self._source.close()
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(well)
 
 
 @dataclass(slots=True)
 class ArtifactServer:
-    """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their
-    size.
-    """
+    """Sends archives from their files, a piece at a time: its memory does not depend on their size."""
 
-    archives: Archives
+    archives: Storages
     tokens: Callable[[], Collection[str]]
     """A request must bear one of them, unless there are none."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
@@ -86,24 +160,23 @@ class ArtifactServer:
             return answer
         if self._sending >= AT_ONCE:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
-        return self._streamed(answer, partial(self.archives.check, path))
+        status, headers, part = answer
 
-    def _streamed(self, chosen: _Chosen, check: Callable[[], None]) -> Streamed:
         def ended(well: bool) -> None:
             self._sending -= 1
             if not well:
-                self._pool.submit(_looked_at, check)
+                self._pool.submit(_looked_at, partial(self.archives.read, path))
 
         def start(body: ByteStream) -> None:
             self._sending += 1
-            Sending(chosen.part, self._pool, ended).begin(body)
+            Sending(part, self._pool, ended).begin(body)
 
-        return Streamed(chosen.status, chosen.headers, start, seconds=SECONDS)
+        return Streamed(status, headers, start, seconds=SECONDS)
 
 
-def _looked_at(check: Callable[[], None]) -> None:
+def _looked_at(read: Callable[[], object]) -> None:
     try:
-        check()
+        read()
     except Setback as setback:
         log.warning("an artifact was not sent completely: %s", setback.message)
 
@@ -116,20 +189,14 @@ def _believed(request: Request, tokens: Collection[str]) -> bool:
     return scheme.lower() == "bearer" and any(matches)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    status: int
-    headers: Headers
-    part: Part
-
-
-def _choose(request: Request, found: Stored) -> Response | _Chosen:
+def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, Part]:
+    """What is answered at once, or the status, headers and file of what is sent."""
     size, etag = found.size, f'"{found.digest}"'
     headers: Headers = (_TYPE, _FOREVER, ("etag", etag), ("accept-ranges", "bytes"))
     known = header(request.headers, "if-none-match")
     if known is not None and (known.strip() == "*" or etag in known):
         return Response(304, b"", headers)
-    whole = _Chosen(200, (*headers, _length(size)), Part(found.file, 0, size, found.digest))
+    whole = 200, (*headers, _length(size)), Part(found.file, 0, size, found.digest)
     asked = header(request.headers, "range")
     condition = header(request.headers, "if-range")
     if asked is None or (condition is not None and condition != etag):
@@ -143,7 +210,7 @@ def _choose(request: Request, found: Stored) -> Response | _Chosen:
         return Response(416, b"", (("content-range", f"bytes */{size}"),))
     length = end + 1 - start
     range_ = ("content-range", f"bytes {start}-{end}/{size}")
-    return _Chosen(206, (*headers, range_, _length(length)), Part(found.file, start, length))
+    return 206, (*headers, range_, _length(length)), Part(found.file, start, length)
 
 
 def _length(size: int) -> tuple[str, str]:

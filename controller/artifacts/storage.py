@@ -1,16 +1,14 @@
-"""The store of artifacts: a folder of archives named by their digest, and an index of where each
-came from.
-"""
+"""The store of artifacts: a folder of archives named by digest, and an index of their revisions."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
-from controller.artifacts.durable import as_failed
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator import durable
 
@@ -26,10 +24,7 @@ _RETAIN_BYTES: Final = 512 * 1024 * 1024
 
 
 class Storage:
-    """Archives in `root`, the newest `retain` of them and at most `retain_bytes`, the latest always.
-
-    One process at a time may own a folder. Nothing that was stored is lost by a write that fails.
-    """
+    """The newest `retain` archives, the latest always, of at most `retain_bytes`. One process owns `root`."""
 
     def __init__(self, root: Path, *, retain: int = 5, retain_bytes: int = _RETAIN_BYTES) -> None:
         """Open the store, making its folder if need be. Raises Failed."""
@@ -149,3 +144,10 @@ class Storage:
     def _forget(self, artifact: Artifact) -> None:
         with contextlib.suppress(OSError):
             (self._root / artifact.path).unlink(missing_ok=True)
+
+
+def as_failed(error: OSError, what: str) -> Failed:
+    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    cause = error.strerror or type(error).__name__
+    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")

@@ -13,6 +13,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Ended
+from controller.cli.shared.printing import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 problems found, 2 wrong usage, 3 source or server not
-    reachable.
+    reachable, 130 interrupted.
     """
     parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -72,12 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.verb is None:
         parser.print_help(sys.stderr)
-        return 2
+        return USAGE
     try:
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe, as `head` does; Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return PROBLEM
+    except Ended as ended:
+        print(f"flagstaff {options.verb}: {printable(str(ended))}", file=sys.stderr)
+        return ended.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.arguments import seconds
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.remote import USAGE, RemoteError
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 
 if TYPE_CHECKING:
     import argparse
 
 _KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"})
-DELIVERED, NOT_DELIVERED = 0, 1
-INTERRUPTED: Final = 130
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,26 +33,15 @@ def run(options: argparse.Namespace) -> int:
     """
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
-        print(f"flagstaff test-alert: {options.what!r}: write provider/NAME", file=sys.stderr)
-        return USAGE
-    try:
-        return _test(options, name)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _test(options: argparse.Namespace, name: str) -> int:
+        raise Ended(f"{options.what!r}: write provider/NAME", USAGE)
+    # Imported here: it takes a second or two.
     from controller.wiring.client.testing_alerts import send_test
 
-    try:
-        found = run_on_cluster(
-            lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout),
-            options.kubeconfig,
-            verb="asked",
-        )
-    except RemoteError as error:
-        print(f"flagstaff test-alert: {error}", file=sys.stderr)
-        return error.code
+    found = run_on_cluster(
+        lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout),
+        options.kubeconfig,
+        verb="asked",
+    )
     late = "" if found.over else f"not delivered within {options.timeout:g} s: "
     print(f"{options.what}: {late}{found.message}", file=sys.stdout if found.delivered else sys.stderr)
-    return DELIVERED if found.delivered else NOT_DELIVERED
+    return OK if found.delivered else PROBLEM

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared import running
@@ -22,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT; exit codes as `running.run` has them."""
-    return running.run("controller", options, partial(running.settings, ControllerSettings), _work)
+    return running.run(options, ControllerSettings, _work)
 
 
 def _work(settings: ControllerSettings) -> Coroutine[Any, Any, None]:

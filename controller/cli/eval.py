@@ -6,11 +6,11 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from controller.cli.shared.answers import shown
 from controller.cli.shared.arguments import add_build_arguments, local_options
 from controller.cli.shared.context import add_context_arguments, read_context
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
+from controller.cli.shared.printing import announce, shown
 from controller.cli.shared.problems import failures
-from controller.cli.shared.revisions import announce
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.local_mode.local_stages import build_once
@@ -45,17 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one answer as JSON; exit 0, 1 where it is an error, 2 for wrong usage, 3 where there is no
     source.
     """
-    try:
-        context = read_context(arguments)
-    except (ValueError, OSError) as error:
-        print(f"flagstaff eval: {error}", file=sys.stderr)
-        return 2
+    context = read_context(arguments)
     options = local_options(arguments)
-    try:
+    with ending(UNREACHABLE, Setback):
         composition = _composed(options, arguments.ref)
-    except Setback as setback:
-        print(f"flagstaff eval: {setback.message}", file=sys.stderr)
-        return 3
     for problem in failures(composition.problems, lenient=options.lenient):
         print(problem, file=sys.stderr)
     flags = compile_flag_set(composition.flag_set, bucketing=options.bucketing)
@@ -67,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         resolution = resolve(flags, arguments.key, None, context, moment)
         print(shown(answer(arguments.key, resolution)))
-    return 1 if resolution.error_code else 0
+    return PROBLEM if resolution.error_code else OK
 
 
 def _composed(options: LocalOptions, reference: str | None) -> Composition:

@@ -9,9 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import CHANGES
-from controller.cli.shared.answers import printable
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.remote import RemoteError
+from controller.cli.shared.printing import printable
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -38,13 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 shown; 3 no cluster."""
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         run_on_cluster(lambda: _show(options), options.kubeconfig)
-    except RemoteError as error:
-        print(f"flagstaff events: {error}", file=sys.stderr)
-        return error.code
-    except KeyboardInterrupt:
-        return 0
     return 0
 
 

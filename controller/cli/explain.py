@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.answers import printable, shown
 from controller.cli.shared.context import add_context_arguments, read_context
-from controller.cli.shared.remote import OK, PROBLEM, USAGE, RemoteError, add_address_argument, remote
+from controller.cli.shared.ending import OK, PROBLEM
+from controller.cli.shared.printing import shown
+from controller.cli.shared.remote import add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse
@@ -33,21 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an
     evaluator.
     """
-    try:
-        context = read_context(arguments)
-    except (ValueError, OSError) as error:
-        print(f"flagstaff explain: {error}", file=sys.stderr)
-        return USAGE
+    context = read_context(arguments)
     question: dict[str, Any] = {"flagKey": arguments.key, "context": context}
     if arguments.type is not None:
         question["type"] = arguments.type
     if arguments.at is not None:
         question["at"] = arguments.at
-    try:
-        found = remote(arguments.to).post("/explain", question)
-    except RemoteError as error:
-        print(f"flagstaff explain: {printable(str(error))}", file=sys.stderr)
-        return error.code
+    found = remote(arguments.to).post("/explain", question)
     steps = [step.get("text", "") for step in found.pop("steps", []) if isinstance(step, dict)]
     print(shown(found, steps))
     return PROBLEM if "errorCode" in found else OK

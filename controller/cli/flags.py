@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.cli.shared.answers import printable
-from controller.cli.shared.remote import OK, UNREACHABLE, RemoteError, add_address_argument, remote
-from controller.cli.shared.revisions import short
+from controller.cli.shared.ending import OK, UNREACHABLE, Ended
+from controller.cli.shared.printing import columns, printable, short
+from controller.cli.shared.remote import add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from controller.cli.shared.remote import Remote
 
@@ -36,11 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing
     yet.
     """
-    try:
-        served = everything(remote(arguments.to))
-    except RemoteError as error:
-        print(f"flagstaff flags: {printable(str(error))}", file=sys.stderr)
-        return error.code
+    served = everything(remote(arguments.to))
     if arguments.output == "json":
         print(printable(json.dumps(served, indent=2, ensure_ascii=False)))
     else:
@@ -49,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def everything(evaluator: Remote) -> dict[str, Any]:
-    """All pages of /flags as one, of one and the same digest. Raises RemoteError."""
+    """All pages of /flags as one, of one and the same digest. Raises Ended."""
     for _ in range(TRIES):
         served = evaluator.get("/flags")
         flags, following = list(served.get("flags", ())), served.get("next")
@@ -61,7 +56,7 @@ def everything(evaluator: Remote) -> dict[str, Any]:
             following = page.get("next")
         else:
             return {name: value for name, value in served.items() if name != "next"} | {"flags": flags}
-    raise RemoteError("the flags changed while they were being listed; try again")
+    raise Ended("the flags changed while they were being listed; try again")
 
 
 def lines(served: dict[str, Any]) -> Iterator[str]:
@@ -72,7 +67,7 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
     for source in served.get("sources", ()):
         yield f"source    {_source(source)}"
     yield ""
-    yield from _columns([_HEADINGS, *(_row(flag) for flag in served.get("flags", ()))])
+    yield from columns([_HEADINGS, *(_row(flag) for flag in served.get("flags", ()))])
 
 
 def _source(source: dict[str, Any]) -> str:
@@ -101,15 +96,8 @@ def _row(flag: dict[str, Any]) -> tuple[str, ...]:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value in (None, "") else short(str(value)).replace("\n", " ")
+    return "-" if value in (None, "") else short(str(value))
 
 
 def _age(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.1f} s"
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()

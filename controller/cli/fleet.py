@@ -7,7 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.remote import RemoteError, remote
+from controller.cli.shared.ending import Ended
+from controller.cli.shared.printing import columns, printable
+from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
@@ -45,9 +47,6 @@ def run(options: argparse.Namespace) -> int:
         if options.to:
             return asyncio.run(_proxy(options))
         return run_on_cluster(lambda: _follow(options), options.kubeconfig)
-    except RemoteError as error:
-        print(f"flagstaff fleet: {error}", file=sys.stderr)
-        return error.code
     except KeyboardInterrupt:
         return 0
 
@@ -78,7 +77,7 @@ async def _follow(options: argparse.Namespace) -> int:
             await view.wait(0.2)
             if not view.knows(kind):
                 if clock() - began > (RETRIES if fault() else PATIENCE):
-                    raise RemoteError(f"the cluster cannot be read: {fault() or 'no answer in time'}")
+                    raise Ended(f"the cluster cannot be read: {fault() or 'no answer in time'}")
                 continue
             text = cluster_table(view.of_kind(kind))
             if text != last:
@@ -136,18 +135,10 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
 
 
 def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines: list[str] = []
-    for number, row in enumerate(rows):
-        cells = [_plain(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-        lines += [_plain(each) for each in below.get(number, ())]
+    for number, text in enumerate(columns(rows)):
+        lines += [text, *map(printable, below.get(number, ()))]
     return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    """What strangers write must not move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _show(text: str, *, live: bool) -> None:

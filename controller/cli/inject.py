@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
+from controller.injection.adding.workloads import injected
 from controller.injection.names import OPERATORS
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, Options, Refused
-from controller.injection.workloads import injected
 from controller.migration.objects import Given
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STDIN = "-"
-DONE, REFUSED, USAGE = 0, 1, 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             given[file] = [*_documents(file)]
         except OSError as error:
-            return _say(file, error.strerror, USAGE)
+            raise _ended(file, error.strerror, USAGE) from error
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            return _say(file, f"no YAML: {' '.join(str(error).split())}", USAGE)
+            raise _ended(file, f"no YAML: {' '.join(str(error).split())}", USAGE) from error
     everything = [each for documents in given.values() for each in documents]
     known = Given(everything, arguments.namespace, whole=False)
     made: list[Any] = []
@@ -71,9 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             made += [injected(each, arguments.namespace, options, known) for each in documents]
         except Refused as refusal:
-            return _say(file, refusal, REFUSED)
+            raise _ended(file, refusal, PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
-    return DONE
+    return OK
 
 
 def _documents(file: str) -> Iterator[Any]:
@@ -82,6 +82,5 @@ def _documents(file: str) -> Iterator[Any]:
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 
-def _say(file: str, what: object, code: int) -> int:
-    print(f"flagstaff inject: {'standard input' if file == STDIN else file}: {what}", file=sys.stderr)
-    return code
+def _ended(file: str, why: object, code: int) -> Ended:
+    return Ended(f"{'standard input' if file == STDIN else file}: {why}", code)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from controller.api.provenance import SUBJECT
 from controller.cli.shared.arguments import (
@@ -19,47 +19,38 @@ from controller.cli.shared.arguments import (
     substituted,
     verify_keys,
 )
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
+from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
-from controller.cli.shared.revisions import announce
 from controller.flagsets.building.look_alikes import look_alikes
 from controller.flagsets.preparing.patches import patched
 from controller.flagsets.preparing.preparation import Preparation
 from controller.flagsets.reading.inputs import steps as steps_of
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
-from evaluator.flags import merge, read_layer
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from controller.flagsets.preparing.patches import Patch
     from controller.flagsets.preparing.preparation import Step
-    from evaluator.flags import Layer, Parsed, Problem
+    from evaluator.flags.layers.layer import Layer
+    from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Linted:
-    """What was found."""
-
-    flags: int
-    """Flags without an error."""
-    problems: tuple[Problem, ...]
-
-
-class Files(Protocol):
-    """Where definitions are read from."""
-
-    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
-        """The files that `path` means, by name, and a problem for each that cannot be read. Raises Setback
-        where it means none.
-        """
+Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
+"""Gives the files that a path means, by name, and a problem for each that cannot be read. Raises Setback
+where it means none.
+"""
+Linted: TypeAlias = "tuple[int, list[Problem]]"
+"""(flags without an error, what was found)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -98,43 +89,36 @@ def run(arguments: argparse.Namespace) -> int:
     cannot be read.
     """
     if bool(arguments.documents) == bool(arguments.layers):
-        return _usage("give files to check each on its own, or --path for each layer of one flag set")
+        raise Ended("give files to check each on its own, or --path for each layer of one flag set", USAGE)
     if arguments.patches and not arguments.layers:
-        return _usage("--patch changes what layers come to: name them by --path")
+        raise Ended("--patch changes what layers come to: name them by --path", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
-        return _usage("--ref and --source read a commit, so they cannot be combined with standard input")
+        raise Ended("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
     if arguments.verify_keys and not committed:
-        return _usage("--verify-key is about what --ref and --source read; files on disk are not signed")
-    try:
-        files = _files(arguments)
+        raise Ended("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
+    with ending(USAGE, Setback):
+        read = _reader(arguments)
         layers: list[str] = arguments.layers
         steps = steps_of(substituted(arguments), arguments.age_key or "")
         if layers:
-            linted = lint_layers(files, layers, steps, arguments.patches)
+            flags, problems = lint_layers(read, layers, steps, arguments.patches)
         else:
-            linted = lint_documents(files, arguments.documents, steps)
-    except Setback as setback:
-        return _usage(setback.message)
+            flags, problems = lint_documents(read, arguments.documents, steps)
     if arguments.output == "json":
-        print(as_json(linted.problems), end="")
+        print(as_json(problems), end="")
     elif arguments.output == "sarif":
-        print(as_sarif(linted.problems), end="")
+        print(as_sarif(problems), end="")
     else:
-        print(*linted.problems, summary(linted.flags, linted.problems), sep="\n")
-    return 1 if failures(linted.problems, lenient=arguments.lenient) else 0
+        print(*problems, summary(flags, problems), sep="\n")
+    return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
 
 
-def _usage(message: str) -> int:
-    print(f"flagstaff lint: {message}", file=sys.stderr)
-    return 2
-
-
-def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
+def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
     """Every document that `paths` mean, each on its own. Raises Setback."""
     flags, problems = 0, []
     for path in paths:
-        found, unreadable = ([_stdin()], []) if path == STDIN else files.read(path)
+        found, unreadable = ([_stdin()], []) if path == STDIN else read(path)
         problems += unreadable
         for file, content in found:
             preparation = Preparation(steps)
@@ -142,23 +126,23 @@ def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = (
             parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
             problems += preparation.reportable(_by_place(parsed, [layer]))
-    return Linted(flags, tuple(problems))
+    return flags, problems
 
 
 def lint_layers(
-    files: Files, paths: Sequence[str], steps: Sequence[Step] = (), patches: Sequence[Patch] = ()
+    read: Read, paths: Sequence[str], steps: Sequence[Step] = (), patches: Sequence[Patch] = ()
 ) -> Linted:
     """The one flag set that the layers `paths` make. Raises Setback."""
     layers, problems = [], []
     preparation = Preparation(steps)
     for path in paths:
-        found, unreadable = files.read(path)
+        found, unreadable = read(path)
         problems += unreadable
         layers.append(read_layer(found, prepare=preparation.document))
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)
-    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.reportable(_by_place(parsed, layers))))
+    return len(parsed.flag_set.flags), [*problems, *preparation.reportable(_by_place(parsed, layers))]
 
 
 def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
@@ -167,44 +151,26 @@ def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
     return sorted(found, key=lambda each: (each.file, each.line, each.column))
 
 
-class OnDisk:
+def _on_disk(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
     """The files as they are on disk, under the names that the user typed."""
-
-    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
-        """As Files has it."""
-        root, pattern = Path(), path
-        if Path(path).is_absolute() or ".." in Path(path).parts:
-            fixed = Path(fixed_prefix(path))
-            root = fixed if fixed.is_dir() else fixed.parent
-            pattern = Path(path).relative_to(root).as_posix()
-        tree = read_working_tree(root, [pattern])
-        if problems := unread(tree.skipped, tree.files, [pattern]):
-            return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
-        try:
-            names = select(tree.files, pattern)
-        except PathRefused as refusal:
-            raise PathRefused(refusal.reason, path + refusal.message.removeprefix(pattern)) from None
-        return [(str(root / name), tree.files[name]) for name in names], []
+    root, pattern = Path(), path
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        fixed = Path(fixed_prefix(path))
+        root = fixed if fixed.is_dir() else fixed.parent
+        pattern = Path(path).relative_to(root).as_posix()
+    tree = read_working_tree(root, [pattern])
+    if problems := unread(tree.skipped, tree.files, [pattern]):
+        return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
+    try:
+        names = select(tree.files, pattern)
+    except PathRefused as refusal:
+        raise PathRefused(refusal.reason, path + refusal.message.removeprefix(pattern)) from None
+    return [(str(root / name), tree.files[name]) for name in names], []
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The files of one commit."""
-
-    tree: Mapping[str, bytes]
-    skipped: tuple[str, ...]
-
-    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
-        """As Files has it."""
-        problems = unread(self.skipped, self.tree, [path])
-        if problems:
-            return [], problems
-        return [(name, self.tree[name]) for name in select(self.tree, path)], []
-
-
-def _files(arguments: argparse.Namespace) -> Files:
+def _reader(arguments: argparse.Namespace) -> Read:
     if arguments.ref is None and arguments.source is None:
-        return OnDisk()
+        return _on_disk
     paths = tuple(arguments.layers or arguments.documents)
     reference = committed_reference(arguments.ref)
     options = LocalOptions(
@@ -219,10 +185,16 @@ def _files(arguments: argparse.Namespace) -> Files:
     return asyncio.run(_committed(options))
 
 
-async def _committed(options: LocalOptions) -> Committed:
+async def _committed(options: LocalOptions) -> Read:
     commit, tree = await read_commit(options)
     announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
-    return Committed(tree, commit.skipped)
+
+    def read(path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+        if problems := unread(commit.skipped, tree, [path]):
+            return [], problems
+        return [(name, tree[name]) for name in select(tree, path)], []
+
+    return read
 
 
 def _stdin() -> tuple[str, bytes]:

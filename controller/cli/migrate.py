@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.manifests import UnreadableError, read_manifests
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Ended, ending
+from controller.cli.shared.manifests import Manifest, read_manifests
 from controller.injection.names import OPERATORS
 from controller.injection.options import Options
 from controller.migration.finding import Fate
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.cli.shared.manifests import Manifest
     from controller.migration.objects import Subject
     from controller.migration.steps import Step
     from controller.migration.values import Value
     from controller.wiring.client.migrating import Seen
-
-DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,17 +66,10 @@ def _check(arguments: argparse.Namespace) -> int:
     known_options = Options(compat=bool(arguments.compat), flag_files=True)
     manifests: Sequence[Manifest]
     if arguments.files:
-        try:
-            manifests = read_manifests(arguments.files)
-        except UnreadableError as error:
-            return _say(error, USAGE)
+        manifests = read_manifests(arguments.files)
         there = Installed()
     else:
         seen = _look(arguments)
-        if isinstance(seen, int):
-            return seen
-        from controller.cli.shared.manifests import Manifest
-
         manifests, there = [Manifest(each, "", None) for each in seen.objects], seen.installed
     namespace = arguments.namespace or "default"
     known = Given([each.body for each in manifests], namespace, whole=not arguments.files)
@@ -94,10 +84,10 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         _print(found, todo)
     refused = any(one.fate is Fate.REFUSED for _, about in found for one in about.findings)
-    return REFUSED if refused else DONE
+    return PROBLEM if refused else OK
 
 
-def _look(arguments: argparse.Namespace) -> Seen | int:
+def _look(arguments: argparse.Namespace) -> Seen:
     from kubernetes.aio.config.config_exception import ConfigException
 
     from controller.wiring.client.migrating import opened, seen
@@ -106,10 +96,8 @@ def _look(arguments: argparse.Namespace) -> Seen | int:
         async with opened(arguments.kubeconfig) as cluster:
             return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
 
-    try:
+    with ending(UNREACHABLE, ConfigException, Setback):
         return asyncio.run(look())
-    except (ConfigException, Setback) as error:
-        return _say(error, UNREACHABLE)
 
 
 def _print(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> None:
@@ -160,18 +148,15 @@ def _as_json(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) ->
 
 def _values(arguments: argparse.Namespace) -> int:
     """0; 2 for a file that cannot be read."""
-    try:
-        bodies = [each.body for each in read_manifests([arguments.file])]
-    except UnreadableError as error:
-        return _say(error, USAGE)
+    bodies = [each.body for each in read_manifests([arguments.file])]
     if len(bodies) != 1 or not isinstance(bodies[0], dict):
-        return _say(f"{arguments.file}: must be one object of values", USAGE)
+        raise Ended(f"{arguments.file}: must be one object of values", USAGE)
     found = [*options_of(bodies[0])]
     if arguments.output == "json":
         print(json.dumps([{**asdict(each), "fate": each.fate.value} for each in found], indent=2))
     else:
         _print_values(found)
-    return DONE
+    return OK
 
 
 def _print_values(found: Iterable[Value]) -> None:
@@ -182,10 +167,7 @@ def _print_values(found: Iterable[Value]) -> None:
 
 def _apply(arguments: argparse.Namespace) -> int:
     """0: each change would be taken; 1: one would not; 2 wrong usage; 3 no cluster."""
-    try:
-        manifests = read_manifests(arguments.files)
-    except UnreadableError as error:
-        return _say(error, USAGE)
+    manifests = read_manifests(arguments.files)
     from kubernetes.aio.config.config_exception import ConfigException
 
     from controller.wiring.client.migrating import applied, opened, seen, tried
@@ -207,14 +189,7 @@ def _apply(arguments: argparse.Namespace) -> int:
                 refused += bool(refusal)
                 said = f"refused: {refusal}" if refusal else "would be taken"
                 print(f"{change.method.lower()} {change.path}: {said}")
-        return REFUSED if refused else DONE
+        return PROBLEM if refused else OK
 
-    try:
+    with ending(UNREACHABLE, ConfigException, Setback):
         return asyncio.run(all_tried())
-    except (ConfigException, Setback) as error:
-        return _say(error, UNREACHABLE)
-
-
-def _say(what: object, code: int) -> int:
-    print(f"flagstaff migrate: {what}", file=sys.stderr)
-    return code

@@ -21,23 +21,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; exit codes as `running.run` has them."""
-    return running.run("proxy", options, settings_of, _work)
+    return running.run(options, ProxySettings, _work)
 
 
 def _work(settings: ProxySettings) -> Coroutine[Any, Any, None]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise InvalidSettingError("--tls-cert and --tls-key must be given together")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
     from controller.wiring.proxy import run_proxy
 
     # Each subscriber is a connection; a shell's usual 1024 would be the real limit.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return run_proxy(settings, running.say)
-
-
-def settings_of(options: argparse.Namespace) -> ProxySettings:
-    """The environment's settings under what the command line says. Raises InvalidSettingError."""
-    settings = running.settings(ProxySettings, options)
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise InvalidSettingError("--tls-cert and --tls-key must be given together")
-    if settings.tls_client_ca and not settings.tls_cert:
-        raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
-    return settings

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
 from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import pull
@@ -31,17 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the revision that was pulled; exit 0, 2 for wrong usage or a folder that cannot be written, 3
     where the registry refuses or the artifact cannot be read.
     """
-    try:
+    with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         login = login_of(arguments)
         target, output = arguments.target, arguments.output
         fetched = asyncio.run(pull(target, output, insecure=arguments.insecure, login=login))
-    except ValueError as error:
-        print(f"flagstaff pull: {error}", file=sys.stderr)
-        return 2
-    except Setback as setback:
-        print(f"flagstaff pull: {setback.message}", file=sys.stderr)
-        return 3
     for each in fetched.skipped:
         print(f"flagstaff pull: left out {each}", file=sys.stderr)
     print(fetched.revision)
-    return 0
+    return OK

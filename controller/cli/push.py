@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
 from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import PushOptions, push
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was pushed, with its digest; exit 0, 2 for wrong usage or a folder that cannot be pushed, 3
     where the registry refuses.
     """
-    try:
+    with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         options = PushOptions(
             arguments.target,
             arguments.path,
@@ -56,14 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.sign,
         )
         pushed = asyncio.run(push(options))
-    except ValueError as error:
-        print(f"flagstaff push: {error}", file=sys.stderr)
-        return 2
-    except Setback as setback:
-        print(f"flagstaff push: {setback.message}", file=sys.stderr)
-        return 3
     if pushed.changed:
         text = f"{arguments.path} has changes that are not committed: its revision gets the suffix -dirty"
         print(f"flagstaff push: {text}", file=sys.stderr)
     print(pushed.reference)
-    return 0
+    return OK

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli.shared.ending import OK, USAGE, ending
 from controller.runtime.clock import now
-from controller.sources.bucket.manifest import MANIFEST, SIGNATURE
+from controller.sources.bucket.listing import MANIFEST, SIGNATURE
 from controller.wiring.offline.publishing import FolderRefusedError
 from controller.wiring.offline.signing import sign_folder
 
@@ -27,10 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the two files and name them; exit 0, 2 for a folder or a key that cannot be used."""
     folder = arguments.folder
-    try:
+    with ending(USAGE, FolderRefusedError):
         signed = sign_folder(folder, arguments.key, now())
-    except FolderRefusedError as error:
-        print(f"flagstaff sign: {error}", file=sys.stderr)
-        return 2
     print(f"{folder / MANIFEST} and {folder / SIGNATURE} sign {signed} file{'' if signed == 1 else 's'}")
-    return 0
+    return OK

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from controller.cli.shared.arguments import add_build_arguments, local_options, port, seconds
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, ending
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.provenance import ProvenanceDetail
@@ -97,9 +98,9 @@ async def _once(options: LocalOptions, report: Report) -> int:
         built = await build_once(options)
     except Setback as setback:
         report.source_down(setback.message)
-        return 3
+        return UNREACHABLE
     report.revision(built)
-    return 1 if failures(built.composition.problems, lenient=options.lenient) else 0
+    return PROBLEM if failures(built.composition.problems, lenient=options.lenient) else OK
 
 
 async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: Report) -> int:
@@ -112,7 +113,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             report.ready(ports)
         report.event(event)
 
-    try:
+    with ending(USAGE, OSError, InvalidSettingError), ending(UNREACHABLE, Setback):
         settings = evaluator_settings(
             host=arguments.host,
             port=arguments.port,
@@ -123,13 +124,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
         async with open_local(options, settings, on_event) as (local, ports):
             report.listening(ports, local.shown)
             await _until_signalled(local.run())
-    except (OSError, InvalidSettingError) as error:
-        print(f"flagstaff up: {error}", file=sys.stderr)
-        return 2
-    except Setback as setback:
-        print(f"flagstaff up: {setback.message}", file=sys.stderr)
-        return 3
-    return 0
+    return OK
 
 
 def _is_served(event: LocalEvent) -> bool:

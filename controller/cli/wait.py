@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.arguments import seconds
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.remote import USAGE, RemoteError
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
 from evaluator.flags.syntax.visible import visible
 
@@ -23,9 +23,6 @@ _KINDS: Final = {
     "flagset": "FlagSet",
     "flagsets": "FlagSet",
 }
-SERVED, NOT_SERVED = 0, 1
-INTERRUPTED: Final = 130
-"""As shells have it of what SIGINT ended."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,49 +55,34 @@ def run(options: argparse.Namespace) -> int:
     """
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
-        return _usage(f"{options.what!r}: write ffc/NAME or flagset/NAME")
+        raise Ended(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)
     if not is_revision(options.revision):
-        return _usage(
+        raise Ended(
             f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
-            f"{SHORTEST} characters, in lower case"
+            f"{SHORTEST} characters, in lower case",
+            USAGE,
         )
     if not 0 < options.percent <= 100:
-        return _usage("--percent must be more than 0 and at most 100")
-    try:
-        return _wait(options, _KINDS[kind.lower()], name)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
+        raise Ended("--percent must be more than 0 and at most 100", USAGE)
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
     from controller.wiring.client.looking import Subject, wait_served
 
     wanted = Wanted(options.revision, options.percent, options.allow_none)
-    subject = Subject(kind, options.namespace, name, wanted)
-    try:
-        ended = run_on_cluster(
-            lambda: wait_served(options.kubeconfig, subject, options.timeout, _say), options.kubeconfig
-        )
-    except RemoteError as error:
-        print(f"flagstaff wait: {error}", file=sys.stderr)
-        return error.code
+    subject = Subject(_KINDS[kind.lower()], options.namespace, name, wanted)
+    ended = run_on_cluster(
+        lambda: wait_served(options.kubeconfig, subject, options.timeout, _say), options.kubeconfig
+    )
     if ended.done:
         print(visible(f"{options.what}: {ended.message}"))
-        return SERVED
+        return OK
     late = "" if ended.over else f"not served within {options.timeout:g} s: "
     print(visible(f"{options.what}: {late}{ended.message}"), file=sys.stderr)
     for laggard in ended.waits_for:
         print(visible(f"  {laggard}"), file=sys.stderr)
-    return NOT_SERVED
+    return PROBLEM
 
 
 def _say(state: WaitState) -> None:
     # What is over is printed as the result.
     if not (state.done or state.over):
         print(visible(state.message), file=sys.stderr, flush=True)
-
-
-def _usage(message: str) -> int:
-    print(f"flagstaff wait: {message}", file=sys.stderr)
-    return USAGE

@@ -1,25 +1,32 @@
-"""Finds the proxies that live, by their Leases: receipts of a dead one do not count. Pure."""
+"""Finds the proxies that live, by their Leases, and removes the receipts and the Lease of each that died:
+receipts of a dead one do not count.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api.receipt import LEASE_PREFIX
+from controller.api import receipt
+from controller.api.kinds import LEASE
+from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from controller.api.meta import Resource
+    from controller.runtime.objects.cache import Cache, Change
+
+log = logging.getLogger(__name__)
+
+LOOK: Final = 5.0
+"""Seconds from one look at the Leases to the next."""
 DURATION: Final = 15.0
 """Seconds after which a Lease that does not change is its holder's no more. Its times are of another clock,
 and are only compared.
 """
-
-
-@dataclass(slots=True)
-class _Seen:
-    renewed: str
-    at: float
 
 
 @dataclass(slots=True)
@@ -28,26 +35,27 @@ class LiveProxies:
     seen.
     """
 
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """When each Lease was renewed last, as it says, and when that was seen here first."""
 
     def track(self, identity: str, now: float) -> None:
         """Something that it wrote was seen."""
-        self._seen.setdefault(identity, _Seen("", now))
+        self._seen.setdefault(identity, ("", now))
 
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
         """All Leases there are, by name, each with when it was renewed last; returns who died since the last
         call.
         """
         for name, renewed in leases.items():
-            identity = name.removeprefix(LEASE_PREFIX)
+            identity = name.removeprefix(receipt.LEASE_PREFIX)
             known = self._seen.get(identity)
             # A Lease without a time was made and never held.
-            if renewed and (known is None or known.renewed != renewed):
-                self._seen[identity] = _Seen(renewed, now)
+            if renewed and (known is None or known[0] != renewed):
+                self._seen[identity] = (renewed, now)
         dead = frozenset(
             identity
-            for identity, seen in self._seen.items()
-            if now - seen.at >= DURATION or (seen.renewed and LEASE_PREFIX + identity not in leases)
+            for identity, (renewed, at) in self._seen.items()
+            if now - at >= DURATION or (renewed and receipt.LEASE_PREFIX + identity not in leases)
         )
         for identity in dead:
             del self._seen[identity]
@@ -57,3 +65,58 @@ class LiveProxies:
     def alive(self) -> list[str]:
         """Their identities, sorted."""
         return sorted(self._seen)
+
+
+class Leases(Protocol):
+    """Reads Leases; deletes objects."""
+
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
+        """The Leases with these labels: when each was renewed last, by name. Raises Setback."""
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFollower:
+    """Keeps `proxies` true."""
+
+    proxies: LiveProxies
+    cache: Cache
+    cluster: Leases
+    namespace: str
+    """Of the proxies' Leases."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+    def changed(self, change: Change) -> tuple[()]:
+        """A receipt that appears or changes shows that its proxy was there. Wakes nothing."""
+        if change.after is not None and change.after.key.kind == receipt.KIND:
+            self._track(change.after)
+        return ()
+
+    async def look(self) -> None:
+        """One look, then a pause. Asks only where any proxy ever wrote a receipt."""
+        for each in self.cache.of_kind(receipt.KIND):
+            self._track(each)
+        if self.proxies.alive:
+            try:
+                found = await self.cluster.leases(self.namespace, receipt.PROXY_LABEL)
+                await self._delete_dead(self.proxies.learn(found, self.clock()), found)
+            except Setback as setback:
+                log.warning("the proxies' Leases cannot be read: %s", setback.message)
+        await asyncio.sleep(LOOK)
+
+    def _track(self, found: Resource) -> None:
+        self.proxies.track(str(found.spec.get("proxy")), self.clock())
+
+    async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
+        for each in self.cache.of_kind(receipt.KIND):
+            if each.spec.get("proxy") in dead:
+                key = each.key
+                await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
+                # Its event comes later.
+                self.cache.forget(key)
+        for name in leases:
+            if name.removeprefix(receipt.LEASE_PREFIX) in dead:
+                await self.cluster.delete(LEASE.api_version, LEASE.kind, self.namespace, name)

@@ -1,19 +1,28 @@
-"""Turns a count of who serves what into status: SERVED, laggards by name, the latency. Pure."""
+"""Who serves an object, by the FlagReceipts of living proxies: fields of its status, a condition and Events.
+Pure.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition, find
+from pydantic import ValidationError
+
+from controller.api import receipt
+from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition, find, read
+from controller.api.meta import ObjectKey
+from controller.api.receipt import FlagReceiptStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from controller.api.meta import Resource
     from controller.api.receipt import Laggard
     from controller.delivery.members import Count
+    from controller.runtime.objects.cache import Cache
 
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
 """Reasons."""
@@ -24,17 +33,50 @@ PATIENCE: Final = 15.0
 MOST_LAGGARDS: Final = 20
 _NAMED: Final = 5
 """Laggards that a message names."""
+PACE: Final = 1.0
+"""Seconds between two writes of who serves an object."""
+BYTES_PER_SECOND: Final = 100_000
+"""A status is written together with its spec: that of a megabyte every ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """How far a content has come."""
+    """Who serves an object, as its status says it."""
 
-    status: dict[str, Any]
+    status: Mapping[str, Any] = field(default_factory=dict)
     """FIELDS, as far as there is something to report."""
-    condition: Condition
-    again: float | None = None
-    """Seconds until time alone makes something else of it."""
+    details: tuple[Condition, ...] = ()
+    """PROPAGATED; empty where no proxy reports on the object."""
+    again: float | None = field(default=None, compare=False)
+    """Seconds until time alone changes it, or until it may be written."""
+
+
+def written(status: Mapping[str, Any]) -> Propagation:
+    """What a status says now."""
+    known = find(status, PROPAGATED)
+    fields = {name: status[name] for name in FIELDS if name in status}
+    return Propagation(fields, () if known is None else (read(known),))
+
+
+def pace(spec_bytes: int) -> float:
+    """Seconds between two writes, of an object with a spec of that size."""
+    return max(PACE, spec_bytes / BYTES_PER_SECOND)
+
+
+def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list[FlagReceiptStatus]:
+    """What `proxies`, by identity, report on this very object."""
+    found = []
+    for proxy in proxies:
+        name = receipt.receipt_name(resource.name, proxy)
+        each = objects.get(ObjectKey(receipt.KIND, resource.namespace, name))
+        if each is None or not any(one.get("uid") == resource.uid for one in each.owners):
+            continue
+        try:
+            found.append(FlagReceiptStatus.model_validate(each.status))
+        except ValidationError:
+            # Only proxies write these; what cannot be read counts for nothing.
+            continue
+    return found
 
 
 def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetime) -> Propagation:
@@ -45,19 +87,22 @@ def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetim
     if count.p50 and count.p99:
         status["latency"] = {"p50": count.p50, "p99": count.p99}
     if count.laggards:
-        status["laggards"] = [_laggard(each) for each in count.laggards[:MOST_LAGGARDS]]
+        status["laggards"] = [
+            each.model_dump(by_alias=True, exclude={"id"}, exclude_defaults=True)
+            for each in count.laggards[:MOST_LAGGARDS]
+        ]
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
-        return Propagation(status, Condition(PROPAGATED, UNKNOWN, NOBODY, message))
+        return Propagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
     message = f"{count.served} of {count.total} evaluators serve {what}"
     if not count.lagging:
-        return Propagation(status, Condition(PROPAGATED, TRUE, SERVED, message))
+        return Propagation(status, (Condition(PROPAGATED, TRUE, SERVED, message),))
     left = _patience_left(before, now)
     if left > 0 and not count.silent:
         message = f"{message}; {count.lagging} to follow"
-        return Propagation(status, Condition(PROPAGATED, FALSE, PROGRESSING, message), left)
+        return Propagation(status, (Condition(PROPAGATED, FALSE, PROGRESSING, message),), left)
     message = f"{message}; {_who(count)}"
-    return Propagation(status, Condition(PROPAGATED, FALSE, LAGGING, message))
+    return Propagation(status, (Condition(PROPAGATED, FALSE, LAGGING, message),))
 
 
 def propagation_events(
@@ -99,27 +144,15 @@ def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
     return left if left <= 2 * PATIENCE else 0.0
 
 
-def _laggard(each: Laggard) -> dict[str, Any]:
-    fields = {
-        "name": each.name,
-        "node": each.node,
-        "serves": each.serves,
-        "since": each.since,
-        "silent": each.silent,
-        "claimed": each.claimed,
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
 def _who(count: Count) -> str:
-    named = [described(each) for each in count.laggards[:_NAMED]]
+    named = [_described(each) for each in count.laggards[:_NAMED]]
     rest = count.lagging - len(named)
     if rest:
         named.append(f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet")
     return ", ".join(named)
 
 
-def described(laggard: Laggard) -> str:
+def _described(laggard: Laggard) -> str:
     """`shop/checkout-1 (silent, last served main@sha1:…)`."""
     serves = laggard.serves or "nothing"
     if laggard.silent:

@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING, Any
 from controller.api import shard
 from controller.api.conditions import NAME_CONFLICT, PROPAGATED, find
 from controller.api.meta import ObjectKey
-from controller.configurations import name_conflicts, serving
-from controller.configurations.propagation import FIELDS, SERVED, propagation, propagation_events
+from controller.configurations import name_conflicts
+from controller.configurations.propagation import (
+    FIELDS,
+    SERVED,
+    Propagation,
+    pace,
+    propagation,
+    propagation_events,
+    receipts,
+    written,
+)
 from controller.configurations.validation import validate
-from controller.delivery.delivered import no_progress
 from controller.delivery.members import count
 from controller.runtime.reconciling.result import Done, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
     from controller.configurations.live_proxies import LiveProxies
-    from controller.configurations.serving import Serving
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.effective import Progress
 
 
 @dataclass(slots=True)
@@ -53,8 +58,6 @@ class ConfigurationReconciler:
     claims: Claims
     proxies: LiveProxies | None = None
     """The proxies whose reports on who serves an object are summed up. None: the kind has no such reports."""
-    progress: Callable[[Resource], Progress] = no_progress
-    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
@@ -79,7 +82,7 @@ class ConfigurationReconciler:
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
             ended=(PROPAGATED, NAME_CONFLICT),
             events=(*name_conflicts.new_conflicts(resource.status, conflicts), *propagated),
-            next_look=served.next_look,
+            next_look=served.again,
         )
 
     def forget(self, key: ObjectKey) -> None:
@@ -96,38 +99,35 @@ class ConfigurationReconciler:
         known = self._kept.get(resource.key)
         if known is not None and known.content == content:
             return known
-        validation = await asyncio.to_thread(validate, resource, part, self.progress(resource))
+        validation = await asyncio.to_thread(validate, resource, part)
         size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
-        pace = serving.pace(size)
+        kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
         if known is None:
             # The leader before has reported what is served by all already.
-            kept = _Kept(content, validation, pace, propagated=_served_by_all(resource))
+            kept.propagated = _served_by_all(resource)
         else:
-            kept = _Kept(content, validation, pace, known.written_at, known.propagated)
-        self._kept[resource.key] = kept
+            kept.written_at, kept.propagated = known.written_at, known.propagated
         return kept
 
-    async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Serving:
+    async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
         """Who serves it: the new state, or the one that is written already for as long as it is too soon to
         write again.
         """
-        before = serving.written(resource.status)
+        before, new = written(resource.status), Propagation()
         digest: str = kept.validation.status.get("digest", "")
         alive = () if self.proxies is None else self.proxies.alive
-        found = serving.receipts(resource, self.objects, alive) if digest else []
+        found = receipts(resource, self.objects, alive) if digest else []
         if found:
             summed = await asyncio.to_thread(count, found, digest)
             what = kept.validation.status.get("revision") or digest
-            new = serving.reported(propagation(summed, what, resource.status, now))
-        else:
-            new = serving.reported(None)
-        if new.says_the_same(before):
+            new = propagation(summed, what, resource.status, now)
+        if new == before:
             return new
         if kept.written_at is not None and digest == resource.status.get("digest", ""):
             passed = (now - kept.written_at).total_seconds()
             # Negative where the clock was set back.
             if 0.0 <= passed < kept.pace:
-                return replace(before, next_look=kept.pace - passed)
+                return replace(before, again=kept.pace - passed)
         kept.written_at = now
         return new
 

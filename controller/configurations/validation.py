@@ -1,4 +1,6 @@
-"""Validates what a FeatureFlagConfiguration or FeatureFlag delivers, whatever its writer. Pure."""
+"""Validates what a FeatureFlagConfiguration or FeatureFlag delivers, whatever its writer: before it is stored
+and after. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,50 @@ from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import NOTHING
 from controller.delivery.delivered import delivered
-from controller.delivery.problems import first_problem, problem_list, withheld
+from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
-from evaluator.flags.effective import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
+REFUSED: Final = frozenset(
+    {
+        "bad-argument",
+        "bad-bucket",
+        "bad-flagd-variable",
+        "bad-weight",
+        "empty-rule",
+        "empty-variants",
+        "metadata-type",
+        "missing-state",
+        "missing-variants",
+        "mixed-variants",
+        "not-a-rule",
+        "null-section",
+        "reference-position",
+        "several-operators",
+        "unknown-operator",
+        "unknown-state",
+        "unlisted-operator",
+        "unusual-name",
+        "variant-type",
+        "wrong-arity",
+    }
+)
+"""Codes of warnings of a flag that refuse it: flagd's published schemas reject these, and OpenFeature
+Operator goes by those. What no schema can see, such as a `$ref` to nothing, is warned of.
+"""
+_NAMED: Final = 5
+_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +66,10 @@ class Validation:
     status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
 
-def validate(
-    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
-) -> Validation:
-    """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name;
-    `progress`: rollouts and overrides of the object, since what is served is digested, as at the proxy.
-    """
+def validate(resource: Resource, part: Callable[[str], Resource | None]) -> Validation:
+    """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name."""
     try:
-        verdict = judge(resource, part, progress)
+        verdict = judge(resource, part)
     except InvalidSpecError as error:
         return Validation(Stalled("InvalidSpec", str(error)))
     except MissingShardsError as missing:
@@ -63,13 +89,11 @@ def validate(
     return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
 
-def judge(
-    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
-) -> Delivered:
+def judge(resource: Resource, part: Callable[[str], Resource | None]) -> Delivered:
     """What is delivered, with problems as people find them in the object: by their paths, and without words
     that a Secret has. Raises InvalidSpecError, MissingShardsError.
     """
-    found = delivered(resource, part, progress)
+    found = delivered(resource, part)
     # JSON within an object has no lines that anybody knows: a problem's place is its path.
     form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
     problems = (
@@ -100,3 +124,35 @@ def _status(verdict: Delivered) -> dict[str, Any]:
     if REVISION_KEY in flag_set.metadata:
         status["revision"] = str(flag_set.metadata[REVISION_KEY])
     return status
+
+
+def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
+    """(why it is refused, with each place and what to do, or empty; what its writer is warned of). Takes as
+    long as the content is large.
+    """
+    try:
+        problems = judge(resource, lambda _: None).problems
+    except MissingShardsError:
+        # They may be written after their index, which then is not in force yet.
+        return "", ()
+    except InvalidSpecError as error:
+        return f"{error}; correct it and apply again", ()
+    except RecursionError:
+        return "the flags are nested too deeply to be read; make them flatter", ()
+    bad = [each for each in problems if _refuses(each)]
+    if bad:
+        return f"{_listed(bad)}; correct it and apply again", ()
+    return "", tuple(_text(each) for each in problems[:_NAMED])
+
+
+def _refuses(problem: Problem) -> bool:
+    return problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    more = f" (and {len(problems) - _NAMED} more)" if len(problems) > _NAMED else ""
+    return "; ".join(_text(each) for each in problems[:_NAMED]) + more
+
+
+def _text(problem: Problem) -> str:
+    return one_line(": ".join(filter(None, (place(problem), problem.message))), _CHARACTERS)

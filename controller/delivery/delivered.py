@@ -1,4 +1,4 @@
-"""What evaluators are sent of an object: its flags as progress has them, their digest, and what is wrong.
+"""What evaluators are sent of an object: its flags, their digest, and what is wrong.
 Pure.
 
 The one function that the proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.configuration import flag_document
 from evaluator.flags.accept import Refused, accept
 from evaluator.flags.checking.operators import DEPTH
-from evaluator.flags.effective import NO_PROGRESS, Progress
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds
 
@@ -31,20 +30,12 @@ _KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
 """Held rules are expanded, hence deeper than any that a person writes."""
 
 
-def no_progress(resource: Resource) -> Progress:
-    """The progress of an object that has neither rollouts nor overrides."""
-    del resource
-    return NO_PROGRESS
-
-
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """What one object delivers."""
 
     flag_set: FlagSet
-    """What evaluators read: the desired flags with progress; where it is refused, what could be read."""
-    desired: FlagSet
-    """The same without progress: the `previous` of the object's next content."""
+    """What evaluators read; where it is refused, what could be read."""
     digest: str
     """Of `flag_set`: `sha256:<hex>`; empty where it is refused: it is unknown what is wanted."""
     problems: tuple[Problem, ...]
@@ -61,13 +52,11 @@ class Delivered:
 
 
 def delivered(
-    resource: Resource,
-    shard: Callable[[str], Resource | None],
-    progress: Progress = NO_PROGRESS,
-    previous: bytes | None = None,
+    resource: Resource, shard: Callable[[str], Resource | None], previous: bytes | None = None
 ) -> Delivered:
-    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last `desired`
-    in its canonical form with provenance, of which flags with an error are held. Takes long for a large set.
+    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last
+    `flag_set` in its canonical form with provenance, of which flags with an error are held. Takes long for a
+    large set.
 
     Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
     """
@@ -76,9 +65,9 @@ def delivered(
     before = None
     if parsed.errors and previous is not None:
         before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
-    judged = accept(parsed, before, progress=progress)
+    judged = accept(parsed, before)
     historic = (Problem("", 0, 0, Severity.WARNING, "historic", each) for each in document.warnings)
     problems = (*judged.problems, *historic)
     if isinstance(judged, Refused):
-        return Delivered(parsed.flag_set, parsed.flag_set, "", problems)
-    return Delivered(judged.flag_set, judged.desired, judged.digest, problems, judged.held, judged.missing)
+        return Delivered(parsed.flag_set, "", problems)
+    return Delivered(judged.flag_set, judged.digest, problems, judged.held, judged.missing)

@@ -1,8 +1,4 @@
-"""What a FlagSet's status says of a revision: the same facts for `kubectl describe`, for scripts and for
-Events. Pure.
-
-A message is one line: which commit, what became of it, and what to do. The same state has the same message.
-"""
+"""What a FlagSet's status and Events say of a revision; each message is one line, always the same. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +17,7 @@ if TYPE_CHECKING:
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
-    from controller.flagsets.building.compose import Composition
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 
 MOST_HELD: Final = 100
@@ -30,7 +25,6 @@ MOST_HISTORY: Final = 10
 _NAMED: Final = 5
 """Flags that a line names; the rest are counted."""
 _KEY: Final = 64
-"""Characters of a flag's key that a line repeats."""
 _SUBJECT: Final = 72
 _ORIGIN: Final = 200
 
@@ -55,7 +49,6 @@ class Attempt:
     artifact: ArtifactStatus
     composition: Composition
     source: str = "FlagSource"
-    """The kind of the source that it came from."""
 
 
 def changes(changed: Diff) -> str:
@@ -234,9 +227,7 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
 
 
 def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
-    """The last revisions, the newest first. An unchanged entry is not repeated; another spec may make another
-    set of a revision.
-    """
+    """The last revisions, the newest first; the same revision with the same digest is not repeated."""
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
     lacking = {"held": len(made.held) + len(made.missing)}

@@ -18,8 +18,8 @@ from controller.flagsets.applying.applied import LastGood, last_applied, written
 from controller.flagsets.applying.delivery import Delivered, Delivery
 from controller.flagsets.applying.plan import belongs_to
 from controller.flagsets.building.build import Built, accepted_by_hand, build
-from controller.flagsets.building.observed_at import observed
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
+from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
     SOURCE_READY,
     Artifacts,
@@ -29,6 +29,7 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
+from controller.flagsets.reading.references import target_name
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -107,16 +108,12 @@ class FlagSetReconciler:
     writer: Callable[[str, str | None], Applier]
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
     applied: Callable[[dict[str, Any]], None]
-    """Receives each object that was written."""
     random: Callable[[], float]
     """From 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
-    """What is reported of a commit."""
     inputs: InputReader = NO_INPUTS
-    """Reads what is substituted."""
     build: Build = in_thread
     count: Quota = UNLIMITED
-    """Of FlagSets."""
     flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
@@ -139,7 +136,6 @@ class FlagSetReconciler:
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
-        """Details that are there only while something is not as it should be."""
         memory = self._memory.get(resource.key)
         drift = (
             () if memory is None else (*memory.state.dispute.conditions(now), *memory.state.kept.conditions())
@@ -148,11 +144,8 @@ class FlagSetReconciler:
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
         """Another object has the name or the flagSetId of what this one wrote."""
-        target = resource.spec.get("target")
-        name = target.get("name") if isinstance(target, dict) else None
-        written = self.objects.get(
-            ObjectKey(configuration.KIND, resource.namespace, str(name or resource.name))
-        )
+        key = ObjectKey(configuration.KIND, resource.namespace, target_name(resource))
+        written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):
             return ()
         found = find(written.status, NAME_CONFLICT)
@@ -259,9 +252,7 @@ class FlagSetReconciler:
     async def _read(
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
     ) -> bytes:
-        """The archive. A revision that was read before is waited for: where another controller leads now, its
-        source stores the artifact again. Raises Setback.
-        """
+        """The archive. Waits for a known revision: its source stores it again. Raises Setback."""
         try:
             archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
         except (Waiting, Failed) as setback:
@@ -273,9 +264,7 @@ class FlagSetReconciler:
         return archive
 
     def _remembered(self, resource: Resource) -> _Memory | None:
-        """What was built last, unless another replica has led since: then the cluster knows better. Another
-        object of the name has no past.
-        """
+        """What was built last for this very object, unless another replica has led since."""
         memory = self._memory.get(resource.key)
         if memory is None:
             return None
@@ -310,7 +299,6 @@ def _stood(resource: Resource, before: _Memory | None, built: Built, state: Deli
 
 
 def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
-    """The revision is not delivered. What was delivered before is."""
     served = resource.status.get("lastAppliedRevision", "")
     pending: list[str] | None = None
     if built.removal is not None:

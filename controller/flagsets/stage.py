@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
+from controller.api.flagset import source_key
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.flagsets.reading.source_key import source_key
+from controller.flagsets.reading.references import listed, target_name
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
 _DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})
 _WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.KIND})
-"""Kinds that a FlagSet writes."""
 
 
 def source_name(kind: str, name: str) -> str:
@@ -45,36 +45,21 @@ def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
         yield key.namespace
 
 
-def _named(references: Any) -> Iterator[str]:
-    for each in references if isinstance(references, list) else ():
-        if isinstance(each, dict):
-            yield str(each.get("name"))
-
-
 def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
     """As `source_name` names sources; with `asking`, only what a `readyExpr` asks of."""
-    references = flag_set.spec.get("dependsOn")
-    for each in references if isinstance(references, list) else ():
-        if isinstance(each, dict) and (not asking or each.get("readyExpr") is not None):
+    for each in listed(flag_set, "dependsOn"):
+        if not asking or each.get("readyExpr") is not None:
             yield source_name(str(each.get("kind") or flagset.KIND), str(each.get("name")))
 
 
 def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
-    references = flag_set.spec.get("substituteFrom")
-    listed = references if isinstance(references, list) else ()
-    return _named([each for each in listed if isinstance(each, dict) and each.get("kind") == kind])
+    references = listed(flag_set, "substituteFrom")
+    return (str(each.get("name")) for each in references if each.get("kind") == kind)
 
 
 def _secrets_of(flag_set: Resource) -> Iterator[str]:
     yield from _substitutes(flag_set, SECRET.kind)
     yield from secret_names(flag_set.spec.get("decryption"))
-
-
-def _target_of(flag_set: Resource) -> str:
-    """The name of what a FlagSet writes, as far as its spec can be read."""
-    target = flag_set.spec.get("target")
-    name = target.get("name") if isinstance(target, dict) else None
-    return str(name or flag_set.name)
 
 
 def _owner_of(resource: Resource | None) -> str | None:
@@ -91,7 +76,7 @@ BY_DEPENDENCY: Final = Index(
 BY_QUESTION: Final = Index(
     "FlagSet by dependency of an expression", _FLAG_SET_ONLY, lambda each: _dependencies(each, asking=True)
 )
-BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
+BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (target_name(each),))
 BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, _secrets_of)
 BY_CONFIG_MAP: Final = Index(
     "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda each: _substitutes(each, CONFIG_MAP.kind)
@@ -164,7 +149,7 @@ def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, name))
     if change.after is None and changed.key.kind == flagset.KIND:
         # What it left behind may be taken by a FlagSet that was refused it.
-        target = _target_of(changed)
+        target = target_name(changed)
         yield from (each.key for each in cache.find(BY_TARGET, changed.namespace, target))
 
 

@@ -84,8 +84,5 @@ class Known(Protocol):
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """What is served under this name. Raises Refused where there is nothing."""
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """The spec of a FeatureFlagSource. Raises Refused where there is none."""
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """The spec of an InProcessConfiguration. Raises Refused where there is none."""
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        """The spec of a FeatureFlagSource or InProcessConfiguration. Raises Refused where there is none."""

@@ -20,7 +20,7 @@ from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import Answer, causes, conflict_message, editor, expected, require_good
 from controller.kube.api_client import ApiClient
 from controller.kube.paths import path_of, paths_of_all
-from controller.kube.requests import JSON, Requests
+from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
 
 COMPONENT: Final = "flagstaff-controller"
-_APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
-_MERGE: Final = "application/merge-patch+json"
-_METADATA_OF_ONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Cluster:
@@ -52,7 +48,7 @@ class Cluster:
     ) -> None:
         """`acting`: with whose rights; None: our own."""
         self.api = api
-        self._server = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
+        self.requests = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
         self._wrote = wrote
         self._acting = acting
 
@@ -92,13 +88,13 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
     ) -> Answer:
         """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
-        return await self._server.once(method, path, query or {}, body)
+        return await self.requests.once(method, path, query or {}, body)
 
     # -- objects ---------------------------------------------------------------------------------------------
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
-        answer = await self._server.ask("GET", path_of(api_version, kind, namespace, name))
+        answer = await self.requests.ask("GET", path_of(api_version, kind, namespace, name))
         return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
@@ -106,7 +102,7 @@ class Cluster:
         setback.
         """
         path = path_of(api_version, kind, namespace, name)
-        answer = await self._server.ask("GET", path, accept=_METADATA_OF_ONE)
+        answer = await self.requests.ask("GET", path, accept=METADATA)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return str(expected(answer, kind, name)["metadata"]["uid"])
@@ -126,10 +122,10 @@ class Cluster:
         Without `content` their metadata alone is asked for; with `name` those of that name, which needs no
         right to others.
         """
-        accept = JSON if content else _METADATA
+        accept = JSON if content else METADATA_LIST
         bodies: list[dict[str, Any]] = []
         for path in paths_of_all(api_version, plural, namespaces):
-            async for page in self._server.pages(path, api_version, plural, accept, name):
+            async for page in self.requests.pages(path, api_version, plural, accept, name):
                 bodies += page.get("items") or ()
         return bodies
 
@@ -143,7 +139,7 @@ class Cluster:
         versions = []
         for path in paths_of_all(api_version, plural, namespaces):
             version = 0
-            async for page in self._server.pages(path, api_version, plural, _METADATA):
+            async for page in self.requests.pages(path, api_version, plural, METADATA_LIST):
                 uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
                 # The same on each page: all of them are of one moment.
                 version = int(page["metadata"].get("resourceVersion") or 0)
@@ -154,7 +150,7 @@ class Cluster:
         """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
         path = path_of("coordination.k8s.io/v1", "Lease", namespace)
-        page = expected(await self._server.ask("GET", path, query), "leases", "")
+        page = expected(await self.requests.ask("GET", path, query), "leases", "")
         return {
             each["metadata"]["name"]: str((each.get("spec") or {}).get("renewTime") or "")
             for each in page.get("items") or ()
@@ -182,7 +178,7 @@ class Cluster:
         path = path_of(type_.api_version, key.kind, key.namespace, key.name)
         self._wrote(verb, key.kind)
         query = {"fieldManager": COMPONENT}
-        answer = await self._server.ask("PATCH", path, query, body, _MERGE, _METADATA_OF_ONE)
+        answer = await self.requests.ask("PATCH", path, query, body, MERGE, METADATA)
         expected(answer, key.kind, key.name)
 
     async def secret(self, namespace: str, name: str) -> SecretContent | None:
@@ -224,12 +220,12 @@ class Cluster:
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
         self._wrote("apply", kind)
-        answer = await self._server.ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
+        answer = await self.requests.ask("PATCH", path, {"fieldManager": manager}, manifest, APPLY)
         editors = ""
         if causes(answer):
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
-            answer = await self._server.ask("PATCH", path, query, manifest, _APPLY)
+            answer = await self.requests.ask("PATCH", path, query, manifest, APPLY)
         with self._granting_delivery(meta["namespace"]):
             return expected(answer, kind, meta["name"]), editors
 
@@ -244,7 +240,7 @@ class Cluster:
         applies it too.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
-        there = (await self._server.ask("GET", path)).body
+        there = (await self.requests.ask("GET", path)).body
         labels = (there.get("metadata") or {}).get("labels") or {}
         ours = meta["labels"].items() <= labels.items()
         managers = {editor(each) for each in causes(conflict)}
@@ -259,7 +255,7 @@ class Cluster:
             options["preconditions"] = {"uid": uid}
         self._wrote("delete", kind)
         path = path_of(api_version, kind, namespace, name)
-        answer = await self._server.ask("DELETE", path, {}, options)
+        answer = await self.requests.ask("DELETE", path, {}, options)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             # A Status, or the object as it was.
             with self._granting_delivery(namespace):
@@ -273,17 +269,19 @@ class Cluster:
         """
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
-        patch = status_patch(resource.uid, resource.status, status)
-        self._wrote("status", key.kind)
-        answer = await self._server.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+
+        async def patched(before: Mapping[str, Any]) -> Answer:
+            patch = status_patch(resource.uid, before, status)
+            self._wrote("status", key.kind)
+            return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+
+        answer = await patched(resource.status)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             # The patch does not fit: this is another object of that name, or its status is not as we knew it.
             body = await self.get(resource.api_version, key.kind, key.namespace, key.name)
             if body is None or body["metadata"]["uid"] != resource.uid:
                 return None
-            patch = status_patch(resource.uid, body.get("status") or {}, status)
-            self._wrote("status", key.kind)
-            answer = await self._server.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+            answer = await patched(body.get("status") or {})
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))

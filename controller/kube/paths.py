@@ -18,15 +18,18 @@ so of an escaped slash.
 """
 
 
+def root_of(api_version: str) -> str:
+    """The path of an API version: of the list of its kinds."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
 def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
     """The path of an object, or of all of its kind in the namespace. Raises Stalled for what is no object's
     name.
     """
     if not (_NAME.fullmatch(namespace) and (not name or _NAME.fullmatch(name))):
         raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: not a valid object name")
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    plural = PLURALS[kind]
-    path = f"{root}/namespaces/{namespace}/{plural}"
+    path = f"{root_of(api_version)}/namespaces/{namespace}/{PLURALS[kind]}"
     return f"{path}/{name}" if name else path
 
 
@@ -39,6 +42,6 @@ def service_account_user(namespace: str, name: str) -> str:
 
 def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
     """The paths of all objects of a kind, in `namespaces` or wherever they are."""
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    root = root_of(api_version)
     paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
     return paths or [f"{root}/{plural}"]

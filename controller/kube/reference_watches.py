@@ -14,7 +14,7 @@ from controller.kube.reflector import Reflector, View
 from controller.runtime.objects.feed import take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from kubernetes.aio.client.api_client import ApiClient
 
@@ -51,22 +51,17 @@ class ReferenceWatches:
         indexes: Iterable[Index],
         health: WatchHealth,
         *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
         type_: ResourceType = SECRET,
         labels: str = "",
         everywhere: bool = False,
     ) -> None:
-        """`indexes` list objects by those of `type_` that they refer to. `clock`: monotonic seconds;
-        `random`: from 0 to 1; `labels`: a selector of those that matter, empty for all;
-        `everywhere`: one watch of all, whatever namespace refers to one.
+        """`indexes` list objects by those of `type_` that they refer to. `labels`: a selector of those
+        that matter, empty for all; `everywhere`: one watch of all, whatever namespace refers to one.
         """
         self._api = api
         self._cache = cache
         self._indexes = tuple(indexes)
         self._health = health
-        self._clock = clock
-        self._random = random
         self._type = type_
         self._labels = labels
         self._everywhere = everywhere
@@ -115,8 +110,7 @@ class ReferenceWatches:
 
     def _start(self, namespace: str) -> None:
         view = View(self._type, namespace, labels=self._labels)
-        feed = _Feed(self._cache, self._type)
-        reflector = Reflector(self._api, view, feed, clock=self._clock, random=self._random)
+        reflector = Reflector(self._api, view, _Feed(self._cache, self._type))
         self._watching[namespace] = asyncio.create_task(reflector.run())
         self._health.follow(self._type.plural, view.path, reflector)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
-from controller.kube.discovery import is_installed
 from controller.kube.paths import paths_of_all
-from controller.kube.requests import JITTER, Requests
+from controller.kube.requests import JITTER, JSON, METADATA, METADATA_LIST, PAGE, Requests
 from controller.kube.watch_requests import (
     CONNECT_SECONDS,
     Absent,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PAGE: Final = 100
-"""Objects in one answer to a list: an object has up to 3 MiB."""
 TURN_SECONDS: Final = 30
 """After so long the API server ends a watch, and it is opened again where it was: a sign of life, even where
 nothing changes.
@@ -49,7 +48,6 @@ ABSENT_SECONDS: Final = 10.0
 """From one look for a kind that is not installed to the next."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
-_METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
 
 class Sink(Protocol):
@@ -100,12 +98,11 @@ class Reflector:
         view: View,
         sink: Sink,
         *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
         """`clock` is monotonic seconds, `random` returns numbers from 0 to 1."""
         self.view = view
-        self.connected = False
         self.fault = ""
         """Why it is not connected."""
         self._api = api
@@ -117,9 +114,9 @@ class Reflector:
         self._confirmed: float | None = None
 
     @property
-    def synced(self) -> bool:
-        """Whether everything was listed once."""
-        return self._confirmed is not None
+    def connected(self) -> bool:
+        """Whether it hears of changes now."""
+        return self._confirmed is not None and not self.fault
 
     def age(self) -> float | None:
         """Seconds since the API server last confirmed what we know, by an event or by answering at all; None:
@@ -159,10 +156,9 @@ class Reflector:
             pause = min(_LONGEST_PAUSE, pause * 2) if not self.connected else _FIRST_PAUSE
 
     async def _is_absent(self) -> bool:
+        type_ = self.view.type
         try:
-            installed = await is_installed(
-                Requests(self._api), self.view.type.api_version, self.view.type.plural
-            )
+            installed = await Requests(self._api).installs(type_.api_version, type_.plural)
         except Failed as failure:
             self._lost(failure.message)
             return False
@@ -173,12 +169,12 @@ class Reflector:
     def _lost(self, why: str) -> None:
         if why != self.fault:
             log.warning("%s cannot be watched at the moment: %s", self.view.type.plural, why)
-        self.connected, self.fault = False, why
+        self.fault = why
 
     def _confirm(self) -> None:
         if self.fault:
             log.info("%s are watched again", self.view.type.plural)
-        self.connected, self.fault = True, ""
+        self.fault = ""
         self._confirmed = self._clock()
 
     def _nothing(self) -> None:
@@ -256,8 +252,8 @@ class Reflector:
 
     def _request(self, query: dict[str, str], silent: float) -> Request:
         one = {"fieldSelector": f"metadata.name={self.view.name}"} if self.view.name else {}
-        metadata = _METADATA.format("" if "watch" in query else "List")
-        accept = "application/json" if self.view.type.content else metadata
+        metadata = METADATA if "watch" in query else METADATA_LIST
+        accept = JSON if self.view.type.content else metadata
         return Request(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
 
 

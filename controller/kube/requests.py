@@ -16,11 +16,11 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import NOTHING
 from controller.kube.answers import Answer, causes, date, expected, retry_after, unreachable
-from controller.kube.discovery import is_installed
+from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from kubernetes.aio.client import ApiClient
 
@@ -29,6 +29,11 @@ PAGE: Final = 100
 LARGE: Final = 65_536
 """Bytes from which on JSON is read in a thread."""
 JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""An object without its content."""
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
 _PAUSES: Final = (0.25, 0.5, 1.0)
 """Seconds before a request is tried again, after its first, second and third try."""
@@ -96,10 +101,7 @@ class Requests:
             why = unreachable(self._api.configuration.host, error)
             raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
         try:
-            # What is large would hold up everybody else.
-            read: Callable[[bytes], Any] = orjson.loads
-            large = len(content) >= LARGE
-            found = await asyncio.to_thread(read, content) if large else read(content or b"{}")
+            found = await read_json(content or b"{}")
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         body_read = found if isinstance(found, dict) else {}
@@ -117,13 +119,42 @@ class Requests:
             query["fieldSelector"] = f"metadata.name={name}"
         while True:
             answer = await self.ask("GET", path, query, accept=accept)
-            if answer.status == HTTPStatus.NOT_FOUND and not await is_installed(self, api_version, plural):
+            if answer.status == HTTPStatus.NOT_FOUND and not await self.installs(api_version, plural):
                 return
             page = expected(answer, plural, "")
             yield page
             query["continue"] = str(page["metadata"].get("continue") or "")
             if not query["continue"]:
                 return
+
+    async def installs(self, api_version: str, plural: str) -> bool:
+        """Whether the kind is in the API server's own list of kinds. A 404 alone does not say so: a load
+        balancer without an API server behind it answers the same. Raises Failed where what answers is no
+        API server.
+        """
+        found = await self.once("GET", root_of(api_version), {}, None)
+        if found.status == HTTPStatus.OK and found.body.get("kind") == "APIResourceList":
+            return any(each.get("name") == plural for each in _objects(found.body.get("resources")))
+        groups = await self.once("GET", "/apis", {}, None)
+        if groups.status == HTTPStatus.OK and groups.body.get("kind") == "APIGroupList":
+            return any(
+                version.get("groupVersion") == api_version
+                for group in _objects(groups.body.get("groups"))
+                for version in _objects(group.get("versions"))
+            )
+        raise Failed("ApiServerFailed", f"{plural}: 404, and the API server does not say which kinds it has")
+
+
+async def read_json(text: bytes) -> Any:
+    """The value of a JSON text; a large one, which would hold up everybody else, is read in a thread. Raises
+    ValueError.
+    """
+    read: Callable[[bytes], Any] = orjson.loads
+    return read(text) if len(text) < LARGE else await asyncio.to_thread(read, text)
+
+
+def _objects(found: Any) -> Iterator[dict[str, Any]]:
+    return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
 
 
 def _overtaken(method: str, answer: Answer) -> bool:

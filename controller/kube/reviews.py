@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.configuration import PLURAL
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import OPENFEATURE_GROUP
 from controller.proxy.access.users import User, as_extra
 from controller.runtime.reconciling.setbacks import Failed
@@ -55,7 +55,7 @@ class ClusterReviews:
             "extra": {key: list(values) for key, values in user.extra},
             "resourceAttributes": {
                 "group": OPENFEATURE_GROUP,
-                "resource": PLURAL,
+                "resource": FEATURE_FLAG_CONFIGURATION.plural,
                 "verb": "get",
                 "namespace": namespace,
                 "name": name,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
-import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.kube.answers import retry_after, unreachable
+from controller.kube.requests import read_json
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from kubernetes.aio.client.api_client import ApiClient
 
 CONNECT_SECONDS: Final = 5.0
 MOST_LINE: Final = 64 * 1024 * 1024
-LARGE: Final = 65_536
-"""Bytes from which on JSON is read in a thread."""
 
 
 class Gone(Exception):
@@ -86,8 +83,7 @@ class Request:
 
 async def read_object(text: bytes) -> dict[str, Any]:
     """JSON of an object. Raises ValueError."""
-    read: Callable[[bytes], Any] = orjson.loads
-    found = read(text) if len(text) < LARGE else await asyncio.to_thread(read, text)
+    found = await read_json(text)
     if not isinstance(found, dict):
         raise ValueError("not an object")  # noqa: TRY004 - of what was sent, like any other text that is wrong
     return found

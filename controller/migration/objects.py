@@ -11,13 +11,14 @@ from controller.api.flagd import FlagdSpec
 from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.meta import Resource
 from controller.delivery.grants import denied, granted, pods
+from controller.injection.adding.workloads import TEMPLATES
 from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
-from controller.injection.workloads import TEMPLATES
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.trial import Trial
 from controller.migration.workloads import workload
-from evaluator.flags import Severity, parse
+from evaluator.flags.layers.merge import parse
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -185,15 +186,8 @@ class Given:
             )
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the objects."""
-        return self._spec(featureflagsource.KIND, namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the objects."""
-        return self._spec(inprocess.KIND, namespace, name)
-
-    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        """That of one of the objects."""
         found = self._specs.get((kind, namespace, name))
         if not isinstance(found, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.injection import tokens
-from controller.injection.files import PROVIDER
-from controller.injection.operators import KEPT
+from controller.injection.making.operators import KEPT
 from controller.injection.options import SERVED, Refused
-from controller.injection.source import CREDENTIALS, FIELDS, PROXIED
+from controller.injection.reading import tokens
+from controller.injection.reading.files import PROVIDER
+from controller.injection.reading.source import CREDENTIALS, FIELDS, PROXIED
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:

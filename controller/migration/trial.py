@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocess
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
-from controller.injection.pod import inject
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _NUMBERED: Final = re.compile(r"sources[\[.](\d+)")
 class _Only:
     """Implements injection's `Known`: every object has this spec."""
 
-    spec: Mapping[str, Any]
+    given: Mapping[str, Any]
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
@@ -45,13 +45,9 @@ class _Only:
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace, name
-        return self.spec
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace, name
-        return self.spec
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind, namespace, name
+        return self.given
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource
 from controller.injection import names
+from controller.injection.adding.pod import inject
+from controller.injection.adding.workloads import TEMPLATES
 from controller.injection.options import Refused
-from controller.injection.pod import inject
-from controller.injection.workloads import TEMPLATES
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
     found: dict[str, tuple[str, Any]] = {}
     for name in str(annotations.get(names.SOURCES) or "").split(","):
         try:
-            spec = known.source(namespace, name.strip().rpartition("/")[2])
+            spec = known.spec(featureflagsource.KIND, namespace, name.strip().rpartition("/")[2])
         except Refused:
             continue
         for field, default in _DEFAULTS.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from controller.api import provider
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.matching import usable
+from controller.notifications.reporting.choosing import usable
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 

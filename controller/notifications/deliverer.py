@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.meta import COMPARED_WITH, ObjectKey, about, timestamp
-from controller.api.provenance import CHANGES
+from controller.api.meta import ObjectKey, about, timestamp
 from controller.notifications.forms import comments, commits
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
-from controller.notifications.reporting.differences import difference
-from controller.notifications.sending.granting import granted
+from controller.notifications.sending.exchanges import granted, try_status, upsert
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
-from controller.notifications.sending.trials import try_status
-from controller.notifications.sending.upserting import upsert
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -31,9 +27,9 @@ if TYPE_CHECKING:
     from controller.notifications.forms.github_apps import Grant
     from controller.notifications.forms.posts import Post, Target
     from controller.notifications.outbox import Outbox
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.loop import Writer
+    from controller.runtime.reconciling.statuses import Writer
 
 log = logging.getLogger(__name__)
 
@@ -240,12 +236,7 @@ class Deliverer:
             return await try_status(self.sender, message, target)
         if target.spec.type not in comments.TYPES:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
-        thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))
-        base = None if thing is None else comments.base_of(self.objects, thing)
-        if thing is not None and base is not None:
-            found = await asyncio.to_thread(difference, self.objects, base, thing)
-            more = {COMPARED_WITH: base.name, CHANGES: found}
-            message = message.model_copy(update={"metadata": message.metadata | more})
+        message = await asyncio.to_thread(comments.compared, self.objects, message, target.namespace)
         return await upsert(self.sender, message, target)
 
     def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:

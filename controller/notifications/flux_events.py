@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api import flagset, flagsource
+from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about, timestamp
 from controller.api.provenance import LINK
-from controller.notifications.forms.links import link_of
+from controller.notifications.forms.links import link_of, source_of
 from controller.notifications.forms.posts import Post
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from controller.api.meta import Resource
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache
 
@@ -67,7 +67,7 @@ class FluxEvents(EventQueue):
         page = link_of(self._objects, event.object, event.revision)
         event = replace(event, metadata={**event.metadata, LINK: page})
         body = json.dumps(
-            flux_event(event, source_of(self._objects, event.object), self._instance),
+            _flux_event(event, _named(self._objects, event.object), self._instance),
             ensure_ascii=False,
             separators=(",", ":"),
         )
@@ -88,29 +88,19 @@ class FluxEvents(EventQueue):
             pause = min(_MOST_PAUSE, 2 * pause)
 
 
-def source_of(objects: Cache, key: ObjectKey) -> Resource | None:
+def _named(objects: Cache, key: ObjectKey) -> Resource | None:
     """The Flux source of a FlagSet, or the ExternalArtifact that its FlagSource exports. None of another
     namespace, whose alerts would reach people who are not concerned.
     """
-    if key.kind == flagset.KIND:
-        thing = objects.get(key)
-        reference = {} if thing is None else thing.spec.get("sourceRef")
-        if not isinstance(reference, dict) or reference.get("namespace", key.namespace) != key.namespace:
-            return None
-        key = ObjectKey(str(reference.get("kind")), key.namespace, str(reference.get("name")))
-    if key.kind == flagsource.KIND:
-        return _exported(objects, key)
-    return objects.get(key) if key.kind in _KINDS else None
+    place = source_of(objects, key)
+    source = None if place is None else objects.get(place)
+    if source is None or source.key.kind != flagsource.KIND:
+        return source if source is not None and source.key.kind in _KINDS else None
+    found = objects.get(ObjectKey(_EXPORTED, source.namespace, source.name))
+    return found if found and source.uid in {each.get("uid") for each in found.owners} else None
 
 
-def _exported(objects: Cache, key: ObjectKey) -> Resource | None:
-    source, found = objects.get(key), objects.get(ObjectKey(_EXPORTED, key.namespace, key.name))
-    if source is None or found is None or source.uid not in {each.get("uid") for each in found.owners}:
-        return None
-    return found
-
-
-def flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
+def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
     """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, which its Alerts may name, with our
     object in the metadata; about our object where there is none.
     """

@@ -19,8 +19,14 @@ from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
 from controller.notifications.forms import comments, otlp
-from controller.notifications.reach import concerns, reporting_on, things_of, withdrawn
-from controller.notifications.reporting.matching import alerts_of, providers_of
+from controller.notifications.reporting.matching import (
+    alerts_of,
+    concerns,
+    providers_of,
+    reporting_on,
+    things_of,
+    withdrawn,
+)
 from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
 
 if TYPE_CHECKING:

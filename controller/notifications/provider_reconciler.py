@@ -15,14 +15,13 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, mails, nats_logins, repositories, sentry, services
+from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
@@ -98,16 +97,15 @@ class FlagProviderReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         given = {} if spec.address is None else {"address": spec.address}
-        binding, app, login = UNBOUND, None, None
-        if spec.secret_ref is not None:
-            name = spec.secret_ref.name
-            content = await self.secret(resource.namespace, name)
-            given |= _texts(name, content)
-            binding = binding_of(content or {})
+        app, login = None, None
+        if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
+            # Files end in a line break, and `kubectl create secret --from-file` keeps it.
+            found = {key: texts.text(key).rstrip("\r\n") for key in ("address", "token")}
+            given |= {key: text for key, text in found.items() if text}
             if spec.type in github_apps.TYPES:
-                app = await asyncio.to_thread(github_apps.app_of, SecretTexts(name, content or {}))
+                app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
-                login = nats_logins.login_of(SecretTexts(name, content or {}))
+                login = nats_logins.login_of(texts)
         needs = FORMS[spec.type].needs
         for key in needs:
             if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
@@ -116,11 +114,12 @@ class FlagProviderReconciler:
         if "address" in needs or address:
             await self._judge(spec, address)
         scheme, host = self._asked(spec, address, app)
-        binding.require(host)
+        if texts is not None:
+            texts.require_host(host)
         way = await self._way(resource.namespace, spec, host)
-        if way.proxy and scheme == "http":
+        if texts is not None and way.proxy and scheme == "http":
             # A proxy reads what is sent in clear.
-            binding.require(urlsplit(way.proxy).hostname or "")
+            texts.require_host(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
         return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
 
@@ -134,9 +133,9 @@ class FlagProviderReconciler:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
-        return parts.scheme, repositories.API_HOSTS.get(
-            host, host
-        ) if spec.type in repositories.TYPES else host
+        if spec.type in repositories.TYPES:
+            host = repositories.API_HOSTS.get(host, host)
+        return parts.scheme, host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
@@ -148,7 +147,7 @@ class FlagProviderReconciler:
             if spec.type == mails.TYPE:
                 mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
-            url = sentry.opened(address).url if spec.type == sentry.TYPE else address
+            url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         self._judge_url(url, "the address", FORMS[spec.type].schemes)
@@ -157,7 +156,7 @@ class FlagProviderReconciler:
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
         problem = repositories.problem_of_address(spec.type, address)
-        if spec.type in repositories.TYPES and problem:
+        if problem:
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
 
     def _judge_url(self, url: str, what: str, schemes: tuple[str, str] = HTTP) -> None:
@@ -195,22 +194,6 @@ class FlagProviderReconciler:
         if content is None:
             raise Waiting("SecretNotFound", f'Secret "{reference.name}" not found')
         return SecretTexts(reference.name, content)
-
-
-def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:
-    """What a Secret holds that we read. Raises Waiting or Stalled."""
-    if secret is None:
-        raise Waiting("SecretNotFound", f'Secret "{name}" not found')
-    found = {}
-    for key in ("address", "token"):
-        try:
-            # Files end in a line break, and `kubectl create secret --from-file` keeps it.
-            text = secret.get(key, b"").decode().rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise Stalled("InvalidSecret", f'key "{key}" of Secret "{name}" is not UTF-8') from None
-        if text:
-            found[key] = text
-    return found
 
 
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:

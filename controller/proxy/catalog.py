@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
 
 from controller.api import shard
 from controller.api.flagset import LABEL
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claims, claim_of
-from controller.proxy.encoded import EncodedSpec
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable
 
     from controller.delivery.claims import Change, Conflict, Place
 
 _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
 """Fields of the metadata that a proxy needs, beside annotations and labels of ours."""
+
+
+class EncodedSpec(Mapping[str, Any]):
+    """A spec as JSON text, decoded anew by each access; `decoded` decodes it once. As parsed values it is six
+    times as large.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.text = orjson.dumps(spec)
+
+    def __getitem__(self, name: str) -> Any:
+        return orjson.loads(self.text)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(orjson.loads(self.text))
+
+    def __len__(self) -> int:
+        return len(orjson.loads(self.text))
+
+
+def spec_bytes(resource: Resource) -> int:
+    """The size in bytes of the spec of an object of the catalog."""
+    return len(cast("EncodedSpec", resource.spec).text)
+
+
+def decoded(resource: Resource) -> Resource:
+    """An object of the catalog, with its spec as plain values."""
+    return replace(resource, spec=orjson.loads(cast("EncodedSpec", resource.spec).text))
 
 
 class Catalog:

@@ -4,7 +4,7 @@ names of objects that are served.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -12,35 +12,23 @@ from prometheus_client.registry import Collector
 from controller.runtime.process.metrics import watch_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from prometheus_client.core import Metric
 
     from controller.proxy.server import Proxy
-
-
-class View(Protocol):
-    """One watch, as metrics and readiness show it."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether it hears of changes now."""
-
-    def age(self) -> float | None:
-        """Seconds since what is known was last confirmed; None: never."""
+    from controller.runtime.objects.watch_health import WatchHealth
 
 
 class ProxyMetrics(Collector):
     """Read off the parts at each scrape, in a thread beside the loop that changes them."""
 
-    def __init__(
-        self, proxy: Proxy, views: Sequence[tuple[str, View]], connections: Callable[[], int]
-    ) -> None:
-        """`views` are the watches by the kind's plural; `connections` says how many the sync port has."""
+    def __init__(self, proxy: Proxy, watches: WatchHealth, connections: Callable[[], int]) -> None:
+        """`connections` says how many the sync port has."""
         self._hub = proxy.hub
         self._deliveries = proxy.deliveries
         self._authorizer = proxy.authorizer
-        self._views = views
+        self._watches = watches
         self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
@@ -72,14 +60,8 @@ class ProxyMetrics(Collector):
         for result, count in tuple(authorizer.results.items()):
             reviews.add_metric((result,), count)
         yield reviews
-        yield from watch_metrics(self._of_watches())
+        yield from watch_metrics(self._watches)
         yield from self._of_sets()
-
-    def _of_watches(self) -> Iterator[tuple[str, bool, float | None]]:
-        for kind in dict.fromkeys(name for name, _ in self._views):
-            views = [view for name, view in self._views if name == kind]
-            ages = [age for view in views if (age := view.age()) is not None]
-            yield kind, all(view.connected for view in views), max(ages, default=None)
 
     def _of_sets(self) -> Iterator[Metric]:
         labels = ("namespace", "name")

@@ -82,7 +82,7 @@ class Proxy:
         self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
         topics = Topics(self.catalog)
         contents = Contents(self.catalog, options.context, topics.sinks)
-        self.deliveries = Deliveries(self.catalog, topics, contents, self.views, options.context)
+        self.deliveries = Deliveries(self.catalog, topics, contents, self.views)
         self.receipt_service = ReceiptService(self.deliveries, access, options.auth)
         self.receipts = Receipts(
             place=self.receipt_service.place,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from controller.delivery.claims import Change
-    from controller.proxy.catalog import Catalog
     from controller.proxy.streams.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
@@ -25,17 +24,11 @@ _log = logging.getLogger(__name__)
 class CatalogSink:
     """Implements the Reflector's `Sink`: objects go into the catalog, and changes to the subscribers."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        deliveries: Deliveries,
-        *,
-        namespaces: Collection[str] = (),
-    ) -> None:
-        """`namespaces` are watched one by one; none: all together."""
-        self._catalog = catalog
+    def __init__(self, deliveries: Deliveries, namespaces: Collection[str] = ("",)) -> None:
+        """`namespaces` are watched one by one; an empty name is all of them."""
+        self._catalog = deliveries.catalog
         self._deliveries = deliveries
-        self._unlisted = set(itertools.product(KINDS, namespaces or ("",)))
+        self._unlisted = set(itertools.product(KINDS, namespaces))
 
     @property
     def synced(self) -> bool:

@@ -8,47 +8,34 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
 from controller.runtime.tenancy.hosts import DENIED
 from controller.settings.values import (
-    PREFIX,
     EventsAddress,
-    Form,
-    Host,
     Hosts,
-    Kubeconfig,
-    LogFormat,
-    ManagementHost,
-    ManagementPort,
     Names,
     Namespace,
     Port,
     Quota,
-    QuotasName,
+    SharedSettings,
     own_namespace,
     own_pod,
 )
 
 
-class ControllerSettings(BaseSettings):
+class ControllerSettings(SharedSettings):
     """One controller process. Each field is an option of `flagstaff controller` and a variable
     FLAGSTAFF_<NAME>.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
-
-    kubeconfig: Kubeconfig = ""
     namespaces: Names = Field(
         default=(), description="namespaces to work in, separated by commas (default all)"
     )
     storage_path: Path = Field(
         default=Path("/data"), description="folder for artifacts and mirrors; safe to lose"
     )
-    host: Host = "0.0.0.0"  # noqa: S104 - other pods call it
-    management_host: ManagementHost = ""
     receiver_host: str = Field(default="", description="address of the receiver's port (default: --host)")
     admission_host: str = Field(
         default="", description="address of the admission webhook's port (default: --host)"
@@ -74,7 +61,6 @@ class ControllerSettings(BaseSettings):
         "as for --denied-source-hosts (default: this machine and link-local addresses)",
     )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
-    management_port: ManagementPort = 8014
     admission_port: Port = Field(
         default=9443, description="port of the webhook that injects evaluators; 0 takes a free port"
     )
@@ -150,7 +136,6 @@ class ControllerSettings(BaseSettings):
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
     )
-    quotas: QuotasName = ""
     quota_sources: Quota = Field(
         default=0, description="most FlagSources in one namespace; 0: no limit, here and below"
     )
@@ -223,4 +208,3 @@ class ControllerSettings(BaseSettings):
         default=ProvenanceDetail.FULL,
         description="full or commit: commit names no author of a commit anywhere",
     )
-    log_format: Form = LogFormat.CONSOLE

@@ -8,22 +8,15 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from controller.settings.values import (
-    PREFIX,
     Count,
-    Form,
-    Host,
-    Kubeconfig,
-    LogFormat,
-    ManagementHost,
-    ManagementPort,
     Names,
     Namespace,
     Port,
     Quota,
-    QuotasName,
+    SharedSettings,
     own_namespace,
     own_pod,
 )
@@ -47,21 +40,15 @@ def _object(value: Any) -> Any:
     return found
 
 
-class ProxySettings(BaseSettings):
+class ProxySettings(SharedSettings):
     """One proxy process. Each field is an option of `flagstaff proxy` and a variable FLAGSTAFF_<NAME>."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
-
-    kubeconfig: Kubeconfig = ""
     namespaces: Names = Field(
         default=(), description="namespaces whose flags are served, separated by commas (default all)"
     )
-    host: Host = "0.0.0.0"  # noqa: S104 - other pods call it
-    management_host: ManagementHost = ""
     sync_port: Port = Field(
         default=8015, description="port for flagd.sync.v1 and receipts; 0 takes a free port"
     )
-    management_port: ManagementPort = 8014
     tls_cert: str = Field(
         default="",
         description="PEM certificate of the sync port, read again when it changes (default: plain text)",
@@ -98,7 +85,6 @@ class ProxySettings(BaseSettings):
         description="bytes that requests and unread answers may make the sync port keep; beyond it the "
         "largest connection is refused",
     )
-    quotas: QuotasName = ""
     quota_streams: Quota = Field(
         default=0,
         description="most open streams of the subscribers of one namespace, as their tokens name it; "
@@ -126,4 +112,3 @@ class ProxySettings(BaseSettings):
         default_factory=lambda: own_pod() or socket.gethostname(),
         description="this replica's name (default $POD_NAME, or the host name)",
     )
-    log_format: Form = LogFormat.CONSOLE

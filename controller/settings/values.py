@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_settings import NoDecode
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.notifications.addresses import AddressRefused, require_usable
 from controller.runtime.tenancy.hosts import require_entries
@@ -58,19 +58,29 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Quota = Annotated[int, Field(ge=0)]
 Namespace = Annotated[str, BeforeValidator(own_namespace)]
-QuotasName = Annotated[
-    str,
-    Field(
+
+
+class SharedSettings(BaseSettings):
+    """What the controller and the proxy have in common."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    kubeconfig: str = Field(
+        default="", description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)"
+    )
+    host: str = Field(
+        default="0.0.0.0",  # noqa: S104 - other pods call it
+        description="address that all ports listen on",
+    )
+    management_host: str = Field(default="", description="address of the management port (default: --host)")
+    management_port: Port = Field(
+        default=8014, description="port for health, readiness and metrics; 0 takes a free port"
+    )
+    quotas: str = Field(
+        default="",
         description="ConfigMap in our own namespace with limits of single namespaces, which go before "
-        "those of the --quota options (default: none)"
-    ),
-]
-Kubeconfig = Annotated[
-    str, Field(description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)")
-]
-Host = Annotated[str, Field(description="address that all ports listen on")]
-ManagementHost = Annotated[str, Field(description="address of the management port (default: --host)")]
-ManagementPort = Annotated[
-    Port, Field(description="port for health, readiness and metrics; 0 takes a free port")
-]
-Form = Annotated[LogFormat, Field(description="form of the log on standard error: console or json")]
+        "those of the --quota options (default: none)",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+import secrets
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
+from controller.api.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -16,10 +19,11 @@ if TYPE_CHECKING:
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
-
+    from controller.sources.verification.signer import Signer
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""
+_random = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,6 @@ class Look:
     """One look at a source."""
 
     key: ObjectKey
-    """The FlagSource."""
     timeout: float
     """Seconds for all steps together."""
     freshness: Freshness
@@ -75,9 +78,7 @@ class LineAuthor:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a
-    name.
-    """
+    """A revision, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a name."""
 
     name: str
     """The reference's short name, such as a branch or a tag; may be empty."""
@@ -103,36 +104,54 @@ class Fetched:
     """Of a Git commit: path and commit of each that was not fetched with it."""
 
 
+def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
+    """`fetched` with its signer; `named`: with the signer's name, too, and not the key alone."""
+    if signer is None:
+        return fetched
+    shown = str(signer) if named else signer.key
+    summary = ", ".join(each for each in (fetched.summary, f"signed by {shown}") if each)
+    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: shown}, summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """How much of a tree is read."""
+
+    entries: int = 10_000
+    """Files, folders and whatever else a tree lists."""
+    file_bytes: int = 16 * 1024**2
+    """A larger file is skipped; all other limits refuse the whole tree."""
+    total_bytes: int = 128 * 1024**2
+    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
+    depth: int = 64
+    listing_bytes: int = 16 * 1024**2
+    """Of the commit, and of any one folder's own listing."""
+
+    def within(self, other: TreeLimits) -> bool:
+        """Whether whatever `other` refuses is refused by these, too."""
+        return all(mine <= theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))
+
+
 class Provider(Protocol):
-    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it
-    fails.
-    """
+    """A place of definitions, opened for one look. A method that fails raises a `Setback`."""
 
     @property
     def shows_every_push(self) -> bool:
-        """Whether whatever is pushed to the source becomes its revision; False for a range of versions,
-        say.
-        """
+        """Whether each push becomes the source's revision; False for a range of versions."""
 
     @property
     def epoch(self) -> str:
-        """`sha256:…` of what decides whether a revision is believed: policy and keys. What was stored under
-        another is fetched and verified again. Empty: nothing is verified.
-        """
+        """`sha256:…` of policy and keys: another one means to verify again. Empty: nothing is verified."""
 
     @property
     def lineage(self) -> str:
-        """What the accepted revision is compared within: another place or reference begins anew. Empty: a
-        revision need not follow from the one before.
-        """
+        """Where the accepted revision counts, such as a reference of a remote. Empty: revisions are free."""
 
     async def resolve(self) -> Revision:
         """What the reference points at now, without fetching content."""
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
-        """Verify `revision`, and write its files below the empty folder `into`; bounded, and never outside of
-        it. Raises Unverified for what is not signed as it should be.
-        """
+        """Verify `revision`, and write its files below `into`, bounded. Raises Unverified."""
 
 
 class LocalProvider(Provider, Protocol):
@@ -140,9 +159,7 @@ class LocalProvider(Provider, Protocol):
 
     @property
     def address(self) -> str:
-        """The name that distinguishes it from other sources, without any secret: its state is kept under
-        this.
-        """
+        """The name that the source's state is kept under; no secret is in it."""
 
     @property
     def shown(self) -> str:
@@ -172,12 +189,44 @@ class ProviderFactory(Protocol[Spec_contra]):
         """The source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone, or has another provider now. Must not fail, and may be called for unknown
-        keys.
-        """
+        """The source is gone or has another provider. Must not fail; `key` may be unknown."""
 
     async def sweep(self, now: datetime) -> None:
         """Remove what was kept for sources that are not used any more."""
 
     async def close(self) -> None:
         """End what runs, and release what is held."""
+
+
+async def polled(interval: float) -> AsyncIterator[None]:
+    """At once, then every `interval` seconds, a tenth more or less: many do not ask at once."""
+    while True:
+        yield
+        await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
+
+
+class PolledProvider:
+    """Implements a part of `LocalProvider`."""
+
+    __slots__ = ()
+
+    interval: float
+    """Seconds between two looks in local mode."""
+
+    def kept_in(self, folder: Path) -> Self:
+        """The same: nothing is kept."""
+        del folder
+        return self
+
+    def whole(self) -> Self:
+        """The same: all of it is fetched."""
+        return self
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then every interval."""
+        return polled(self.interval)
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """None: it does not say."""
+        del revision, file, line
+        return None

@@ -1,13 +1,11 @@
-"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an
-artifact.
-"""
+"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
@@ -15,8 +13,7 @@ from controller.api.flagsource import OBSERVED, FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
-from controller.artifacts.archive import pack
-from controller.artifacts.skipped import write_skipped
+from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result
@@ -36,39 +33,18 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
+    from controller.artifacts.storages import Storages
     from controller.sources.export import Exporter
     from controller.sources.files.include import Included
-    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
 _HANDLED: Final = "lastHandledAcceptRevision"
 _SIGNER: Final = 200
-"""Characters of who signed a revision."""
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
-
-
-class Storages(Protocol):
-    """The artifacts of each source."""
-
-    def of(self, key: ObjectKey) -> Storage:
-        """The store of one source. Raises Failed."""
-
-    def url(self, key: ObjectKey, artifact: Artifact) -> tuple[str, str]:
-        """(path below the artifact server, whole URL)."""
-
-    def forget(self, key: ObjectKey) -> None:
-        """Remove everything of a source that is gone. Must not fail."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """An artifact that is in storage, and what came of fetching it, if it was fetched just now."""
-
-    artifact: Artifact
-    fetched: Fetched | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +85,6 @@ class SourceReconciler:
     """From 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
-    """Of FlagSources."""
     stored: Quota = UNLIMITED
     """Of bytes of artifacts."""
     exporter: Exporter | None = None
@@ -118,9 +93,7 @@ class SourceReconciler:
     """Where the sources are that others include."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Resolve, fetch what is new, verify, store and export it. After a setback the result says what is in
-        storage.
-        """
+        """Resolve, fetch what is new, verify, store and export it."""
         result = await self._look(resource, now)
         try:
             await self._export(resource, result, now)
@@ -207,14 +180,14 @@ class SourceReconciler:
 
     async def _store(
         self, wanted: _Wanted, revision: Revision, store: tuple[Storage, Artifact | None]
-    ) -> _Stored:
-        """The artifact of `revision`: the one that is kept, or a new one."""
+    ) -> tuple[Artifact, Fetched | None]:
+        """The artifact of `revision`: the one that is kept, or a new one with what was fetched for it."""
         storage, kept = store
         resource, provider = wanted.resource, wanted.provider
         if kept is not None and wanted.is_in(kept, revision):
             self.stored.require(resource, kept.size)
-            return _Stored(kept)
-        async with quarantine(revision) as folder:
+            return kept, None
+        async with quarantine(f"the files of {revision}") as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
             ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
             left_out = await copy_included(folder, wanted.includes, self.storages)
@@ -227,12 +200,15 @@ class SourceReconciler:
             artifact = await asyncio.to_thread(
                 storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
             )
-        return _Stored(artifact, fetched)
+        return artifact, fetched
 
-    def _done(self, wanted: _Wanted, stored: _Stored, times: tuple[datetime, float]) -> Result:
+    def _done(
+        self, wanted: _Wanted, stored: tuple[Artifact, Fetched | None], times: tuple[datetime, float]
+    ) -> Result:
         now, next_look = times
+        artifact, fetched = stored
         resource, provider = wanted.resource, wanted.provider
-        before, artifact = _promised(resource), stored.artifact
+        before = _promised(resource)
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
         known = before if wanted.is_of_same_includes else {}
@@ -262,7 +238,7 @@ class SourceReconciler:
             status["observedVerification"] = provider.epoch
             details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
         details += include_health(wanted.includes)
-        events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
+        events = () if before.get("digest") == artifact.digest else (_new_artifact(artifact, fetched),)
         return Result(
             Done(_in_storage(artifact)),
             status=status,
@@ -280,7 +256,6 @@ def _read(resource: Resource) -> FlagSourceSpec:
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
-    """What a new revision must follow."""
     same = resource.status.get("observedLineage") == provider.lineage
     before = _promised(resource) if same else {}
     named = resource.annotations.get(ACCEPT_REVISION, "")
@@ -292,9 +267,7 @@ def _accepted(resource: Resource, provider: Provider) -> Accepted:
 
 
 def _details_after(setback: Setback, resource: Resource, kept: Artifact | None) -> tuple[Condition, ...]:
-    """What is true of the storage: an artifact that is not there is not promised. And of what was found,
-    whether it is signed.
-    """
+    """Whether an artifact is in storage, and where verification failed, that it did."""
     details: tuple[Condition, ...] = ()
     if kept is not None:
         details = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
@@ -326,12 +299,11 @@ def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _new_artifact(stored: _Stored) -> Occurrence:
-    fetched = stored.fetched
+def _new_artifact(artifact: Artifact, fetched: Fetched | None) -> Occurrence:
     summary = f"{fetched.summary}, " if fetched is not None and fetched.summary else ""
     skipped = fetched.skipped[:5] if fetched is not None else ()
     left_out = f"; left out: {', '.join(skipped)}" if skipped else ""
-    signer = one_line(stored.artifact.metadata.get(VERIFIED_BY, ""), _SIGNER)
+    signer = one_line(artifact.metadata.get(VERIFIED_BY, ""), _SIGNER)
     signed = f", signed by {signer}" if signer else ""
-    message = f"stored artifact for {summary}{stored.artifact.revision}{signed}{left_out}"
+    message = f"stored artifact for {summary}{artifact.revision}{signed}{left_out}"
     return Occurrence("NewArtifact", message, metadata={VERIFIED_BY: signer} if signer else {})

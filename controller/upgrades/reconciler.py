@@ -16,9 +16,9 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
 from controller.injection import names
+from controller.injection.adding.pod import due, inject
+from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
-from controller.injection.pod import due, inject
-from controller.injection.record import Injected, injected_of
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting

@@ -23,16 +23,16 @@ from controller.proxy.access.access import VERDICT_SECONDS, Access
 from controller.proxy.metrics import ProxyMetrics
 from controller.proxy.receipts import fleet
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
-from controller.proxy.receipts.pods import PodSink, PodUids
-from controller.proxy.receipts.recording import Recorder
-from controller.proxy.receipts.schedule import Schedule
+from controller.proxy.receipts.pods import PodUids
+from controller.proxy.receipts.recording import Recorder, Schedule
 from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
 from controller.runtime.clock import now
 from controller.runtime.events import event_of
+from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
 from controller.runtime.process.lasting import forever
-from controller.runtime.process.metrics import LagMetrics, PortCollector
+from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.wiring.tenancy.quota_overrides import overridden
@@ -43,7 +43,6 @@ from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.limits import Limits as PortLimits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
-from evaluator.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -144,10 +143,10 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         stack.push_async_callback(cluster.close)
         limits = Limits(NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts))
         process = _joined(settings, limits, cluster, loop)
-        lag = LoopLag()
-        process.registry.register(LagMetrics(lag))
-        lag.start()
-        stack.callback(lag.stop)
+        metrics = ProcessMetrics()
+        process.registry.register(metrics)
+        metrics.lag.start()
+        stack.callback(metrics.lag.stop)
         await stack.enter_async_context(process.events.posting())
         following = overridden(limits, cluster.api, settings.namespace, settings.quotas, process.events)
         await stack.enter_async_context(following)
@@ -155,8 +154,6 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         offload = Offload()
         stack.callback(offload.close)
         managed = management.routes(process.readiness, partial(generate_latest, process.registry), offload)
-        listening = PortCollector()
-        process.registry.register(listening)
         manager = Listener(
             merged(managed, fleet.routes(process.proxy.receipts, offload)),
             MANAGEMENT,
@@ -168,7 +165,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
         process.sync_port = await process.sync.start(settings.host, settings.sync_port, tls=tls)
         for each in (manager, process.sync):
-            listening.ports.port(each.name, each)
+            metrics.ports.port(each.name, each)
         yield process
 
 
@@ -185,16 +182,18 @@ def _joined(
         ReceiptPorts(pods, _unix_time, schedule.changed, served_after(registry).observe),
         loop,
     )
-    sink = CatalogSink(proxy.catalog, proxy.deliveries, namespaces=settings.namespaces)
-    pod_sink = PodSink(pods, proxy.receipts.pod_gone)
+    pods.gone = proxy.receipts.pod_gone
+    sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [_reflector(cluster, type_, each, sink) for type_ in DELIVERED for each in namespaces]
-    pod_reflectors = [_reflector(cluster, POD, each, pod_sink) for each in namespaces]
+    pod_reflectors = [_reflector(cluster, POD, each, pods) for each in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
     sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
-    views = [(each.view.type.plural, each) for each in reflectors]
-    registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
+    watches = WatchHealth(loop.time)
+    for each in reflectors:
+        watches.follow(each.view.type.plural, each.view.path, each)
+    registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
     registry.register(QuotaMetrics(limits, proxy.used))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     events = ApiServerEvents(cluster.api, registry)
@@ -223,8 +222,7 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
 
 
 def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
-    clock = asyncio.get_running_loop().time
-    return Reflector(cluster.api, View(type_, namespace), sink, clock=clock, random=random.random)
+    return Reflector(cluster.api, View(type_, namespace), sink)
 
 
 def _unix_time() -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection.files import FlagFile, marked
 from controller.injection.names import FLAG_FILES
+from controller.injection.reading.files import FlagFile, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from controller.runtime.reconciling.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.injection.files import FlagFile
+    from controller.injection.reading.files import FlagFile
     from controller.workloads.file_pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
@@ -69,21 +69,16 @@ class FileTouches:
 
     async def run(self, failed: Callable[[FlagFile, Setback], None]) -> None:
         """Annotate pods until cancelled; `failed` receives each file where that is refused."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(self._work(failed))
 
-    async def _work(self, failed: Callable[[FlagFile, Setback], None]) -> None:
-        while True:
-            file = await self.queue.take()
+        async def touch(file: FlagFile) -> None:
             try:
                 await self.touch(file)
             except Setback as setback:
                 failed(file, setback)
             except Exception:
                 log.exception("an unexpected error; pods of %s/%s", file.namespace, file.name)
-            finally:
-                self.queue.done(file)
+
+        await self.queue.work(AT_ONCE, touch)
 
     async def touch(self, file: FlagFile) -> None:
         """Annotate the pods of one file. Raises a Setback where that is refused."""

@@ -16,8 +16,8 @@ from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey, about
 from controller.delivery.delivered import delivered
-from controller.injection.files import FlagFile
 from controller.injection.options import SERVED
+from controller.injection.reading.files import FlagFile
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.file_touches import AT_ONCE
@@ -98,16 +98,7 @@ class FlagFiles:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.touches.run(self._refused))
-            for _ in range(AT_ONCE):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            file = await self.queue.take()
-            try:
-                await self.keep(file)
-            finally:
-                self.queue.done(file)
+            group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
         """Bring one file to what is delivered, and say so; look again later. A file without readers is left

@@ -4,27 +4,26 @@ subjects are the service accounts of the pods that ask, and which go with the la
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.configuration import FLAG_PLURAL
-from controller.api.kinds import ROLE, ROLE_BINDING
-from controller.api.meta import OPENFEATURE_GROUP
+from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
+from controller.injection.names import FLAG_READER
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.workloads.manifests import MANAGED_BY, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from controller.api.kinds import ResourceType
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.reader_pods import ReaderPods
+    from controller.workloads.marked_pods import MarkedPods
 
 log = logging.getLogger(__name__)
 
+SELECTOR: Final = f"{FLAG_READER}=true"
 MANAGER: Final = "flagstaff-flag-readers"
 """The field manager."""
 NAME: Final = "flagstaff-flag-readers"
@@ -32,6 +31,11 @@ NAME: Final = "flagstaff-flag-readers"
 LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 _AT_ONCE: Final = 4
+
+
+def account_of(metadata: Mapping[str, Any]) -> str:
+    """The service account with whose rights a pod's evaluator reads flags."""
+    return str((metadata.get("annotations") or {}).get(FLAG_READER) or "default")
 
 
 class ReaderObjects(Applier, Protocol):
@@ -51,7 +55,8 @@ class FlagReaders:
     cluster: ReaderObjects
     queue: KeyedQueue[str]
     """Of namespaces."""
-    pods: ReaderPods
+    pods: MarkedPods
+    """By their service accounts, see `account_of`."""
     namespaces: Sequence[str] = ()
     """Those that are worked in; empty: all."""
 
@@ -64,22 +69,12 @@ class FlagReaders:
         )
         for each in places:
             self.queue.put(each)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            namespace = await self.queue.take()
-            try:
-                await self.keep(namespace)
-            finally:
-                self.queue.done(namespace)
+        await self.queue.work(_AT_ONCE, self.keep)
 
     async def keep(self, namespace: str) -> None:
         """Bring one namespace to what its pods need; look again later."""
         self.queue.put(namespace, LOOK)
-        accounts = self.pods.accounts(namespace)
+        accounts = self.pods.texts(namespace)
         try:
             for type_, rest in _wanted(namespace, accounts):
                 await self._keep(type_, namespace, rest if accounts else None)
@@ -92,7 +87,7 @@ class FlagReaders:
         else:
             self.queue.succeeded(namespace)
             # A pod may have come meanwhile, which has woken us.
-            if not self.pods.accounts(namespace):
+            if not self.pods.texts(namespace):
                 self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
@@ -119,7 +114,8 @@ class FlagReaders:
 
 def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:
     """What each has beside its metadata. The names of flags cannot be listed in a Role: flagd lists all."""
-    rule = {"apiGroups": [OPENFEATURE_GROUP], "resources": [FLAG_PLURAL], "verbs": ["get", "list", "watch"]}
+    verbs = ["get", "list", "watch"]
+    rule = {"apiGroups": [FEATURE_FLAG.group], "resources": [FEATURE_FLAG.plural], "verbs": verbs}
     reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": NAME}
     subjects = [{"kind": "ServiceAccount", "name": each, "namespace": namespace} for each in accounts]
     return [(ROLE, {"rules": [rule]}), (ROLE_BINDING, {"roleRef": reference, "subjects": subjects})]

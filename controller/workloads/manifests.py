@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
 from controller.injection import names
-from controller.injection.operators import direct
-from controller.injection.pod import evaluator, marks, volumes
+from controller.injection.making.evaluator import evaluator, marks, volumes
+from controller.injection.making.operators import direct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
     from controller.injection.options import Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OURS: Final = "flagstaff"

@@ -15,55 +15,20 @@ from controller.injection.names import PROXIED
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from controller.runtime.objects.cache import Cache
+    from controller.workloads.marked_pods import MarkedPods
 
 log = logging.getLogger(__name__)
 
 SELECTOR: Final = f"{PROXIED}=true"
+"""Of pods whose evaluators, or applications, ask the proxy."""
 DEPLOYMENT: Final = "flagstaff-proxy"
 IDLE: Final = 600.0
 """Seconds without anybody after which there are no replicas."""
 LOOK: Final = 30.0
 """Seconds from one look to the next."""
-
-
-class ProxiedPods:
-    """Implements `kube.reflector.Sink`: pods whose evaluators, or applications, ask the proxy."""
-
-    def __init__(self, views: Iterable[str]) -> None:
-        """`views`: the namespaces that are listed one by one; one that is empty stands for all."""
-        self.known = asyncio.Event()
-        """Set once all pods were reported."""
-        self.came = asyncio.Event()
-        """Set whenever there is a pod where there was none."""
-        self._views = set(views)
-        self._pods: set[tuple[str, str]] = set()
-
-    @property
-    def any(self) -> bool:
-        """Whether there are pods."""
-        return bool(self._pods)
-
-    def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """A pod is there."""
-        del kind
-        if not self._pods:
-            self.came.set()
-        self._pods.add((body["metadata"]["namespace"], body["metadata"]["name"]))
-
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """A pod is gone."""
-        del kind
-        self._pods.discard((namespace, name))
-
-    def listed(self, kind: str, namespace: str) -> None:
-        """All pods of the namespace, or of all, were reported."""
-        del kind
-        self._views.discard(namespace)
-        if not self._views:
-            self.known.set()
 
 
 class Scale(Protocol):
@@ -84,7 +49,7 @@ class ProxyScale:
 
     scale: Scale
     objects: Cache
-    pods: ProxiedPods
+    pods: MarkedPods
     namespace: str
     wanted: int
     """Replicas that it starts with."""

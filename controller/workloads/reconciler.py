@@ -11,10 +11,10 @@ from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
-from controller.injection.advice import warnings
+from controller.injection.adding.advice import warnings
+from controller.injection.making.evaluator import check
 from controller.injection.options import Refused
-from controller.injection.pod import check
-from controller.injection.wanted import read as read_wanted
+from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.result import Done, Result
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.injection.options import Known, Options
-    from controller.injection.wanted import Wanted
+    from controller.injection.reading.wanted import Wanted
     from controller.runtime.objects.cache import Cache
 
 MANAGER: Final = "flagstaff-flagd"

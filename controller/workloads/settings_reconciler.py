@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
-from controller.injection import in_process, names
-from controller.injection.advice import warnings
+from controller.injection import names
+from controller.injection.adding.advice import warnings
+from controller.injection.making import in_process
+from controller.injection.making.evaluator import check
 from controller.injection.options import SERVED, Refused
-from controller.injection.pod import check
-from controller.injection.wanted import read, read_in_process
+from controller.injection.reading.wanted import read
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
@@ -67,13 +68,8 @@ class SettingsReconciler:
 
     def _in_process(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
         annotations = {names.IN_PROCESS: resource.name}
-        namespace, options = resource.namespace, self.options
-        _, specs, _, referring = read_in_process(annotations, namespace, self.known, compat=options.compat)
-        variables = in_process.variables(specs, namespace, options, referring.permitted)
-        if not in_process.asks_the_proxy(specs, options):
-            return [], referring.warnings
-        found = [each["value"] for each in variables if each["name"].endswith("SOURCE_SELECTOR")]
-        return found, referring.warnings
+        made = in_process.provided(annotations, resource.namespace, self.options, self.known)
+        return [made.selector] if made.selector else [], made.warnings
 
     def _there(self, selector: str) -> bool:
         namespace, _, name = selector.partition("/")

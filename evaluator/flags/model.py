@@ -35,24 +35,18 @@ COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
 VERIFIED_BY_KEY: Final = "flagstaff.dev/verified-by"
 """Whose signature of the revision was verified: a name and a key's fingerprint."""
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
-"""In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers.
-Content, not provenance.
-"""
+"""In set metadata: the set's generation of `fractional`, `v2` or `v3`. Content, not provenance."""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
 """In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good
 definition of. They are not gone: a receiver that has one keeps it.
 """
 CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
-"""In a flag's metadata: true where it holds values of a Secret, which no message may repeat. Content, not
-provenance.
-"""
+"""In a flag's metadata: true if it holds values of a Secret, which no message may repeat. Content."""
 STALE_KEY: Final = "flagstaff.dev/stale"
 """In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
-"""Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC. An instant, for an
-age would be another each second.
-"""
+"""Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
     STALE_KEY, STALE_SINCE_KEY,

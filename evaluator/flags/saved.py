@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import canonical
 from evaluator.flags.checking.operators import DEPTH
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
 from evaluator.flags.syntax.text import Bounds
 

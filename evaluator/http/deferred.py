@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from evaluator.http.messages import too_late
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
 T = TypeVar("T")
 R = TypeVar("R")
+Result: TypeAlias = Callable[[], T]
+"""The answer; raises what making it raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,7 @@ class Deferred(Generic[T]):
     """How long the caller waits; DEADLINE_EXCEEDED then."""
 
     def through(self, run: Callable[[Generator[None, None, T]], Generator[None, None, R]]) -> Deferred[R]:
-        """What `run` makes of the steps: it delegates to them at once, and sees their end even if it comes
-        before their turn.
-        """
+        """What `run` makes of the steps: it delegates to them, and sees an end even before their turn."""
         steps = run(_held(self.steps))
         next(steps)
         return Deferred(steps, self.seconds)
@@ -44,9 +45,7 @@ class Deferred(Generic[T]):
         return self.through(finished)
 
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """The same answer, with one of the two called at its end: GeneratorExit means that the client is
-        gone.
-        """
+        """The same answer, with one of the two called at its end; GeneratorExit: the client is gone."""
 
         def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:
             try:
@@ -60,9 +59,7 @@ class Deferred(Generic[T]):
         return self.through(followed)
 
     def timed(self, clock: Callable[[], float]) -> Deferred[T]:
-        """The same answer, its `seconds` counted from now on `clock`: after them the steps get the error to
-        end with.
-        """
+        """The same answer; once its `seconds`, from now on `clock`, have passed, the steps get the error."""
         if self.seconds is None:
             return self
         steps = self._timed(clock() + self.seconds, clock)
@@ -106,3 +103,46 @@ def at_once(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             answer: T = end.value
             return answer
+
+
+class Job(Generic[T]):
+    """One answer that is being made."""
+
+    __slots__ = ("done", "steps")
+
+    def __init__(self, deferred: Deferred[T], done: Callable[[Result[T]], None]) -> None:
+        self.steps = deferred.steps
+        self.done: Callable[[Result[T]], None] | None = done
+
+    def cancel(self) -> None:
+        """The result is not wanted any more: `done` is not called."""
+        if self.done is not None:
+            self.done = None
+            self.steps.close()
+
+    def advance(self) -> bool:
+        """Take a step; whether that was the last. Raises nothing of the answer's."""
+        if self.done is None:
+            return True
+        try:
+            next(self.steps)
+        except StopIteration as end:
+            answer: T = end.value
+            self._finish(lambda: answer)
+        except Exception as error:  # noqa: BLE001 - the caller for the result gets it
+            self._finish(_raising(error))
+        else:
+            return False
+        return True
+
+    def _finish(self, result: Result[T]) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            done(result)
+
+
+def _raising(error: Exception) -> Result[Any]:
+    def result() -> Any:
+        raise error
+
+    return result

@@ -97,12 +97,8 @@ class MessageStream(Protocol):
     """Called once flow control and the transport take more, after `writable` was False."""
     on_closed: Callable[[], None] | None
     """Called once when the stream has ended for whatever reason but `close`."""
-
-    @property
-    def code(self) -> Code:
-        """Why `on_closed` is called: the status that our side sent, CANCELLED where the peer ended it or is
-        gone.
-        """
+    on_ended: Callable[[Code], None] | None
+    """Called once with the status that it ended with, whoever ended it: CANCELLED where the peer did."""
 
     @property
     def writable(self) -> bool:
@@ -126,9 +122,7 @@ class ByteStream(MessageStream, Protocol):
         """End the body well, with `last` behind whatever waits; harmless if it has ended."""
 
     def break_off(self) -> None:
-        """End the body so that the peer can distinguish it from one that ended well; harmless if it has
-        ended. `on_closed` is not called.
-        """
+        """End the body so that the peer sees it was cut; `on_closed` is not called. Harmless if ended."""
 
 
 def _whole(message: bytes) -> Sequence[bytes]:
@@ -153,18 +147,14 @@ SIZED: Final = Framing(sized=True)
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A plain HTTP response whose body lasts: headers at once, then whatever `start` sends, for as long as it
-    likes.
-    """
+    """A plain HTTP response whose body lasts: headers at once, then what `start` sends at any time."""
 
     status: int
     """Of a response that may have a body: not 204, not 304."""
     headers: Headers
     """With a content-length just as many bytes are to be sent."""
     start: Callable[[ByteStream], None]
-    """Called once the headers are sent: keeps the ByteStream, sets its callbacks, returns at once. Not called
-    for HEAD.
-    """
+    """Called once headers are sent, not for HEAD: keeps the ByteStream, sets its callbacks, returns."""
     framing: Framing = PLAIN
     seconds: float | None = None
     """How long the caller waits for the end; DEADLINE_EXCEEDED then."""

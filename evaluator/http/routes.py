@@ -14,14 +14,10 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, MessageStream, Request, Response, Streamed
 
 UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes | Deferred[bytes]]
-"""(call, request message) -> response message; raises RpcError. Anything else raised is answered INTERNAL and
-logged.
-"""
+"""(call, message) -> message. Raises RpcError; any other error is logged and answered INTERNAL."""
 
 StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
-"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns at once; raises RpcError to
-refuse.
-"""
+"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns. Raises RpcError to refuse."""
 
 Answer: TypeAlias = Response | Streamed | Deferred[Response]
 """What a plain request may come to."""
@@ -40,9 +36,7 @@ class Routes:
     """By RPC path, `/package.Service/Method`."""
     streams: Mapping[str, StreamHandler] = field(default_factory=dict)
     json_unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
-    """The same calls with messages in protobuf's JSON mapping, for Connect; a path that is missing has no
-    JSON.
-    """
+    """The same calls with messages in protobuf's JSON mapping, for Connect; a missing path has no JSON."""
     json_streams: Mapping[str, StreamHandler] = field(default_factory=dict)
     idempotent: frozenset[str] = frozenset()
     """RPC paths without side effects: Connect may GET them."""

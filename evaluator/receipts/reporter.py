@@ -118,9 +118,7 @@ class Reporter:
         self._changed.set()
 
     async def run(self, ask: Ask) -> None:
-        """Send receipts on a connection that was opened now, until cancelled, or until the server turns out
-        not to take them.
-        """
+        """Send receipts on a new connection, until cancelled or until the server does not take them."""
         self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
         self._said = False
         period, failed, logged = PERIOD, "", ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.model import EMPTY
 from evaluator.http.messages import header
+from evaluator.targeting.values import nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +25,7 @@ TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """What is laid over the context that a client sends: a header wins over a fixed value, which wins over
-    the client's.
-    """
+    """What is laid over a client's context: a header wins over a fixed value, that over the client's."""
 
     values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """By context key."""
@@ -63,23 +62,5 @@ def _separators(text: bytes) -> int:
 
 
 def read_too_deep(document: Any, text: bytes) -> bool:
-    """`too_deep` of the JSON `text` that `document` was read from. Without that many brackets it cannot be:
-    most are never walked.
-    """
-    return text.count(b"{") + text.count(b"[") > MAX_DEPTH and too_deep(document)
-
-
-def too_deep(value: Any) -> bool:
-    """Whether `value` nests deeper than MAX_DEPTH; never recurses."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        if not below:
-            return False
-        level = below
-    return True
+    """Whether the `document` of the JSON `text` nests deeper than MAX_DEPTH; few have as many brackets."""
+    return text.count(b"{") + text.count(b"[") > MAX_DEPTH and nests_deeper(document, MAX_DEPTH)

@@ -55,9 +55,7 @@ has v1's messages, less a bulk answer's metadata: its clients skip that as a fie
 
 
 class Codec(Protocol):
-    """One format's messages: the modules `messages` (protobuf) and `json_rpc`. All raise RpcError for what
-    they cannot read or write.
-    """
+    """One message format: the modules `messages` and `json_rpc`. All raise RpcError for bad messages."""
 
     def decode_request(self, message: bytes, /) -> tuple[str, Any]:
         """(flag key, context for `plain`)."""
@@ -90,10 +88,6 @@ class CodecEndpoints:
 
     evaluation: Evaluation
     events: EventStreams
-
-    def close(self) -> None:
-        """End the event streams."""
-        self.events.close()
 
 
 def routes(protobuf: CodecEndpoints, json: CodecEndpoints) -> Routes:

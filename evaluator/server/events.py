@@ -214,9 +214,7 @@ def _nothing_more(_: bytes | None) -> None:
 
 
 def changed_flags(seen: FlagSet, current: FlagSet) -> dict[str, Any]:
-    """flagd's words for what happened to each flag, as a `configuration_change` holds them; empty where
-    nothing did.
-    """
+    """flagd's words for what happened to each flag, as in `configuration_change`; empty for nothing."""
     change = diff(seen, current)
     return {
         **{key: {"type": "write"} for key in change.added},

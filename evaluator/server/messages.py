@@ -87,9 +87,7 @@ def decode_bulk_request(message: bytes) -> Struct:
 
 
 def plain(struct: Struct) -> Context:
-    """A Struct as a dict. Its numbers are doubles, all of them; raises RpcError where it nests deeper than
-    MAX_DEPTH.
-    """
+    """A Struct as a dict, all numbers as doubles; raises RpcError where it nests deeper than MAX_DEPTH."""
     return _object(struct, MAX_DEPTH)
 
 
@@ -214,9 +212,7 @@ def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
 
 
 def _readable(response: Any) -> bytes:
-    """Serialised, and read back once: protobuf writes what is nested deeper than the 100 levels that clients
-    read.
-    """
+    """Serialised, and read back once: protobuf writes what is deeper than the 100 levels clients read."""
     message: bytes = response.SerializeToString()
     type(response).FromString(message)
     return message

@@ -1,6 +1,4 @@
-"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag over the
-whole answer.
-"""
+"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag."""
 
 from __future__ import annotations
 
@@ -94,10 +92,8 @@ class Ofrep:
         try:
             snapshot = self._service.select(selection_of(request))
             context = read_context(request.body)
-        except NotReadyError as error:
-            return _not_ready(str(error), key=key)
-        except _BadRequest as error:
-            return _json(400, {"key": key, "errorCode": error.code, "errorDetails": str(error)})
+        except (NotReadyError, _BadRequest) as error:
+            return _refused(error, key=key)
         found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
         status, body = self._answer(snapshot, key, found)
         return Response(status, body, JSON)
@@ -110,10 +106,8 @@ class Ofrep:
         try:
             selected = selection_of(request)
             snapshot = self._service.select(selected)
-        except NotReadyError as error:
-            return _not_ready(str(error))
-        except _BadRequest as error:
-            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
+        except (NotReadyError, _BadRequest) as error:
+            return _refused(error)
         steps = self._all(request, selected, snapshot)
         return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
 
@@ -124,7 +118,7 @@ class Ofrep:
         try:
             context = read_context(request.body)
         except _BadRequest as error:
-            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
+            return _refused(error)
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
@@ -167,9 +161,7 @@ def selection_of(request: Request) -> Selection:
 
 
 def read_context(body: bytes) -> dict[str, Any]:
-    """`context` of a request body; empty if there is no body, no context, or one that is no object, as flagd
-    has it.
-    """
+    """`context` of a request body; empty without a body or an object of that name, as in flagd."""
     if not body:
         return {}
     if too_many_in_json(body):
@@ -204,9 +196,7 @@ def matches(if_none_match: str | None, etag: str) -> bool:
 
 
 def _agrees(request: Request, snapshot: Snapshot) -> bool:
-    """Whether the client fetches, after an event, what is served here; if not, ADR 0008 wants a full
-    answer.
-    """
+    """Whether the client wants, after an event, what is served here; if not, the answer must be full."""
     etag = parse_qs(request.query).get("flagConfigEtag") if request.query else None
     return etag is None or etag[0].strip('"') == snapshot.digest
 
@@ -243,11 +233,10 @@ def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, by
     return status, orjson.dumps(body)
 
 
-def _not_ready(why: str, **more: str) -> Response:
-    """OFREP has no error code for it: OpenFeature's."""
-    body = orjson.dumps({**more, "errorCode": "PROVIDER_NOT_READY", "errorDetails": why})
-    return Response(503, body, (*JSON, ("retry-after", str(RETRY_SECONDS))))
-
-
-def _json(status: int, body: dict[str, Any]) -> Response:
-    return Response(status, orjson.dumps(body), JSON)
+def _refused(error: NotReadyError | _BadRequest, **more: str) -> Response:
+    """OFREP has no error code for what is not ready: it is OpenFeature's."""
+    if isinstance(error, _BadRequest):
+        status, code, headers = 400, error.code, JSON
+    else:
+        status, code, headers = 503, "PROVIDER_NOT_READY", (*JSON, ("retry-after", str(RETRY_SECONDS)))
+    return Response(status, orjson.dumps({**more, "errorCode": code, "errorDetails": str(error)}), headers)

@@ -55,9 +55,7 @@ class ChangeStreams:
         public_url: str = "",
         inactivity_seconds: int = 120,
     ) -> None:
-        """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they
-        may leave an idle stream.
-        """
+        """public_url: where clients reach this port. inactivity_seconds: when they may leave a stream."""
         self.store = store
         self.silence: Countdown[ChangeStream] = Countdown(timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive)
         self._origin = public_url.rstrip("/")
@@ -175,9 +173,7 @@ class ChangeStream:
 
 
 def encode_event(snapshot: Snapshot | None) -> bytes:
-    """`refetchEvaluation`, with what leads to `snapshot`: a client gives `etag` and `lastModified` back in
-    the query when it fetches.
-    """
+    """`refetchEvaluation` of `snapshot`; clients send `etag` and `lastModified` back when they fetch."""
     content: dict[str, Any] = {"type": "refetchEvaluation"}
     if snapshot is None:
         return b"id:\nevent: message\ndata: %b\n\n" % orjson.dumps(content)

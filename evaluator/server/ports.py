@@ -71,30 +71,23 @@ class Ports:
     sync: int
 
 
+@dataclass(frozen=True, slots=True)
 class Serving:
     """An evaluator that serves until it is stopped."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        listeners: Sequence[Listener],
-        closers: Sequence[Callable[[], None]],
-        drain_seconds: float,
-        last: Callable[[], None] = lambda: None,
-    ) -> None:
-        """last: called in a thread once no port is open, for what may take its time."""
-        self.ports = ports
-        self._last = last
-        self._listeners = listeners
-        self._closers = closers
-        self._drain_seconds = drain_seconds
+    ports: Ports
+    listeners: Sequence[Listener]
+    closers: Sequence[Callable[[], None]]
+    drain_seconds: float
+    last: Callable[[], None]
+    """Called in a thread once no port is open, for what may take its time."""
 
     async def stop(self) -> None:
         """Notify event streams, finish what is in flight, close the ports."""
-        for close in self._closers:
+        for close in self.closers:
             close()
-        await asyncio.gather(*(listener.drain(self._drain_seconds) for listener in self._listeners))
-        await asyncio.to_thread(self._last)
+        await asyncio.gather(*(listener.drain(self.drain_seconds) for listener in self.listeners))
+        await asyncio.to_thread(self.last)
 
 
 async def start_listeners(

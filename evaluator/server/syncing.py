@@ -19,13 +19,14 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code
 from evaluator.server.selection import Selection, parse
 from evaluator.wire.encoding import encode
-from evaluator.wire.servicer import Missing, Payload
+from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from evaluator.http.messages import Call
     from evaluator.store import Snapshot, Store
+    from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 
 log = logging.getLogger(__name__)
@@ -54,9 +55,7 @@ class _Watched:
         self.delivered = 0
         """The latest asking whose answer was delivered: a thread that ends late delivers nothing older."""
         self.quiet = False
-        """Whether the only change still to deliver is that the same flags are stale now: no reason to send
-        them.
-        """
+        """Whether the only change to deliver is that the same flags are stale: no reason to send them."""
         self.served = False
         """Whether a flag set was ever delivered."""
 
@@ -79,14 +78,10 @@ class _Watched:
 
 
 class StoreBackend:
-    """Backend of the sync service over a store. All of it happens on the loop, but for the encoding of large
-    sets.
-    """
+    """The sync service's backend over a store. All of it is on the loop, but the encoding of large sets."""
 
     def __init__(self, store: Store, context: Mapping[str, Any]) -> None:
-        """`context` is what in-process providers lay over each evaluation context; it may change in place,
-        and goes with the next set.
-        """
+        """`context` is what providers lay over evaluation contexts; it may change in place."""
         self._store = store
         self._context = context
         self._watched: dict[Selection, _Watched] = {}
@@ -199,9 +194,7 @@ def _make_aside(
     watchers: Mapping[object, tuple[Make, Deliver]],
     quiet: bool,
 ) -> _Made:
-    """`_make` for the one set that is taken out of the list: if it was replaced meanwhile, it is freed here
-    and not on the loop.
-    """
+    """`_make` for the one set in the list, which is freed here, not on the loop, if it was replaced."""
     flag_set = flag_sets.pop()
     made = _make(flag_set, context, watchers, quiet)
     remains: list[object] = [*flag_set.flags.values()]

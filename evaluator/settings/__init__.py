@@ -1,6 +1,4 @@
-"""How to serve: flagd's options, variables and configuration file, and a few of our own. The only reader of
-the environment.
-"""
+"""How to serve: flagd's options, variables and file, and ours. The only reader of the environment."""
 
 from evaluator.settings.load import Loaded, from_env, load
 from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths

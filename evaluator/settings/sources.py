@@ -1,11 +1,9 @@
-"""Where flags come from, in flagd's options: `--uri` by prefix, `--sources` by field (flagd's syncbuilder and
-SourceConfig).
-"""
+"""Where flags come from, as in flagd's options: `--uri` by prefix, `--sources` by field."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.settings import values
@@ -17,6 +15,7 @@ from evaluator.sync.config import (
     Provider,
     SourceConfig,
     checked,
+    spelled,
 )
 from evaluator.sync.config import shown as shown_uri
 
@@ -35,10 +34,8 @@ _KEPT: Final = {
     "s3://": Provider.S3,
 } | dict.fromkeys(("envoy://", "dns://", "uds://", "xds://"), Provider.GRPC)  # fmt: skip
 _MOST_MESSAGE_BYTES: Final = 2**31 - 1
-
-
-def _line(value: object, where: str) -> str:
-    return values.line(value, where)
+_Read: TypeAlias = "Callable[[object, str], Any]"
+"""(value, where it is given) to what it means; raises InvalidSettingError."""
 
 
 def _whole_seconds(value: object, where: str) -> int:
@@ -76,35 +73,24 @@ def _oauth(value: object, where: str) -> OAuth:
     return OAuth(**found)
 
 
-_OAUTH: Final[Mapping[str, tuple[str, Callable[[object, str], Any]]]] = {
-    "clientID": ("client_id", _line),
-    "clientSecret": ("client_secret", _line),
-    "tokenURL": ("token_url", _line),
-    "folder": ("folder", _line),
-    "reloadDelayS": ("reload_seconds", _whole_seconds),
+_OAUTH: Final[Mapping[str, _Read]] = {
+    **dict.fromkeys(("client_id", "client_secret", "token_url", "folder"), values.line),
+    "reload_seconds": _whole_seconds,
 }
-_SOURCE: Final[Mapping[str, tuple[str, Callable[[object, str], Any]]]] = {
-    "uri": ("uri", _line),
-    "provider": ("provider", _line),
-    "selector": ("selector", _line),
-    "providerID": ("provider_id", _line),
-    "authHeader": ("auth_header", _line),
-    "bearerToken": ("bearer_token", _line),
-    "bearerTokenFile": ("bearer_token_file", _line),
-    "headers": ("headers", _headers),
-    "interval": ("interval", _seconds),
-    "intervalSeed": ("interval_seed", _line),
-    "cron": ("cron", _line),
-    "timeoutS": ("timeout", _seconds),
-    "certPath": ("cert_path", _line),
-    "clientCertPath": ("client_cert_path", _line),
-    "clientKeyPath": ("client_key_path", _line),
-    "tls": ("tls", values.switch),
-    "maxMsgSize": ("max_msg_size", _bytes),
-    "incrementalUpdates": ("", _never),
-    "oauth": ("oauth", _oauth),
+_LINES: Final = (
+    "uri", "provider", "selector", "provider_id", "auth_header", "bearer_token", "bearer_token_file",
+    "interval_seed", "cron", "cert_path", "client_cert_path", "client_key_path",
+)  # fmt: skip
+_SOURCE: Final[Mapping[str, _Read]] = {
+    **dict.fromkeys(_LINES, values.line),
+    **dict.fromkeys(("interval", "timeout"), _seconds),
+    "headers": _headers,
+    "tls": values.switch,
+    "max_msg_size": _bytes,
+    "incremental_updates": _never,
+    "oauth": _oauth,
 }
-"""Each field of the JSON, which Go reads in any case: the field of SourceConfig, and how it is read."""
+"""How each field of SourceConfig is read; `spelled` is its name in the JSON, which Go reads in any case."""
 
 
 def parse_uri(uri: str, where: str) -> SourceConfig:
@@ -183,21 +169,20 @@ def _checked(source: SourceConfig, where: str) -> SourceConfig:
 def _fields(
     given: Mapping[str, object],
     where: str,
-    known: Mapping[str, tuple[str, Callable[[object, str], Any]]],
+    known: Mapping[str, _Read],
     warnings: list[str] | None,
 ) -> dict[str, Any]:
-    by_case = {name.lower(): name for name in known}
+    by_case = {spelled(field).lower(): field for field in known}
     found: dict[str, Any] = {}
     for key, value in given.items():
-        name = by_case.get(key.lower())
-        if name is None:
-            unknown = f"unknown field {where}.{key}{did_you_mean(key, known)}"
+        field = by_case.get(key.lower())
+        if field is None:
+            unknown = f"unknown field {where}.{key}{did_you_mean(key, map(spelled, known))}"
             if warnings is None:
                 raise InvalidSettingError(unknown)
             warnings.append(unknown)
             continue
-        field, read = known[name]
         if value is not None:
-            found[field] = read(value, f"{where}.{name}")
-    found.pop("", None)
+            found[field] = known[field](value, f"{where}.{spelled(field)}")
+    found.pop("incremental_updates", None)
     return found

@@ -89,9 +89,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def pairs(values: Iterable[object], where: str) -> dict[str, str]:
-    """`key=value` texts separated by commas, a JSON object as text, or a mapping; a later key wins over an
-    earlier.
-    """
+    """`key=value` texts with commas, a JSON object as text, or a mapping; a later key wins."""
     found: dict[str, str] = {}
     for value in values:
         mapping = _mapping(value, where)

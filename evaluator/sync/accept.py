@@ -23,9 +23,7 @@ __all__ = ["Accepted", "Refused", "accept", "fingerprint"]
 
 
 def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
-    """Judge a delivery after `previous`, the last that was accepted of this source. Takes long for a large
-    one.
-    """
+    """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large one."""
     layer = read_layer(delivery.documents, bounds=BOUNDS)
     parsed = merge([layer], document=True, bounds=BOUNDS)
     delivered, left_out = _left_out(parsed.flag_set)
@@ -34,14 +32,12 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
         # The peer's digest is of what it delivers, which is not what is served: it must not be passed on.
         metadata = {key: value for key, value in judged.flag_set.metadata.items() if key != DIGEST_KEY}
         flag_set = replace(judged.flag_set, metadata=MappingProxyType(metadata))
-        judged = replace(judged, flag_set=flag_set, desired=flag_set)
+        judged = replace(judged, flag_set=flag_set)
     return judged
 
 
 def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
-    """The set without the mark, and the flags that are not in it for want of a good definition at
-    the sender.
-    """
+    """The set without the mark, and the flags that are left out because the sender has no good definition."""
     text = flag_set.metadata.get(LEFT_OUT_KEY)
     if not isinstance(text, str):
         return flag_set, frozenset()

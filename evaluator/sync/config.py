@@ -21,9 +21,7 @@ MAX_INTERVAL: Final = 86_400
 
 
 class InvalidSourceError(ValueError):
-    """A source's configuration cannot be used; the text says what is wrong and what to write. It holds no
-    secret.
-    """
+    """A source's configuration cannot be used; the text says why and what to write, and holds no secret."""
 
 
 class Provider(StrEnum):
@@ -159,14 +157,17 @@ def _sent(config: SourceConfig) -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """The JSON key of a field: `provider_id` is `providerID`."""
+    """The JSON key of a field of SourceConfig or OAuth: `provider_id` is `providerID`."""
     if name in _SPELLED:
         return _SPELLED[name]
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
-_SPELLED: Final = {"provider_id": "providerID", "timeout": "timeoutS"}
+_SPELLED: Final = {
+    "provider_id": "providerID", "timeout": "timeoutS", "client_id": "clientID", "token_url": "tokenURL",
+    "reload_seconds": "reloadDelayS",
+}  # fmt: skip
 _HTTP: Final = frozenset({Provider.HTTP})
 _GRPC: Final = frozenset({Provider.GRPC})
 _POLLED: Final = _HTTP | BLOBS

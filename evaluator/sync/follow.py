@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.exchange import Exchange
 from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import Keeper, LastGood, sweep
-from evaluator.sync.retry import Backoff
+from evaluator.sync.schedule import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

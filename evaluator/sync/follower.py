@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
     from evaluator.sync.lastgood import Keeper
-    from evaluator.sync.retry import Backoff
+    from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource
 
 log = logging.getLogger(__name__)
@@ -35,9 +35,7 @@ _RESTAMP: Final = 600.0
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
 _PROVEN: Final = 1.0
-"""Seconds after which a source that answers counts as healthy again: one that delivers and fails in turn is
-not asked faster and faster.
-"""
+"""Seconds after which a source that answers is healthy: one that fails in turn is asked less often."""
 _LOGGED: Final = 20
 """Problems of one delivery that are logged one by one."""
 
@@ -144,7 +142,7 @@ class Follower:
         changed = judged.digest != known or delivery.context != self._context
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
-        self._accepted, self._context = judged.desired, delivery.context
+        self._accepted, self._context = judged.flag_set, delivery.context
         self._taken, self._untaken, self._refusal = seen, None, None
         self._save(anew=True, changed=changed)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from evaluator.sync.retry import Backoff
+    from evaluator.sync.schedule import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +37,11 @@ class LastGood:
         self.path = folder / f"{name}.flags"
 
     def load(self) -> Saved | None:
-        """What was saved last; None where nothing was, or it is damaged (set aside then, and logged). Raises
-        OSError.
-        """
+        """What was saved last; None for nothing, or damage (set aside and logged). Raises OSError."""
         return durable.load(self.path, MAX_BYTES, decode)
 
     def save(self, saved: Saved) -> None:
-        """Replace what is on disk. Raises OSError with the old in place, ValueError for a set that is too
-        large.
-        """
+        """Replace what is on disk. Raises OSError with the old in place, ValueError for too large a set."""
         durable.save(self.path, encode(saved))
 
 

@@ -48,9 +48,7 @@ def open_sources(
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """Each source's name: its URI without secrets, with its selector or number where that alone is another's,
-    too.
-    """
+    """Each source's name: its URI without secrets, with its selector or a number if that is taken."""
     found: dict[str, None] = {}
     for config in configs:
         name = config.name

@@ -1,4 +1,4 @@
-"""When to look at a source that does not report changes. Pure."""
+"""When to look at a source that does not report changes, and when to try again. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from evaluator.sync.config import SourceConfig
 
+FIRST: Final = 0.2
+CAP: Final = 10.0
+"""Seconds."""
 _SPREAD: Final = 0.1
 """Of an interval, by which a look may fall sooner or later, so that many evaluators do not ask in step."""
 _LONGEST: Final = 86_400.0
@@ -19,9 +22,7 @@ _LONGEST: Final = 86_400.0
 
 
 class Schedule:
-    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by a cron expression, in
-    UTC.
-    """
+    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by cron, in UTC."""
 
     def __init__(self, config: SourceConfig, random: Callable[[], float]) -> None:
         """`random` returns numbers from 0 to 1. Raises InvalidSourceError for what is no cron expression."""
@@ -61,3 +62,22 @@ def fnv32a(content: bytes) -> int:
     for byte in content:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
     return value
+
+
+class Backoff:
+    """Pauses that double from FIRST to CAP, each shortened at random by up to half to spread retries."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        """`random` returns numbers from 0 to 1."""
+        self._random = random
+        self._next = FIRST
+
+    def pause(self) -> float:
+        """Seconds until the next try."""
+        pause = self._next * (1 - self._random() / 2)
+        self._next = min(CAP, self._next * 2)
+        return pause
+
+    def reset(self) -> None:
+        """It worked: the next pause is short again."""
+        self._next = FIRST

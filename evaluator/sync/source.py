@@ -39,15 +39,11 @@ UNCHANGED: Final = Unchanged()
 
 
 RENEWAL: Final = "Renewal"
-"""The reason of a peer that ended a stream because it had lasted long enough: nothing is wrong, and it is to
-be opened again.
-"""
+"""The reason of a peer that ended a stream for its age: nothing is wrong, and it is opened again."""
 
 
 class SourceFault(Exception):
-    """A source could not be read; `reason` is CamelCase and stable, `message` is for people and holds no
-    secret.
-    """
+    """A source could not be read. `reason` is CamelCase and stable; `message` holds no secret."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -63,15 +59,12 @@ class Companion(Protocol):
 
     async def run(self, ask: Ask) -> None:
         """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
-        ...
 
     async def leave(self, ask: Ask) -> None:
         """Say goodbye. Never raises, and takes a second at most."""
-        ...
 
     def taken_within(self, seconds: float) -> bool:
         """Whether the peer answered so lately."""
-        ...
 
 
 class SyncSource(Protocol):
@@ -80,12 +73,10 @@ class SyncSource(Protocol):
     @property
     def name(self) -> str:
         """For selectors, logs and metrics; holds no secret."""
-        ...
 
     @property
     def identity(self) -> str:
         """Distinguishes its content from any other source's, from one start to the next."""
-        ...
 
     def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What the source says, from now on: first of all what it has.
@@ -94,4 +85,3 @@ class SyncSource(Protocol):
         after a pause that grows. Called again, an unchanged content may be reported as Unchanged. Ends in no
         other way.
         """
-        ...

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import mmh3
 
+from evaluator.flags.checking.operators import MOST_WEIGHT
 from evaluator.targeting.values import RuleError
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
-
-MOST_WEIGHT: Final = 2_147_483_647
-"""Of one bucket and of all together."""
-
 
 _LEAST_WEIGHT: Final = -(2**63)
 """Below it flagd finds a weight invalid; above, a negative one counts as 0."""
@@ -37,9 +34,7 @@ class Buckets:
 
 
 def bucket_of(hashed: str | bytes, total: int) -> int:
-    """The bucket, 0 <= bucket < total, of a text (hashed as UTF-8) or of bytes: murmur3 x86 32, seed 0,
-    scaled.
-    """
+    """The bucket, 0 <= bucket < total, of text (as UTF-8) or bytes: murmur3 x86 32, seed 0, scaled."""
     try:
         # Encoded here: given a lone surrogate, mmh3 itself crashes the process.
         raw = hashed.encode() if isinstance(hashed, str) else hashed
@@ -49,9 +44,7 @@ def bucket_of(hashed: str | bytes, total: int) -> int:
 
 
 def read_buckets(entries: list[Json]) -> Buckets | None:
-    """Read evaluated `[result, weight]` entries; None where flagd finds them invalid or nothing
-    has weight.
-    """
+    """Read evaluated `[result, weight]` entries; None where they are invalid or nothing has weight."""
     results, ends, total = [], [], 0
     for entry in entries:
         if not isinstance(entry, list) or not entry or isinstance(entry[0], list | dict):

@@ -12,6 +12,7 @@ from evaluator.targeting.loops import LOOPS
 from evaluator.targeting.operators import EAGER
 from evaluator.targeting.requirements import reads_flagd
 from evaluator.targeting.scope import CompileOptions, CompileScope, constant, failing, is_static
+from evaluator.targeting.values import nests_deeper
 from evaluator.targeting.variables import missing, missing_some, variable
 
 if TYPE_CHECKING:
@@ -54,24 +55,10 @@ class Rule:
 
 def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> Rule:
     """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated."""
-    if _too_deep(rule):
+    if nests_deeper(rule, DEEPEST):
         return Rule(failing(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
     scope = CompileScope(CompileOptions(_build, flag_key, bucketing))
     return Rule(_build(rule, scope), reads_flagd(rule))
-
-
-def _too_deep(rule: Json) -> bool:
-    level = [rule]
-    for _ in range(DEEPEST + 1):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _build(node: Json, scope: CompileScope) -> Evaluate:

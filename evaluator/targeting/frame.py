@@ -33,17 +33,13 @@ A step takes up to half a microsecond, so that an evaluation ends within some te
 """
 
 _FREE: Final = 256
-"""Lists no longer than this cost nothing by themselves outside loops; the rule's own size bounds how many
-there are.
-"""
+"""Lists up to this long cost nothing outside loops; the rule's own size bounds how many there are."""
 FREE_TEXT: Final = 16 * _FREE
 """The same for the characters of a text."""
 
 
 class Frame:
-    """One evaluation of a rule: the steps that it has left, and the trace that receives its operators'
-    results.
-    """
+    """One evaluation of a rule: the steps left, and the trace that receives its operators' results."""
 
     # Every evaluation makes one. An __init__ would double the time that takes, so its makers (`resolve` and
     # `Rule`) set both attributes.

@@ -1,13 +1,12 @@
-"""From what a rule gives to the variant it names, the way flagd does: through JSON text without
-its quotes.
-"""
+"""From what a rule gives to the variant it names, as in flagd: JSON text without its quotes."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
 
-from evaluator.targeting.values import RuleError, fixed, is_number, real
+from evaluator.flags.checking.outcomes import number_text
+from evaluator.targeting.values import RuleError, is_number, parts, real
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -16,9 +15,7 @@ _ESCAPES: Final = str.maketrans(
     {chr(code): f"\\u{code:04x}" for code in (*range(32), 0x2028, 0x2029, *map(ord, "<>&"))}
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\\": "\\\\", '"': "\\"}
 )
-"""Go's `encoding/json` escapes; of an escaped quote only the backslash is left, since flagd removes all
-quotes.
-"""
+"""Go's `encoding/json` escapes; an escaped quote leaves a backslash, as flagd removes all quotes."""
 
 
 def variant_name(result: Json) -> str | None:
@@ -31,38 +28,14 @@ def variant_name(result: Json) -> str | None:
     if isinstance(result, bool):
         return "true" if result else "false"
     if is_number(result):
-        return _number(real(result))
-    _refuse_infinities(result)
-    return None
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
+        value = real(result)
+        if math.isfinite(value):
+            return number_text(value)
+    if any(isinstance(part, float) and not math.isfinite(part) for part in parts(result)):
         raise RuleError("the rule came to a number that JSON cannot hold")
-    if value and not 1e-6 <= abs(value) < 1e21:
-        return repr(value).replace("e-0", "e-")
-    return fixed(value)
-
-
-def _refuse_infinities(result: Json) -> None:
-    pending = [result]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, list):
-            pending.extend(value)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise RuleError("the rule came to a number that JSON cannot hold")
+    return None
 
 
 def texts_in(rule: Json) -> frozenset[str]:
     """The texts that stand in `rule` as values, names of operators and keys of objects aside."""
-    found, pending = set(), [rule]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            found.add(node)
-        elif isinstance(node, dict | list):
-            pending.extend(node.values() if isinstance(node, dict) else node)
-    return frozenset(found)
+    return frozenset(part for part in parts(rule) if isinstance(part, str))

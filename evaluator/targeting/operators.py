@@ -1,6 +1,4 @@
-"""Operators that see only their evaluated arguments: arithmetic, text, lists, `set`, and flagd's comparisons
-of text and version.
-"""
+"""Operators that see only evaluated arguments: arithmetic, text, lists, `set`, text and version tests."""
 
 from __future__ import annotations
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from evaluator.flags.checking import outcomes
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evaluator.flags.model import Json
 
 WHITE_SPACE: Final = (
@@ -38,15 +41,38 @@ class RuleError(Exception):
     """
 
 
+def parts(value: Json) -> Iterator[Json]:
+    """The value and all values within it, in no order; keys of objects are left out."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, dict | list):
+            pending.extend(part.values() if isinstance(part, dict) else part)
+
+
+def nests_deeper(value: Json, levels: int) -> bool:
+    """Whether `value` holds more lists and objects within each other than `levels`; never recurses."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def is_number(value: Json) -> bool:
     """Whether `value` is a JSON number; Python's booleans are not."""
     return type(value) is float or type(value) is int
 
 
 def parse_float(text: str) -> float | None:
-    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond
-    MOST_DIGITS.
-    """
+    """Read `text` as Go's ParseFloat does, or None; out of range: infinity. RuleError beyond MOST_DIGITS."""
     if len(text) > MOST_DIGITS:
         raise RuleError("a text is too long to be read as a number")
     if _DECIMAL.fullmatch(text):
@@ -117,7 +143,7 @@ def fixed(value: float) -> str:
     """The shortest digits that read back as `value`, without an exponent."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    return format(Decimal(repr(value)), "f").removesuffix(".0")
+    return outcomes.fixed(value)
 
 
 def equals(left: Json, right: Json) -> bool:

@@ -19,9 +19,7 @@ FLAGD: Final = "$flagd"
 
 
 def walk(value: Json, parts: tuple[str, ...], default: Json = None) -> Json:
-    """Follow `parts` from `value`; `default` where the way ends or finds null. Text indexes a list as the
-    number it reads as.
-    """
+    """Follow `parts` from `value`; `default` where the way ends or finds null. Text may index a list."""
     for part in parts:
         if isinstance(value, dict):
             value = value.get(part)
@@ -135,9 +133,7 @@ def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
 
 
 def _substituted(values: Json, scope: CompileScope, *, subject: bool, condition: bool) -> Evaluate:
-    """Within a substituted body: the solvers are asked first, then the element. A name's own expression is
-    never substituted.
-    """
+    """Within a substituted body: ask the solvers first, then the element. Names are never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
     name_of = scope.body(values, substituted=False)
     path, shown = scope.path, _shown(values)

@@ -20,9 +20,7 @@ _VERSION = re.compile(
 _LONGEST = 256
 
 Version: TypeAlias = tuple[tuple[int, str], tuple[int, str], tuple[int, str], tuple[Json, ...]]
-"""Major, minor and patch, each as (digits, text), which orders numbers of any length; then the pre-release's
-order.
-"""
+"""Major, minor, patch, each as (digits, text) to order any length; then the pre-release's order."""
 
 
 @lru_cache(maxsize=1024)

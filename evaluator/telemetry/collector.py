@@ -1,6 +1,4 @@
-"""The collector as exporters reach it: address, TLS, and certificates that are read again when
-they change.
-"""
+"""The collector as exporters reach it: address, TLS, and certificates, read again when they change."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ class Collector:
 
 
 class Renewed(Generic[E]):
-    """An exporter for as long as the files it was made of stay as they are; looked at every `interval`
-    seconds.
-    """
+    """An exporter for as long as its files stay as they are; looked at every `interval` seconds."""
 
     def __init__(
         self,
@@ -90,9 +86,7 @@ class Renewed(Generic[E]):
         self._looked = clock()
 
     def __call__(self) -> E:
-        """The exporter to use now. Files that cannot be read change nothing: they may be in the middle of
-        being replaced.
-        """
+        """The exporter to use now. Unreadable files change nothing: they may be about to be replaced."""
         with self._lock:
             now = self._clock()
             if self._interval and now - self._looked >= self._interval:

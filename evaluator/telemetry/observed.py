@@ -1,20 +1,27 @@
-"""What watches an evaluator's requests: metrics always, spans and OTLP where a collector is configured."""
+"""What watches an evaluator's requests: metrics always, spans and OTLP where a collector is configured.
+
+OpenTelemetry's SDK is the extra `otel`, imported only for a collector; nothing is paid without one.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from evaluator.server.monitoring import rpcs
 from evaluator.server.monitoring.metrics import Metrics
-from evaluator.telemetry import open_session
+from evaluator.settings import InvalidSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.evaluate import Observer
     from evaluator.http.routes import Routes
-    from evaluator.settings import Settings
+    from evaluator.settings import OtelSettings, Settings
     from evaluator.store import Store
+    from evaluator.telemetry.session import Session
+
+log = logging.getLogger(__name__)
 
 FAREWELL_SECONDS: Final = 3.0
 """How long the end may take, for what is still to be sent to the collector."""
@@ -47,3 +54,32 @@ class Observed:
         """Send what is left; blocks for up to FAREWELL_SECONDS, so not on the loop."""
         if self._session is not None:
             self._session.close(FAREWELL_SECONDS)
+
+
+def open_session(
+    settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
+) -> Session | None:
+    """Send traces, and `metrics` where they are given; None without a collector, and where flagd's
+    option names one and the extra is not installed. `clock`: Unix seconds.
+
+    Raises InvalidSettingError: OpenTelemetry's own variable names a collector and the extra is not installed,
+    or what is asked for cannot be done.
+    """
+    if not settings.collector_uri:
+        return None
+    if settings.protocol not in ("", "grpc"):
+        raise InvalidSettingError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL is {settings.protocol!r}: OTLP is sent by gRPC "
+            "only; unset it, or set grpc"
+        )
+    try:
+        from evaluator.telemetry.session import Session  # noqa: PLC0415 - imports the SDK
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("opentelemetry", "grpc"):
+            raise
+        reason = "a collector is configured, and that needs OpenTelemetry's SDK: install flagstaff[otel]"
+        if not settings.by_option:
+            raise InvalidSettingError(reason) from missing
+        log.warning("no metrics and traces are sent: %s", reason)
+        return None
+    return Session(settings, metrics, clock)

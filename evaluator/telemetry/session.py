@@ -32,9 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """Sends until it is closed, from threads of its own: a collector that is slow or gone costs the loop
-    nothing.
-    """
+    """Sends from threads of its own until it is closed: a slow collector costs the loop nothing."""
 
     def __init__(self, settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]) -> None:
         """Raises InvalidSettingError for certificates that cannot be read."""
@@ -78,9 +76,7 @@ class Session:
 
 
 def resource() -> Resource:
-    """The resource of our telemetry: the SDK's own detectors and environment, under our name where they give
-    none.
-    """
+    """The resource of our telemetry: the SDK's own, under our name where that gives none."""
     found = Resource.create()
     ours: dict[str, str] = {}
     if str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):

@@ -38,9 +38,7 @@ R = TypeVar("R")
 
 
 class Tracing:
-    """Wraps routes, and describes the evaluations within them. Handlers run one after the other, so there is
-    one span at a time.
-    """
+    """Wraps routes, and describes the evaluations within them. There is one span at a time."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -56,9 +54,7 @@ class Tracing:
         )
 
     def begin(self, call: Call) -> End:
-        """A span for one call of plain gRPC, with otelgrpc's name and attributes; a stream's lasts as long as
-        the stream.
-        """
+        """A span for one call of plain gRPC, named as otelgrpc does; it lasts as long as the stream."""
         service, method = named(call.path)
         span = self._provider.get_tracer("otelgrpc").start_span(
             f"{service}/{method}",
@@ -82,9 +78,7 @@ class Tracing:
         store.subscribe(served)
 
     def describe(self, query: Query, key: str, resolution: Resolution) -> None:
-        """Describe the evaluation of one flag in the current span: an `Observer`. Those of bulk answers would
-        overwrite each other.
-        """
+        """Describe the evaluation of one flag, not of a bulk answer, in the current span: an `Observer`."""
         if query.key is not None and self._span is not None and self._span.is_recording():
             self._span.set_attributes(described(query, key, resolution))
 

@@ -1,3 +1,1 @@
-"""What evaluator and proxy both need to speak flagd.sync: the hub, the payload, the messages, the
-servicer.
-"""
+"""What evaluator and proxy need to speak flagd.sync: hub, payload, messages, servicer."""

@@ -1,6 +1,4 @@
-"""Many equally long waits with one timer: what streams need for deadlines and keep-alives. Pure: the clock is
-injected.
-"""
+"""Many equally long waits with one timer, for deadlines and keep-alives. Pure: the clock is injected."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Countdown(Generic[T]):
         self._timer: TimerHandle | None = None
 
     def restart(self, item: T) -> None:
-        """Count from now. Every item waits equally long, so the order of restarts is the order of
-        being due.
-        """
+        """Count from now. Every item waits equally long, so the order of restarts is the order of ends."""
         self._due.pop(item, None)
         self._due[item] = self._timers.time() + self._seconds
         if self._timer is None:

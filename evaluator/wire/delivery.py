@@ -1,11 +1,9 @@
-"""Names of `flagstaff.delivery.v1`, how it is called, and a member as both ends know it. The messages are in
-delivery.proto.
-"""
+"""`flagstaff.delivery.v1`: names, how it is called, and members. The messages are in delivery.proto."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from evaluator.wire.delivery_pb2 import Member
@@ -46,23 +44,8 @@ class MemberText:
     @classmethod
     def of(cls, member: delivery_pb2.Member) -> Self:
         """As it was received."""
-        return cls(
-            member.instance,
-            member.namespace,
-            member.pod,
-            member.pod_uid,
-            member.node,
-            member.version,
-        )
+        return cls(*(getattr(member, field.name) for field in fields(cls)))
 
     def message(self, connected_at_ms: int) -> Member:
         """As it is sent."""
-        return Member(
-            instance=self.instance,
-            namespace=self.namespace,
-            pod=self.pod,
-            pod_uid=self.pod_uid,
-            node=self.node,
-            version=self.version,
-            connected_at_ms=connected_at_ms,
-        )
+        return Member(**asdict(self), connected_at_ms=connected_at_ms)

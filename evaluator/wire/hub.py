@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -47,32 +48,20 @@ class Subscriber(Protocol):
         """It was dropped for what it raised; must not raise."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """Which value a subscriber saw last. It does not hold the payload, which would live on for the slowest
-    reader.
-    """
+    """Which value a subscriber saw last, without the payload, which would live on for the slowest reader."""
 
-    __slots__ = ("content", "number")
-
-    def __init__(self, number: int, content: object) -> None:
-        self.number = number
-        self.content = content
-        """Equal for equal values: the digest of a payload, or a retraction."""
+    number: int
+    content: object
+    """Equal for equal values: the digest of a payload, or a retraction."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Retraction:
     """The value of a topic that has none any more."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: object) -> None:
-        self.reason = reason
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Retraction) and self.reason == other.reason
-
-    def __hash__(self) -> int:
-        return hash(_Retraction)
+    reason: object
 
 
 class _Topic:
@@ -88,15 +77,11 @@ class _Topic:
         self.due: deque[Subscription] = deque()
         """Those still to be visited, in turn."""
         self.changed = False
-        """Everyone is to be visited; put into `due` at the topic's next turn, so that a burst of changes
-        costs one pass.
-        """
+        """Everyone is to be visited: put into `due` at the next turn, so that many changes cost one pass."""
         self.queued = False
 
     def line_up(self, subscription: Subscription) -> None:
-        """Visit it once all who wait have been; who waits keeps its place, or a flood of changes would starve
-        the last.
-        """
+        """Visit it after those who wait; who waits keeps its place, so that none is starved."""
         if not subscription._due:
             subscription._due = True
             self.due.append(subscription)
@@ -162,9 +147,7 @@ class Hub:
         self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
-        """The topic has no value, for `reason`. Subscribers are notified, late ones too, and stay: a value
-        may come (again).
-        """
+        """The topic has no value, for `reason`. Subscribers are notified, late ones too, and stay."""
         self._change(key, _Retraction(reason), b"")
 
     def drop(self, key: Hashable) -> None:
@@ -175,9 +158,7 @@ class Hub:
             self._tidy(topic)
 
     def subscribe(self, key: Hashable, subscriber: Subscriber) -> Subscription:
-        """Offer the topic's values to `subscriber`, the current one at once; the topic need not
-        have one yet.
-        """
+        """Offer the topic's values to `subscriber`, the current one at once if there is one."""
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)

@@ -14,14 +14,13 @@ from google.protobuf.message import DecodeError
 
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire import sync_pb2
+from evaluator.wire.hub import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SELECTOR_HEADER: Final = "flagd-selector"
-"""Says which flags a request is about, on every protocol of flagd's; here it wins over the request's own
-`selector`.
-"""
+"""Says which flags a request is about, in every protocol; it wins over the request's own `selector`."""
 
 SERVICE: Final = "/flagd.sync.v1.FlagSyncService/"
 OLD_SERVICE: Final = "/sync.v1.FlagSyncService/"
@@ -36,6 +35,16 @@ class SyncRequest:
     selector: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A message, ready to be sent to any number of streams."""
+
+    message: bytes
+    digest: bytes
+    quiet: bool = False
+    """It is no reason to send anything to a stream that has an older one."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
     """A way to ask for flags, and how an answer is written. A thread may write."""
@@ -45,6 +54,11 @@ class Method:
     """One message after another, or one alone."""
     write: Callable[[bytes, Mapping[str, Any]], bytes]
     """(the flags' JSON document, the synchronised context) to a message."""
+
+    def payload(self, document: bytes, context: Mapping[str, Any]) -> Payload:
+        """The message; takes long for a large set."""
+        message = self.write(document, context)
+        return Payload(message, digest(message))
 
 
 def read_request(message: bytes) -> SyncRequest:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.countdown import Countdown
-from evaluator.wire.hub import digest
 from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_request
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler
     from evaluator.wire.countdown import Timers
     from evaluator.wire.hub import Hub, Subscription
-    from evaluator.wire.messages import Method
+    from evaluator.wire.messages import Method, Payload
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +33,6 @@ NORMAL: Final = "normal_close"
 DEADLINE: Final = "deadline_exceeded"
 ERROR: Final = "error"
 """Why a stream ended, in the words of flagd's metric `feature_flag.flagd.sync.stream.duration`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """A message, ready to be sent to any number of streams."""
-
-    message: bytes
-    digest: bytes
-    quiet: bool = False
-    """It is no reason to send anything to a stream that has an older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +50,8 @@ class Missing:
     """
 
 
-class Make(Protocol):
-    """Makes payloads. Hashable; equal ones make equal payloads, so that a backend may keep what it made for
-    others.
-    """
-
-    def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
-        """A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may
-        do it.
-        """
-
-    def __hash__(self) -> int:
-        """By what is made."""
-
-
+Make: TypeAlias = "Callable[[bytes, Mapping[str, Any]], Payload]"
+"""(flag set's JSON document, context) to a payload, in any thread. Equal ones make equal payloads."""
 Deliver: TypeAlias = "Callable[[Payload | Missing], None]"
 
 
@@ -82,9 +59,7 @@ class Backend(Protocol):
     """Where flag sets come from: the store of an evaluator, or what a proxy watches."""
 
     def topic(self, selector: str, call: Call) -> Hashable:
-        """What `selector` stands for, "" for no selector; it need not exist yet. Raises RpcError for one that
-        is invalid or forbidden.
-        """
+        """What `selector`, "" for none, stands for. Raises RpcError for one that is invalid or forbidden."""
 
     def context(self) -> Mapping[str, Any]:
         """The synchronised context: JSON values by context key."""
@@ -106,16 +81,6 @@ class StreamObserver(Protocol):
 
     def left(self, visit: object) -> None:
         """It has ended. Must not raise."""
-
-
-class _NoObserver:
-    """For streams without an observer."""
-
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """Accept it."""
-
-    def left(self, visit: object) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +115,7 @@ class SyncService:
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
-        self.observer: StreamObserver = observer or _NoObserver()
+        self._observer = observer
         self._backend = backend
         self._metadata = metadata
         self._ended = ended
@@ -161,9 +126,7 @@ class SyncService:
         )
 
     def routes(self) -> Routes:
-        """Both services. FetchAllFlags is a stream of one message, alike on the wire: a large set is not made
-        in a call.
-        """
+        """Both services. FetchAllFlags is a stream of one message: a large set is not made in a call."""
         return Routes(
             unary={GET_METADATA: self.get_metadata},
             streams={method.path: self.handler(method) for method in METHODS},
@@ -185,9 +148,7 @@ class SyncService:
         self.shed(self.hub.streams)
 
     def shed(self, most: int) -> int:
-        """Take no new streams from now on, and end up to `most` of those that are open with UNAVAILABLE; how
-        many are left.
-        """
+        """Take no new streams, and end up to `most` open ones with UNAVAILABLE; how many are left."""
         self._closing = True
         for subscription in islice(self.hub.subscriptions(), most):
             if isinstance(subscription.subscriber, _Stream):
@@ -208,9 +169,10 @@ class SyncService:
         asked = header(call.headers, SELECTOR_HEADER)
         topic = self._backend.topic(request.selector if asked is None else asked, call)
         key = _Key(method, topic)
-        subscriber = _Stream(self, key, stream, self.observer.entered(call, topic, lasting=method.lasting))
+        visit = self._observer and self._observer.entered(call, topic, lasting=method.lasting)
+        subscriber = _Stream(self, key, stream, visit)
         if key not in self._watches:
-            self._watches[key] = self._backend.watch(topic, _Maker(method), partial(self._deliver, key))
+            self._watches[key] = self._backend.watch(topic, method.payload, partial(self._deliver, key))
         if method.lasting:
             self.streams += 1
             if self._deadlines is not None:
@@ -226,7 +188,8 @@ class SyncService:
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Called by a stream that has ended."""
         key = subscriber.key
-        self.observer.left(subscriber.visit)
+        if self._observer is not None:
+            self._observer.left(subscriber.visit)
         if key.method.lasting:
             self.streams -= 1
             if self._deadlines is not None:
@@ -235,17 +198,6 @@ class SyncService:
         if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
             cancel()
             self.hub.drop(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """Writes one method's messages."""
-
-    method: Method
-
-    def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
-        message = self.method.write(document, context)
-        return Payload(message, digest(message))
 
 
 class _Stream:

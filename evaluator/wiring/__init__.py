@@ -152,9 +152,7 @@ def _locked(state_dir: Path | None) -> Iterator[None]:
 
 
 def allow_connections() -> None:
-    """Raise how many files we may open to what we are allowed, as Go does for flagd: shells and systemd begin
-    with 1,024.
-    """
+    """Raise the limit of open files to what is allowed, as Go does: shells and systemd begin with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

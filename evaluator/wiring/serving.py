@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import ChainMap
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from evaluator.flags.model import EMPTY
@@ -34,64 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.history import History
+    from evaluator.server.monitoring.port_metrics import PortMetrics
     from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
     from evaluator.store import Store
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
-
-
-@dataclass(frozen=True, slots=True)
-class _Dependencies:
-    """What all parts are made with."""
-
-    store: Store
-    settings: Settings
-    clock: Callable[[], float]
-    service: EvaluationService
-    observed: Observed
-    loop: asyncio.AbstractEventLoop
-    queue: FairQueue
-    history: History | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Whatever answers requests."""
-
-    protobuf: evaluation.CodecEndpoints
-    json: evaluation.CodecEndpoints
-    ofrep: ofrep.Ofrep
-    changes: ChangeStreams | None
-    introspection: Introspection
-    offload: Offload
-    backend: StoreBackend
-    syncing: SyncService
-    status: health.Health
-    start: management.Start
-
-    def closers(self) -> list[Callable[[], None]]:
-        """What has to be closed at the end, in order."""
-        parts = (
-            self.status,
-            self.protobuf,
-            self.json,
-            self.changes,
-            self.syncing,
-            self.backend,
-            self.offload,
-        )
-        return [part.close for part in parts if part is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """What each port answers."""
-
-    evaluation: Routes
-    ofrep: Routes
-    management: Routes
-    sync: Routes
 
 
 async def serve(
@@ -110,24 +58,91 @@ async def serve(
     sources lay over evaluation contexts, beneath what the settings do; it may change in place.
     """
     observed = Observed(store, settings, clock)
-    values = _under(settings.context_values, context)
-    sources = ContextSources(values, settings.context_from_header)
+    sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
-    given = _Dependencies(
-        store, settings, clock, service, observed, asyncio.get_running_loop(), FairQueue(), history
-    )
-    parts = _parts(given)
-    _watch(parts, observed)
+    parts = _Parts(service, settings, observed, history)
     observed.metrics.state.saving = saving
-    addresses = _addresses(_tables(given, parts), given)
+    addresses = _addresses(parts.routes(), settings, parts.queue, observed.metrics.state.ports)
     lag = observed.metrics.lag
     lag.start()
     closers = (*parts.closers(), observed.metrics.close, lag.stop)
     return await start_listeners(addresses, closers, settings.shutdown_seconds, observed.close)
 
 
-def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]:
-    settings = given.settings
+class _Parts:
+    """Whatever answers requests."""
+
+    def __init__(
+        self, service: EvaluationService, settings: Settings, observed: Observed, history: History | None
+    ) -> None:
+        self._service, self._settings, self._observed = service, settings, observed
+        self._loop, store = asyncio.get_running_loop(), service.store
+        self.queue = queue = FairQueue()
+        self._changes: ChangeStreams | None = None
+        if settings.ofrep_sse_enabled:
+            url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
+            self._changes = ChangeStreams(store, self._loop, queue, public_url=url, inactivity_seconds=delay)
+        self._offload = Offload()
+        self._introspection = Introspection(service, self._offload, history)
+        self._backend = StoreBackend(store, service.sources.values)
+        self._loop.call_later(START_SECONDS, self._backend.stop_waiting)
+        self._start = management.Start(store)
+        if settings.start_deadline:
+            self._loop.call_later(settings.start_deadline, self._start.give_up)
+        self._protobuf, self._json = self._endpoints(messages), self._endpoints(json_rpc)
+        self._syncing = SyncService(
+            self._backend,
+            Hub(queue),
+            self._loop,
+            deadline_seconds=settings.stream_deadline,
+            metadata=not settings.disable_sync_metadata,
+            ended=observed.metrics.state.lifetimes.ended,
+        )
+        self._health = health.Health(store)
+        self._count_streams()
+
+    def _endpoints(self, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
+        events = EventStreams(
+            self._service.store, self._loop, self.queue,
+            deadline_seconds=self._settings.stream_deadline, encode=codec.encode_event,
+        )  # fmt: skip
+        return evaluation.CodecEndpoints(evaluation.Evaluation(self._service, codec), events)
+
+    def _count_streams(self) -> None:
+        state = self._observed.metrics.state
+        state.streams("events", self._protobuf.events)
+        state.streams("events", self._json.events)
+        if self._changes is not None:
+            state.streams("sse", self._changes)
+        state.streams("sync", self._syncing)
+
+    def closers(self) -> list[Callable[[], None]]:
+        """What has to be closed at the end, in order."""
+        events = self._protobuf.events, self._json.events
+        parts = (self._health, *events, self._changes, self._syncing, self._backend, self._offload)
+        return [part.close for part in parts if part is not None]
+
+    def routes(self) -> tuple[Routes, Routes, Routes, Routes]:
+        """What the ports answer: evaluation, OFREP, management, sync."""
+        settings, observed, status = self._settings, self._observed, self._health
+        by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
+        by_ofrep = ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes)
+        store, clock = self._service.store, self._service.clock
+        managed = management.routes(store, observed.metrics, self._offload, clock, self._start)
+        return (
+            merged(
+                observed.routes(by_grpc, secure=settings.server_tls is not None),
+                health.routes(status, by_grpc),
+            ),
+            observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
+            merged(managed, self._introspection.routes(), health.routes(status, by_grpc)),
+            merged(observed.rpcs(by_sync), health.routes(status, by_sync)),
+        )
+
+
+def _addresses(
+    routes: tuple[Routes, Routes, Routes, Routes], settings: Settings, queue: FairQueue, ports: PortMetrics
+) -> Sequence[ListenAddress]:
     limits = Limits(
         body_bytes=settings.max_request_body,
         header_bytes=settings.max_request_header,
@@ -135,113 +150,35 @@ def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]
         connections_per_host=settings.max_connections_per_host,
         buffered_bytes=settings.max_buffered_bytes,
     )
-    tls = _tls(settings.server_tls)
-    ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
-    cors = None if settings.cors_origins == (CORS_OFF,) else Cors(settings.cors_origins)
-    host = settings.host
-
     pinged = replace(
         limits,
         ping_seconds=settings.keep_alive_min_time,
         pings_without_stream=settings.keep_alive_permit_without_stream,
     )
-
-    def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
-        made = Listener(routes, limits, name=name, cors=cors, queue=given.queue)
-        given.observed.metrics.state.ports.port(name, made)
-        return made
-
-    grpc, ofrep = listener("grpc", tables.evaluation, cors), listener("ofrep", tables.ofrep, cors)
-    management = listener("management", tables.management, limits=MANAGEMENT)
-    sync = listener("sync", tables.sync, limits=pinged)
-    mode = int(settings.socket_mode, 8)
+    cors = None if settings.cors_origins == (CORS_OFF,) else Cors(settings.cors_origins)
+    listeners = (
+        Listener(routes[0], limits, name="grpc", cors=cors, queue=queue),
+        Listener(routes[1], limits, name="ofrep", cors=cors, queue=queue),
+        Listener(routes[2], MANAGEMENT, name="management", queue=queue),
+        Listener(routes[3], pinged, name="sync", queue=queue),
+    )
+    for each in listeners:
+        ports.port(each.name, each)
+    grpc, ofrep, management, sync = listeners
+    host, mode, tls = settings.host, int(settings.socket_mode, 8), _tls(settings.server_tls)
     managed = settings.management_host or host, settings.management_port
-    ofrep_at, sync_at = settings.ofrep_host or host, settings.sync_host or host
+    ofrep_at, ofrep_tls = settings.ofrep_host or host, _tls(settings.ofrep_tls)
+    sync_at = settings.sync_host or host
     return (
         ListenAddress(grpc, host, settings.port, settings.socket_path, tls, mode),
         ListenAddress(ofrep, ofrep_at, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls, mode),
-        ListenAddress(management, *managed, "", management_tls),
+        ListenAddress(management, *managed, "", _tls(settings.management_tls)),
         ListenAddress(sync, sync_at, settings.sync_port, settings.sync_socket_path, tls, mode),
     )
 
 
-def _parts(given: _Dependencies) -> _Parts:
-    store, settings, observed = given.store, given.settings, given.observed
-    changes = _changes(given) if settings.ofrep_sse_enabled else None
-    offload = Offload()
-    backend = StoreBackend(store, given.service.sources.values)
-    given.loop.call_later(START_SECONDS, backend.stop_waiting)
-    start = management.Start(store)
-    if settings.start_deadline:
-        given.loop.call_later(settings.start_deadline, start.give_up)
-    return _Parts(
-        protobuf=_endpoints(given, messages),
-        json=_endpoints(given, json_rpc),
-        ofrep=ofrep.Ofrep(given.service, changes),
-        changes=changes,
-        introspection=Introspection(given.service, offload, given.history),
-        offload=offload,
-        backend=backend,
-        syncing=SyncService(
-            backend,
-            Hub(given.queue),
-            given.loop,
-            deadline_seconds=settings.stream_deadline,
-            metadata=not settings.disable_sync_metadata,
-            ended=observed.metrics.state.lifetimes.ended,
-        ),
-        status=health.Health(store),
-        start=start,
-    )  # fmt: skip
-
-
-def _endpoints(given: _Dependencies, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
-    events = EventStreams(
-        given.store, given.loop, given.queue, deadline_seconds=given.settings.stream_deadline,
-        encode=codec.encode_event,
-    )  # fmt: skip
-    return evaluation.CodecEndpoints(evaluation.Evaluation(given.service, codec), events)
-
-
-def _changes(given: _Dependencies) -> ChangeStreams:
-    settings = given.settings
-    url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
-    return ChangeStreams(given.store, given.loop, given.queue, public_url=url, inactivity_seconds=delay)
-
-
-def _tables(given: _Dependencies, parts: _Parts) -> _Tables:
-    store, settings, observed = given.store, given.settings, given.observed
-    by_grpc = evaluation.routes(parts.protobuf, parts.json)
-    by_ofrep, by_sync = ofrep.routes(parts.ofrep, parts.changes), parts.syncing.routes()
-    return _Tables(
-        evaluation=merged(
-            observed.routes(by_grpc, secure=settings.server_tls is not None),
-            health.routes(parts.status, by_grpc),
-        ),
-        ofrep=observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
-        management=merged(
-            management.routes(store, observed.metrics, parts.offload, given.clock, parts.start),
-            parts.introspection.routes(),
-            health.routes(parts.status, by_grpc),
-        ),
-        sync=merged(observed.rpcs(by_sync), health.routes(parts.status, by_sync)),
-    )
-
-
-def _watch(parts: _Parts, observed: Observed) -> None:
-    """Count the streams."""
-    state = observed.metrics.state
-    state.streams("events", parts.protobuf.events)
-    state.streams("events", parts.json.events)
-    if parts.changes is not None:
-        state.streams("sse", parts.changes)
-    state.streams("sync", parts.syncing)
-
-
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both, `values` winning; one of them alone where the other has nothing to add, as each
-    evaluation looks.
-    """
+    """Both, `values` winning; one of them alone where the other adds nothing, as it is read often."""
     if not values or context is EMPTY:
         return values or context
     return ChainMap({**values}, cast("dict[str, Any]", context))

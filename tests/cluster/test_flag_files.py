@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.admission.known import KnownObjects
 from controller.api.meta import Resource
+from controller.injection.adding.workloads import injected
 from controller.injection.options import Options
-from controller.injection.workloads import injected
 from controller.runtime.objects.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.objects import Namespace, configuration, flags, manifest

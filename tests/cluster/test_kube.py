@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.api.configuration import PLURAL
 from controller.api.flagset import LABEL
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import Resource
@@ -203,7 +202,13 @@ async def test_impersonation_has_exactly_the_rights_of_the_service_account(
 ) -> None:
     cluster.kubectl("create", "serviceaccount", "tenant", "-n", namespace)
     cluster.kubectl(
-        "create", "role", "tenant", "-n", namespace, "--verb=get,create,patch", f"--resource={PLURAL}"
+        "create",
+        "role",
+        "tenant",
+        "-n",
+        namespace,
+        "--verb=get,create,patch",
+        f"--resource={FEATURE_FLAG_CONFIGURATION.plural}",
     )
     cluster.kubectl(
         "create",

@@ -44,7 +44,7 @@ async def watching(
     cache, clock = Cache([BY_SECRET]), asyncio.get_running_loop().time
     health = WatchHealth(clock)
     api = await Cluster.connect(str(plane.kubeconfig))
-    watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health, clock=clock, random=lambda: 0.0)
+    watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health)
 
     def changed(change: Change) -> None:
         watches.changed(change)

@@ -13,7 +13,7 @@ import pytest
 
 from controller.api.kinds import DEPLOYMENT, DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import ObjectKey
-from controller.kube.adapters.upgrades import ClusterRestarts
+from controller.kube.adapters.workloads import ClusterRestarts
 from controller.kube.client import Cluster
 from controller.runtime.reconciling.setbacks import Failed
 from tests.cluster.admission import install_admission

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 from tests.contract.flagd_core import FlagdCore

@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.checking.operators import BEYOND_SCHEMA as RULES_BEYOND_SCHEMA
 from evaluator.flags.checking.operators import OPERATORS, UNLISTED
 from evaluator.flags.checking.rules import check_rule
-from evaluator.flags.checking.shapes import BEYOND_SCHEMA as SHAPES_BEYOND_SCHEMA
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
+from tests.beyond_schema import OF_DOCUMENTS, OF_RULES
 from tests.contract.flagd_core import ENGINE
 from tests.contract.flagd_corpus import CASES, Case
 from tests.go import source_folder
@@ -58,7 +57,7 @@ def find_schemas() -> Path | None:
 
 
 SCHEMAS = find_schemas() or Path()
-BEYOND_SCHEMA = {**RULES_BEYOND_SCHEMA, **SHAPES_BEYOND_SCHEMA}
+BEYOND_SCHEMA = {**OF_RULES, **OF_DOCUMENTS}
 
 pytestmark = pytest.mark.skipif(
     not (SCHEMAS / "flagd.json").exists(),

@@ -15,7 +15,7 @@ import pytest
 from gherkin.parser import Parser
 from gherkin.pickles.compiler import Compiler
 
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
 from evaluator.resolve import CompiledFlagSet, FlagType, Resolution, compile_flag_set, resolve
 

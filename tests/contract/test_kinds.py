@@ -23,6 +23,7 @@ from controller.api import (
     flagsource,
     grant,
     inprocess,
+    kinds,
     provider,
     receipt,
     receiver,
@@ -31,13 +32,13 @@ from controller.api import (
 )
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
-from controller.api.featureflagsource import FeatureFlagSourceSpec, FeatureFlagSourceStatus
-from controller.api.fields import Model, read
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.fields import Model, Status, read
 from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
 from controller.api.grant import FlagGrantSpec
-from controller.api.inprocess import InProcessConfigurationSpec, InProcessConfigurationStatus
+from controller.api.inprocess import InProcessConfigurationSpec
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
@@ -59,29 +60,11 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
     receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
-    featureflagsource.KIND: (FeatureFlagSourceSpec, FeatureFlagSourceStatus),
-    inprocess.KIND: (InProcessConfigurationSpec, InProcessConfigurationStatus),
+    featureflagsource.KIND: (FeatureFlagSourceSpec, Status),
+    inprocess.KIND: (InProcessConfigurationSpec, Status),
     flagd.KIND: (FlagdSpec, FlagdStatus),
     upgrade.KIND: (EvaluatorUpgradeSpec, EvaluatorUpgradeStatus),
 }
-PLURALS: Final = {
-    each.KIND: each.PLURAL
-    for each in (
-        flagsource,
-        flagset,
-        grant,
-        receiver,
-        provider,
-        alert,
-        shard,
-        configuration,
-        receipt,
-        featureflagsource,
-        inprocess,
-        flagd,
-        upgrade,
-    )
-} | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
 """Kept for the operator whose manifests have them, and read by nobody here."""
 ELSEWHERE: Final = {configuration.FLAG_KIND: {"shards", "featureFlagSpec", "revision"}}
@@ -274,7 +257,7 @@ def test_the_durations_that_the_api_server_takes_are_those_that_we_read() -> Non
 @pytest.mark.parametrize("kind", list(CRDS))
 def test_a_kind_is_named_as_the_code_names_it(kind: str) -> None:
     names = CRDS[kind]["spec"]["names"]
-    assert names["plural"] == PLURALS[kind]
+    assert names["plural"] == kinds.PLURALS[kind]
     assert names.get("categories") == (None if kind in PLAIN else ["flagstaff"])
     assert names["shortNames"]
     assert CRDS[kind]["metadata"]["name"] == f"{names['plural']}.{CRDS[kind]['spec']['group']}"

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Bucketing, State
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 from tests.contract.differences import KNOWN_DIFFERENCES

@@ -56,7 +56,7 @@ class Followed(Verified):
         """Of the files in the artifact."""
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        return {name for name in unpack(found[0]) if not name.startswith(".")}
+        return {name for name in unpack(found) if not name.startswith(".")}
 
     def written(self) -> dict[str, tuple[int, int]]:
         """Each file of the storage, and what changes when it is written anew."""

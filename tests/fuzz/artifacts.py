@@ -12,12 +12,11 @@ from typing import Final
 
 from controller.artifacts.archive import pack
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.limits import TreeLimits
 from controller.sources.oci.address import DIGEST, parse_address, parse_target
-from controller.sources.oci.challenge import bearer_of, challenges_of
-from controller.sources.oci.credentials import login_from
+from controller.sources.oci.credentials import bearer_of, challenges_of, login_from
 from controller.sources.oci.layer import extract
 from controller.sources.oci.manifest import read_manifest
+from controller.sources.provider import TreeLimits
 from tests.fuzz.target import Target, Wrong
 
 ADDRESS: Final = parse_address("oci://ghcr.io/team/flags")

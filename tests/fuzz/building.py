@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.flagsets.building.compose import Provenance, compose
+from controller.flagsets.building.compose import compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.sops import Decryption
 from controller.flagsets.preparing.substitution import Variables
@@ -26,7 +27,7 @@ def built(content: bytes) -> None:
         made = compose(
             {name: document},
             [name],
-            provenance=Provenance("r", "", ""),
+            provenance=provenance_of("r"),
             previous=None,
             lenient=True,
             steps=_STEPS,

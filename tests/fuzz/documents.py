@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from evaluator.explain import explain
-from evaluator.flags import Bucketing, FlagSet, canonical, diff, digest, parse, read_document, saved
+from evaluator.flags import saved
+from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.diff import diff
+from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import Bucketing, FlagSet
+from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve
 from evaluator.sync.accept import Accepted, accept, fingerprint
@@ -22,7 +27,7 @@ from evaluator.wire.messages import read_request
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
-    from evaluator.flags import Parsed
+    from evaluator.flags.layers.merge import Parsed
 
 NOW = 1_700_000_000
 CONTEXTS: tuple[dict[str, Any], ...] = (

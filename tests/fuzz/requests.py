@@ -91,7 +91,7 @@ class Body:
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self.closed = False
-        self.code = Code.CANCELLED
+        self.on_ended: Callable[[Code], None] | None = None
         self.sent = b""
 
     @property

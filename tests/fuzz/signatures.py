@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.manifest import read_manifest
+from controller.sources.bucket.listing import read_manifest
 from controller.sources.git.signatures.signed_objects import UnreadableObjectError, read_commit, read_tag
 from controller.sources.oci.factory import public_root
 from controller.sources.verification.cosign import (
@@ -19,8 +19,7 @@ from controller.sources.verification.cosign import (
     verify_payload,
 )
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
-from controller.sources.verification.keys import Keys, read_keys
-from controller.sources.verification.signed import verify
+from controller.sources.verification.keys import Keys, read_keys, verify
 from controller.sources.verification.signer import NotBelievedError
 from tests.fuzz.target import Target, Wrong, same
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.cli.shared.manifests import read_manifests
-from controller.kube.adapters.proxy_certificates import SECRET
+from controller.kube.adapters.certificates import PROXY_SECRET
 from controller.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -103,7 +103,7 @@ def test_the_proxy_enforces_with_the_certificate_that_the_controller_makes(
     spec = patched("flagstaff-proxy")
     [mount] = spec["containers"][0]["volumeMounts"]
     [volume] = spec["volumes"]
-    assert (mount["name"], volume["secret"]["secretName"]) == (volume["name"], SECRET)
+    assert (mount["name"], volume["secret"]["secretName"]) == (volume["name"], PROXY_SECRET)
     files = {f"{mount['mountPath']}/{each['path']}": each["key"] for each in volume["secret"]["items"]}
     assert files == {settings.tls_cert: "tls.crt", settings.tls_key: "tls.key"}
 
@@ -126,7 +126,7 @@ def test_the_controller_has_rights_to_the_names_that_it_uses_and_to_no_others() 
         for verb in rule["verbs"]
     }
     assert granted == {
-        ("secrets", "get", SECRET), ("secrets", "update", SECRET),
+        ("secrets", "get", PROXY_SECRET), ("secrets", "update", PROXY_SECRET),
         ("configmaps", "list", authority), ("configmaps", "patch", authority),
     }  # fmt: skip
 

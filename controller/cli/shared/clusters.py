@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.cli.shared.remote import RemoteError
+from controller.cli.shared.ending import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ T = TypeVar("T")
 def run_on_cluster(
     work: Callable[[], Coroutine[Any, Any, T]], kubeconfig: str | None, *, verb: str = "read"
 ) -> T:
-    """Run `work` to its end. Raises RemoteError where there is no cluster, or none that can be `verb` in
+    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in
     time.
     """
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
@@ -30,7 +30,7 @@ def run_on_cluster(
         # The reader of our output has gone; the cluster is there.
         raise
     except Unreachable as error:
-        raise RemoteError(f"the cluster cannot be {verb}: {error}") from error
+        raise Ended(f"the cluster cannot be {verb}: {error}") from error
     except (OSError, ConfigException) as error:
         where = f"{kubeconfig}: " if kubeconfig else ""
-        raise RemoteError(f"cannot find a cluster: {where}{error}") from error
+        raise Ended(f"cannot find a cluster: {where}{error}") from error

@@ -8,12 +8,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.shared.ending import USAGE, Ended, ending
+
 if TYPE_CHECKING:
     import argparse
-
-
-class ContextError(ValueError):
-    """An evaluation context that cannot be read."""
 
 
 def add_context_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,26 +27,27 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The context that a verb with `add_context_arguments` was given. Raises ValueError or OSError."""
+    """The context that a verb with `add_context_arguments` was given. Raises Ended."""
     if arguments.context_file is not None:
         context = _parsed(arguments.context_file)
         if not isinstance(context, dict):
-            raise ContextError(f"{arguments.context_file}: the context must be a JSON object")
+            raise Ended(f"{arguments.context_file}: the context must be a JSON object", USAGE)
         return context
     context = {}
     for pair in arguments.context:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise ContextError(f"--context needs KEY=VALUE, got {pair!r}")
+            raise Ended(f"--context needs KEY=VALUE, got {pair!r}", USAGE)
         _put(context, key.split("."), _value(text))
     return context
 
 
 def _parsed(file: Path) -> object:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        with ending(USAGE, OSError):
+            return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ContextError(f"{file}: not JSON: {error}") from error
+        raise Ended(f"{file}: not JSON: {error}", USAGE) from error
 
 
 def _value(text: str) -> object:
@@ -62,9 +61,10 @@ def _put(context: dict[str, Any], path: list[str], value: object) -> None:
     for name in path[:-1]:
         inner = context.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise ContextError(
+            raise Ended(
                 f"--context sets {name} both to a value and to an object ({'.'.join(path)}); "
-                "remove one of the two"
+                "remove one of the two",
+                USAGE,
             )
         context = inner
     context[path[-1]] = value

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from controller.cli.shared.ending import USAGE, Ended
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from controller.migration.finding import Path as FieldPath
 
 _ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
-
-
-class UnreadableError(Exception):
-    """A file cannot be read, or is no YAML; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def _below(node: Any, step: str | int) -> tuple[Any, Any]:
 
 def read_manifests(paths: Sequence[str]) -> list[Manifest]:
     """All objects of these files, and of the YAML and JSON files of these folders; those of a List one by
-    one. Raises UnreadableError.
+    one. Raises Ended.
     """
     found: list[Manifest] = []
     for path in paths:
@@ -73,9 +71,9 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
             try:
                 found += _documents(file)
             except OSError as error:
-                raise UnreadableError(f"{file}: {error.strerror}") from None
+                raise Ended(f"{file}: {error.strerror}", USAGE) from None
             except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-                raise UnreadableError(f"{file}: no YAML: {' '.join(str(error).split())}") from None
+                raise Ended(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
     return found
 
 

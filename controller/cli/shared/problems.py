@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.shared.answers import printable
-from evaluator.flags import Severity
+from controller.cli.shared.printing import printable
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from evaluator.flags import Problem
+    from evaluator.flags.syntax.problems import Problem
 
 SARIF_SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

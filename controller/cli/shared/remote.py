@@ -12,23 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from controller.cli.shared.ending import PROBLEM, UNREACHABLE, USAGE, Ended
+
 if TYPE_CHECKING:
     import argparse
 
 DEFAULT: Final = "127.0.0.1:8014"
 SECONDS: Final = 10.0
 MOST_BYTES: Final = 32_000_000
-
-OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
-"""Exit codes, as every verb has them."""
-
-
-class RemoteError(Exception):
-    """There is no answer to show; `code` is what to exit with."""
-
-    def __init__(self, message: str, code: int = UNREACHABLE) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def add_address_argument(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +40,11 @@ class Remote:
     port: int
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON object at `path`. Raises RemoteError."""
+        """The JSON object at `path`. Raises Ended."""
         return self._ask("GET", path, None)
 
     def post(self, path: str, document: object) -> dict[str, Any]:
-        """The JSON object that `document` is answered with. Raises RemoteError."""
+        """The JSON object that `document` is answered with. Raises Ended."""
         return self._ask("POST", path, json.dumps(document).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
@@ -66,7 +57,7 @@ class Remote:
             return self._understood(response.status, path, _read(response))
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise RemoteError(
+            raise Ended(
                 f"cannot reach an evaluator at {self.address}: {reason}; "
                 "is its management port open, and --to correct?"
             ) from error
@@ -81,8 +72,8 @@ class Remote:
         if status == 200 and isinstance(document, dict):
             return document
         if isinstance(document, dict) and isinstance(document.get("error"), str):
-            raise RemoteError(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
-        raise RemoteError(
+            raise Ended(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
+        raise Ended(
             f"{self.address} answered {path} with status {status}; --to takes an evaluator's management port"
         )
 
@@ -93,23 +84,23 @@ def _read(response: http.client.HTTPResponse) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MOST_BYTES:
-            raise RemoteError(f"the answer has more than {MOST_BYTES} bytes")
+            raise Ended(f"the answer has more than {MOST_BYTES} bytes")
         if time.monotonic() > deadline:
-            raise RemoteError(f"the answer took longer than {SECONDS:g} s")
+            raise Ended(f"the answer took longer than {SECONDS:g} s")
     return b"".join(pieces)
 
 
 def remote(address: str) -> Remote:
-    """`host:port`, or an http or https URL. Raises RemoteError for wrong usage."""
+    """`host:port`, or an http or https URL. Raises Ended for wrong usage."""
     if address.isdecimal():
-        raise RemoteError(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
+        raise Ended(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = parts.port
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise RemoteError(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
+        raise Ended(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
     if parts.path.strip("/") or parts.username is not None:
-        raise RemoteError(f"{address!r} has more than a host and a port; write host:port", USAGE)
+        raise Ended(f"{address!r} has more than a host and a port; write host:port", USAGE)
     return Remote(address, parts.scheme == "https", parts.hostname, port or 8014)

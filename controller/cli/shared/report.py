@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from controller.cli.shared.answers import printable
+from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
-from controller.cli.shared.revisions import short
 from controller.runtime.clock import now
 from controller.wiring.local_mode.local import Restored, SourceDown, SourceUp
 from controller.wiring.local_mode.local_events import RevisionBuilt
@@ -20,25 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.wiring.local_mode.local import LocalEvent, Ports
-
-
-class Report(Protocol):
-    """One voice."""
-
-    def listening(self, ports: Ports, source: str) -> None:
-        """The ports are open; nothing may be served yet."""
-
-    def ready(self, ports: Ports) -> None:
-        """A first flag set is served."""
-
-    def revision(self, built: RevisionBuilt) -> None:
-        """A revision went through every stage."""
-
-    def source_down(self, message: str) -> None:
-        """The source cannot be read."""
-
-    def event(self, event: LocalEvent) -> None:
-        """Anything that happened."""
 
 
 def _write(out: TextIO, line: str) -> None:
@@ -175,6 +155,9 @@ class TextReport:
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"
                 self._say(f"serving the last good flags from disk: {revision}, saved {age} s ago")
+
+
+Report: TypeAlias = JsonReport | TextReport
 
 
 def _outcome(built: RevisionBuilt) -> str | None:

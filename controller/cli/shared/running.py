@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Ended, ending
 from controller.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from evaluator import logs
 
@@ -52,46 +52,31 @@ def settings(kind: type[S], options: argparse.Namespace) -> S:
     return settings_of(kind, **{name: value for name, value in given.items() if value is not None})
 
 
-def run(
-    verb: str,
-    options: argparse.Namespace,
-    read: Callable[[argparse.Namespace], S],
-    work: Callable[[S], Coroutine[Any, Any, None]],
-) -> int:
-    """Do `work` with the settings that `read` finds, until it ends.
+def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutine[Any, Any, None]]) -> int:
+    """Do `work` with the settings of this kind until it ends. `work` may raise InvalidSettingError, too.
 
-    Returns 0; 2 for a setting that cannot be used, 3 for a port, certificate, file or kubeconfig that cannot
-    be had.
+    Returns 0. Ends with 2 for a setting that cannot be used, with 3 for a port, certificate, file or
+    kubeconfig that cannot be had.
     """
-    try:
-        settings = read(options)
-    except InvalidSettingError as error:
-        return _refused(verb, error, 2)
-    logs.configure(settings.log_format, "debug" if options.verbose else "info")
+    with ending(USAGE, InvalidSettingError):
+        found = settings(kind, options)
+    logs.configure(found.log_format, "debug" if options.verbose else "info")
     import uvloop
     from kubernetes.aio.config.config_exception import ConfigException
 
     try:
-        working = work(settings)
-        # What is imported by now stays. A full collection that looks at it holds the loop, and comes only
-        # once a quarter as much is new.
-        gc.freeze()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(working)
-    except InvalidSettingError as error:
-        return _refused(verb, error, 2)
+        with ending(USAGE, InvalidSettingError), ending(UNREACHABLE, OSError):
+            working = work(found)
+            # What is imported by now stays. A full collection that looks at it holds the loop, and comes
+            # only once a quarter as much is new.
+            gc.freeze()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(working)
     except ConfigException as error:
-        return _refused(verb, f"{settings.kubeconfig or 'kubeconfig'}: {error}", 3)
-    except OSError as error:
-        return _refused(verb, error, 3)
-    return 0
+        raise Ended(f"{found.kubeconfig or 'kubeconfig'}: {error}") from error
+    return OK
 
 
 def say(line: str) -> None:
     """Print a line for the user who started the process."""
     print(line, flush=True)
-
-
-def _refused(verb: str, why: object, code: int) -> int:
-    print(f"flagstaff {verb}: {why}", file=sys.stderr)
-    return code

@@ -1,6 +1,4 @@
-"""The last good flag set, read back from the cluster: a standby with an empty disk decides as the leader did.
-Pure.
-"""
+"""The last good flag set, read back from the cluster, so that no replica needs a disk for it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import DIGEST_KEY
 
 if TYPE_CHECKING:
@@ -32,15 +30,11 @@ class LastGood:
     flag_set: FlagSet
     """With its provenance and its held flags."""
     edited: str = ""
-    """The object that it was read from, where that does not say what was written: `FeatureFlagConfiguration
-    shop`.
-    """
+    """`FeatureFlagConfiguration shop`, where that object is not what the FlagSet wrote."""
 
 
 def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
-    """The objects that the FlagSet wrote and that hold or list flags, what it writes today first: its target
-    may have had another name.
-    """
+    """The objects with flags that the FlagSet wrote, those of its present target name first."""
     found = [
         each
         for each in objects.find(BY_OWNER, resource.namespace, resource.name)
@@ -51,10 +45,7 @@ def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Re
 
 
 def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
-    """What the first of `found` that can be read delivers, one that is as it was written before any other.
-
-    Safe in a thread of its own. None where nothing can be read.
-    """
+    """What the first of `found` that is as it was written delivers, else one that was edited, else None."""
     edited: LastGood | None = None
     for each in found:
         flag_set = read_back(each, objects)

@@ -1,6 +1,4 @@
-"""From manifests to the cluster: what differs is written, what is outdated is removed, and nothing else is
-touched.
-"""
+"""From manifests to the cluster: writes what differs, and removes what is outdated."""
 
 from __future__ import annotations
 
@@ -61,14 +59,11 @@ class Delivery:
     objects: Cache
     writer: Applier
     applied: Callable[[dict[str, Any]], None]
-    """Receives each object that was written."""
 
     async def deliver(
         self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime
     ) -> tuple[tuple[Occurrence, ...], float | None]:
-        """Bring the cluster to `state`; (Events of drift, seconds until there is more to do).
-        Raises Setback.
-        """
+        """Write `state`; (Events of drift, seconds until there is more to do). Raises Setback."""
         if not state.manifests:
             return (), None
         steps = plan(state.manifests, self._found(resource, state), prune=spec.prune, taken=state.taken)
@@ -158,9 +153,7 @@ class Delivery:
 
 
 def manager_of(flag_set: ObjectKey) -> str:
-    """The field manager of one FlagSet: its own, so that two of them are in each other's way instead of
-    overwriting.
-    """
+    """The field manager of one FlagSet: its own, so that two of them conflict and do not overwrite."""
     name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
     if len(name) <= _MANAGER:
         return name

@@ -1,6 +1,4 @@
-"""Drift that comes back: corrected at once a few times, then with growing pauses, since two who overwrite
-each other never end. Pure.
-"""
+"""Drift that comes back: corrected at once a few times, then with growing pauses. Pure."""
 
 from __future__ import annotations
 
@@ -64,8 +62,7 @@ class Dispute:
         return max(0.0, self._length() - self._since(now))
 
     def corrected(self, what: str, now: datetime) -> tuple[Occurrence, ...]:
-        """Drift was corrected; `what` says of which object, and whose. An occurrence where
-        that is now a dispute."""
+        """Drift was corrected, which `what` describes; an occurrence where that is now a dispute."""
         if self.over_in(now) == 0.0:
             self.times = 0
         self.times += 1

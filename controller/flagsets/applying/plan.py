@@ -27,9 +27,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an API server made of a manifest: it may drop fields that it does not know, and a webhook may add
-    some.
-    """
+    """What an API server made of a manifest: it may drop unknown fields, and a webhook may add some."""
 
     sent: Mapping[str, Any]
     kept: Mapping[str, Any]

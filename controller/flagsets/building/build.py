@@ -1,6 +1,4 @@
-"""Stage 3's decision and its rendering: an archive and what was last good in, what is to stand in the cluster
-out. Pure.
-"""
+"""Stage 3's decision: from an archive and what was last good to manifests for the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
-from controller.artifacts.archive import unpack
-from controller.artifacts.skipped import take_skipped
+from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
-from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose
-from controller.flagsets.building.prune_guard import bulk_removal, held
+from controller.flagsets.building.compose import (
+    Composition,
+    FailurePolicy,
+    bulk_removal,
+    compose,
+    held,
+    refused,
+)
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
-from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Diff, diff
+from evaluator.flags.diff import diff
 from evaluator.flags.model import Bucketing, FlagSet
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.flagsets.applying.applied import LastGood
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval
     from controller.flagsets.preparing.preparation import Step
 
 
@@ -43,11 +46,8 @@ class Built:
     removal: BulkRemoval | None = None
     """The flags that the prune guard keeps the revision from removing."""
     edited: str = ""
-    """The object whose content is not what was written, where the last good content is needed and only that
-    object could supply it.
-    """
+    """The object that was edited by hand, where it alone could supply the last good content."""
     lines: tuple[str, ...] = ()
-    """What it changes, flag by flag."""
 
 
 def build(  # noqa: PLR0913 - one decision, all of it named at the call
@@ -60,10 +60,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     *,
     named: bool = True,
 ) -> Built:
-    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
-
-    Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
-    """
+    """Decide and render. Raises ArchiveRefused. `named`: a set without a flagSetId gets the FlagSet's."""
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
@@ -72,8 +69,8 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     if last is not None and composition.accepted and _guarded(spec, artifact, resource):
         removal = bulk_removal(last.flag_set, composition.flag_set)
     if last is not None and removal is not None:
-        kept = held(composition, removal, last.flag_set)
-        return Built(kept, () if known is None else _rendered(known, spec, resource), removal=removal)
+        guarded = held(composition, removal, last.flag_set)
+        return Built(guarded, _rendered(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
@@ -85,23 +82,11 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     try:
         return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
     except TooLargeError as error:
-        too_large = str(error)
-    refused = replace(
-        composition,
-        flag_set=known or FlagSet(),
-        digest=digest(known or FlagSet()),
-        held=(),
-        missing=(),
-        changed=Diff((), {}, ()),
-        accepted=False,
-    )
-    return Built(refused, () if known is None else _rendered(known, spec, resource), too_large)
+        return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
 
 
 def accepted_by_hand(resource: Resource, revision: str) -> bool:
-    """Whether a user accepted this revision: the object's annotation names it, or the commit or digest in
-    it.
-    """
+    """Whether a user accepted this revision: the annotation names it, or the commit or digest in it."""
     named = resource.annotations.get(ACCEPT_REVISION, "")
     return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
 
@@ -110,10 +95,10 @@ def _guarded(spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource) ->
     return spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
 
 
-def _rendered(known: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
-    """What was last good, as it is to stand; nothing where even that has become too large."""
+def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+    """What was last good, as it is to stand; nothing where there is none, or it has become too large."""
     try:
-        return _manifests(known, spec, resource)
+        return () if known is None else _manifests(known, spec, resource)
     except TooLargeError:
         return ()
 
@@ -131,7 +116,7 @@ def _composed(
     return compose(
         files,
         list(spec.paths),
-        provenance=Provenance(
+        provenance=provenance_of(
             artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
         ),
         previous=previous,

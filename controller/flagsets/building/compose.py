@@ -1,4 +1,4 @@
-"""A tree at a revision and the last good flag set in, the next flag set out: stage 3's decision. Pure."""
+"""Decides from a revision's tree and the last good flag set what the next flag set is. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.flagsets.building.provenance import PLACES, Provenance, without_forgeries
+from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Preparation
-from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.reading.layers import DEFAULT_PATHS, PathRefused, select, unread
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
@@ -19,6 +18,7 @@ from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
 from evaluator.flags.model import (
     BUCKETING_KEY,
+    DIGEST_KEY,
     HELD_FROM_KEY,
     REVISION_KEY,
     Bucketing,
@@ -32,12 +32,18 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.model import Scalar
 
-__all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
-
+__all__ = ["Composition", "FailurePolicy", "compose", "refused"]
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all definitions of one flag set."""
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
+FEWEST: Final = 5
+"""Fewer removed flags are never held, unless they are all that there were."""
+PART: Final = 4
+"""More than one in so many removed flags is held."""
+_NAMED: Final = 5
+_KEY_CHARACTERS: Final = 64
 
 
 class FailurePolicy(StrEnum):
@@ -54,8 +60,7 @@ class Composition:
     """What a revision came to."""
 
     flag_set: FlagSet
-    """To be served. The very object that was `previous` where nothing changed; empty where the revision
-    was refused and there was none before."""
+    """To be served: `previous` itself where nothing changed; empty where there is no good one."""
     digest: str
     """Of `flag_set`: `sha256:<hex>`."""
     problems: tuple[Problem, ...]
@@ -74,7 +79,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     tree: Mapping[str, bytes],
     paths: Sequence[str],
     *,
-    provenance: Provenance,
+    provenance: Mapping[str, Scalar],
     previous: FlagSet | None,
     policy: FailurePolicy = FailurePolicy.PER_FLAG,
     lenient: bool = False,
@@ -93,15 +98,15 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     """
     paths = paths or DEFAULT_PATHS
     if lacking := unread(skipped, tree, paths):
-        return _refused(previous, lacking)
+        return refused(previous, lacking)
     try:
         named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
-        return _refused(previous, [_path_problem(refusal)])
+        return refused(previous, [_path_problem(refusal)])
     size = sum(len(tree[name]) for names in named for name in names)
     if size > MOST_BYTES:
         message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
-        return _refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
+        return refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
     preparation = Preparation(steps)
     layers = [
         read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
@@ -118,7 +123,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
-        return _refused(previous, preparation.reportable(judged.problems))
+        return refused(previous, preparation.reportable(judged.problems))
     flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
@@ -132,7 +137,6 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucketing) -> FlagSet:
-    """The set with the metadata that it leaves out itself."""
     defaults: dict[str, Scalar] = {}
     if flag_set_id is not None:
         defaults[_FLAG_SET_ID] = flag_set_id
@@ -152,10 +156,8 @@ def _path_problem(refusal: PathRefused) -> Problem:
     return Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)
 
 
-_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
-
-
-def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+    """A revision of which nothing is delivered: `previous` stays, whole."""
     flag_set = previous if previous is not None else FlagSet()
     return Composition(
         flag_set=flag_set,
@@ -170,13 +172,13 @@ def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Compositi
 def _stamped(
     flag_set: FlagSet,
     content: str,
-    provenance: Provenance,
+    provenance: Mapping[str, Scalar],
     previous: FlagSet | None,
     held: Sequence[str],
 ) -> FlagSet:
     """The set with its provenance, which names the revision that last changed `content`, its digest."""
     if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
-        places = provenance.metadata(content)
+        places = {**provenance, DIGEST_KEY: content}
     elif _marked(previous) <= set(held):
         return previous
     else:
@@ -188,3 +190,43 @@ def _stamped(
 
 def _marked(flag_set: FlagSet) -> set[str]:
     return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRemoval:
+    """Flags that a revision would remove."""
+
+    keys: tuple[str, ...]
+    """Sorted; never empty."""
+    total: int
+    """Flags that are served now."""
+
+    def __str__(self) -> str:
+        """`removes 8 of 10 flags: banner, checkout, …`, on one line however keys are written."""
+        named = ", ".join(_printable(key) for key in self.keys[:_NAMED])
+        more = ", …" if len(self.keys) > _NAMED else ""
+        if self.total == 1:
+            return f"removes the only flag: {named}"
+        amount = f"{len(self.keys)} of {self.total}" if len(self.keys) < self.total else f"all {self.total}"
+        return f"removes {amount} flags: {named}{more}"
+
+
+def bulk_removal(before: FlagSet | None, after: FlagSet) -> BulkRemoval | None:
+    """What `after` lacks of `before`: all flags, or five and more than a quarter. None: fewer go."""
+    if before is None or not before.flags:
+        return None
+    gone, total = before.flags.keys() - after.flags.keys(), len(before.flags)
+    if len(gone) == total or (len(gone) >= FEWEST and len(gone) * PART > total):
+        return BulkRemoval(tuple(sorted(gone)), total)
+    return None
+
+
+def held(composition: Composition, removal: BulkRemoval, previous: FlagSet) -> Composition:
+    """`composition` refused as a whole because of `removal`: `previous` stays, and a problem says why."""
+    problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
+    return refused(previous, (*composition.problems, problem))
+
+
+def _printable(key: str) -> str:
+    clean = "".join(letter if letter.isprintable() else " " for letter in key[: _KEY_CHARACTERS + 1])
+    return clean if len(clean) <= _KEY_CHARACTERS else f"{clean[: _KEY_CHARACTERS - 1]}…"

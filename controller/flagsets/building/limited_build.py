@@ -1,6 +1,4 @@
-"""Flag sets of strangers: small ones are built in a thread, larger ones in a helper process, which alone
-suffers from what they need.
-"""
+"""Builds the flag sets of strangers: small ones in a thread, larger ones in a helper process."""
 
 from __future__ import annotations
 

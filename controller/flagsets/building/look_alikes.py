@@ -1,6 +1,4 @@
-"""Keys of one flag set that differ and look alike, by the characters of which Unicode says so (UTS #39). Only
-keys with a character beyond ASCII are compared: `0` and `O` are left to the author.
-"""
+"""Keys of one flag set, of which one is beyond ASCII, that look alike by Unicode (UTS #39). Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _FORMAT: Final = "Cf"
 
 
 def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
-    """A warning of each key beyond ASCII that looks like another, with the other's place. `keys`, which the
-    layers have, are those of the flag set that they make.
-    """
+    """A warning of each of `keys` beyond ASCII that looks like another, with the places of both."""
     known = sorted(keys, key=lambda key: (not key.isascii(), key))
     if not known or known[-1].isascii():
         return ()

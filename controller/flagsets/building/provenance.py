@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.document import Document
 
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
-"""The keys of a set's provenance."""
 
 _MAX_TEXT: Final = 1024
 """Characters."""
@@ -43,29 +42,19 @@ class ProvenanceDetail(StrEnum):
     """The revision and its time; neither the author's name nor address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """The revision that content came from."""
-
-    revision: str
-    """As the source printed it: `main@sha1:…`."""
-    author: str
-    """`Name <mail>`; empty where the source does not say."""
-    committed_at: str
-    """RFC 3339, in UTC; empty where the source does not say."""
-    verified_by: str = ""
-    """Who signed it; empty where the source verifies nothing."""
-
-    def metadata(self, digest: str) -> dict[str, Scalar]:
-        """The set metadata that says so, as far as it is known; `digest` is the content's."""
-        known = {
-            REVISION_KEY: _plain(self.revision),
-            AUTHOR_KEY: _plain(self.author),
-            COMMITTED_AT_KEY: _plain(self.committed_at),
-            VERIFIED_BY_KEY: _plain(self.verified_by),
-            DIGEST_KEY: digest,
-        }
-        return {key: text for key, text in known.items() if text}
+def provenance_of(
+    revision: str, author: str = "", committed_at: str = "", verified_by: str = ""
+) -> dict[str, Scalar]:
+    """The set metadata that names `revision` (`main@sha1:…`), and as far as the source says it, its author
+    (`Name <mail>`), its time (RFC 3339, in UTC) and who signed it.
+    """
+    known = {
+        REVISION_KEY: revision,
+        AUTHOR_KEY: author,
+        COMMITTED_AT_KEY: committed_at,
+        VERIFIED_BY_KEY: verified_by,
+    }
+    return {key: _plain(text) for key, text in known.items() if text}
 
 
 def _plain(text: str) -> str:
@@ -83,10 +72,7 @@ def without_author(flag_set: FlagSet) -> FlagSet:
 
 
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
-    """The set without metadata keys that only this program may write, and a warning for each.
-
-    The warning is placed in the uppermost of `layers` that has the key.
-    """
+    """The set without keys that we alone write, and a warning for each, in the uppermost of `layers`."""
     problems = [_problem(layers, None, key) for key in _forged_in_set(flag_set.metadata)]
     flags = dict(flag_set.flags)
     for name, flag in flag_set.flags.items():

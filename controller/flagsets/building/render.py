@@ -1,22 +1,25 @@
-"""A flag set as the objects that deliver it: one FeatureFlagConfiguration, and shards where it is larger than
-an object may be. Pure.
-"""
+"""The objects that deliver a flag set: one FeatureFlagConfiguration, and shards where it is large. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
 from controller.api.meta import API_VERSION
+from controller.api.receipt import OBSERVED_AT
+from controller.flagsets.applying.plan import key_of
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from controller.api.artifact import ArtifactStatus
+    from controller.api.meta import ObjectKey, Resource
     from evaluator.flags.model import FlagSet
 
 LARGEST: Final = 1_000_000
@@ -39,7 +42,6 @@ class Target:
     namespace: str
     name: str
     flag_set: str
-    """The FlagSet's name."""
     owner: dict[str, Any] | None
     """Its owner reference, where what is written shall go with it."""
 
@@ -49,11 +51,7 @@ class TooLargeError(Exception):
 
 
 def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
-    """The manifests in the order in which they are to be written: shards first, the index that puts them in
-    force last.
-
-    Raises TooLargeError.
-    """
+    """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
     if len(document) <= LARGEST:
@@ -152,3 +150,34 @@ def _manifest(api_version: str, kind: str, name: str, target: Target, flag_set: 
     if target.owner is not None:
         metadata["ownerReferences"] = [target.owner]
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def observed(
+    manifests: Sequence[dict[str, Any]],
+    artifact: ArtifactStatus,
+    created: str,
+    there: Callable[[ObjectKey], Resource | None],
+) -> tuple[dict[str, Any], ...]:
+    """The manifests with the time at which their revision was observed, unless an object has one already."""
+    moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
+    return tuple(_stamped(each, artifact.revision, moment, there(key_of(each))) for each in manifests)
+
+
+def _stamped(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:
+    meta = manifest["metadata"]
+    revision = (meta.get("annotations") or {}).get(REVISION_KEY)
+    observed_at = moment if revision == found else ""
+    if known is not None and known.annotations.get(REVISION_KEY) == revision:
+        observed_at = known.annotations.get(OBSERVED_AT) or observed_at
+    if not observed_at or revision is None:
+        return manifest
+    annotations = {**meta["annotations"], OBSERVED_AT: observed_at}
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}
+
+
+def _later(moment: str, other: str) -> str:
+    """The later of two RFC 3339 times; `moment` where one cannot be read."""
+    try:
+        return other if datetime.fromisoformat(other) > datetime.fromisoformat(moment) else moment
+    except (ValueError, TypeError):
+        return moment

@@ -7,12 +7,12 @@ changes is judged as anything else is, and a problem is placed at the operation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jsonpatch
 import jsonpointer
 
+from controller.flagsets.preparing.preparation import size_of
 from evaluator.flags.layers.assembled import Assembled
 from evaluator.flags.layers.layer import EVALUATORS, FLAGS, METADATA
 from evaluator.flags.syntax.document import read_document
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FAILED: Final = "patch-failed"
 _SECTIONS: Final = (FLAGS, EVALUATORS, METADATA)
 _LONGEST: Final = 200
-"""Characters of a pointer that a message repeats."""
 
 
 class Patch(NamedTuple):
@@ -63,7 +62,6 @@ class _Operations:
 
     places: Places | None
     last: Mapping[Any, int]
-    """By section and key."""
 
     def locate(self, path: Path, *, key: bool = False) -> int:
         """Offset of the operation that made what is at `path`."""
@@ -72,9 +70,7 @@ class _Operations:
 
 
 class _Allowance:
-    """What the patches of one set may still copy and move, as each copy of a copy doubles it; and how deep
-    they may nest.
-    """
+    """How much the patches of one set may still copy and move, and how deep they may nest."""
 
     def __init__(self) -> None:
         self._nodes = DEFAULT.nodes
@@ -84,11 +80,11 @@ class _Allowance:
         """Pay for an operation before it is done. Raises _FailedError where it comes to too much."""
         path = jsonpointer.JsonPointer(operation["path"])
         if operation.get("op") in ("copy", "move") and "from" in operation:
-            size = _size(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
+            size = size_of(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
             self._nodes -= size.nodes
             self._characters -= size.characters
         else:
-            size = _size(operation.get("value"))
+            size = size_of(operation.get("value"))
         if self._nodes < 0 or self._characters < 0:
             raise _FailedError(
                 f"the patches copy and move more than {DEFAULT.nodes} values or {DEFAULT.document_bytes} "
@@ -167,7 +163,7 @@ def _apply(
 def _too_large(merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int]) -> Iterator[Finding]:
     """Changed parts that hold more than a document may."""
     for (section, key), index in last.items():
-        if _size(merged[section].get(key)).nodes > DEFAULT.nodes:
+        if size_of(merged[section].get(key)).nodes > DEFAULT.nodes:
             message = f"the operation {index + 1} makes {quoted(key)} hold more than {DEFAULT.nodes} values"
             yield Finding((index,), Severity.ERROR, FAILED, message)
 
@@ -207,31 +203,6 @@ def _unshared(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _unshared(each) for key, each in value.items()}
     return [_unshared(each) for each in value] if isinstance(value, list) else value
-
-
-class _Size(NamedTuple):
-    """How much a value is."""
-
-    nodes: int
-    """Values, itself and those in it."""
-    characters: int
-    """Of its texts and keys."""
-    depth: int
-    """Containers inside each other, itself one of them."""
-
-
-def _size(value: Json) -> _Size:
-    nodes = characters = depth = 0
-    level: list[Json] = [value]
-    while level:
-        nodes += len(level)
-        characters += sum(len(each) for each in level if isinstance(each, str))
-        objects = [each for each in level if isinstance(each, dict)]
-        characters += sum(len(key) for each in objects for key in each)
-        lists = [each for each in level if isinstance(each, list)]
-        depth += bool(objects or lists)
-        level = [*chain(*lists), *chain.from_iterable(each.values() for each in objects)]
-    return _Size(nodes, characters, depth)
 
 
 def _merged(layers: Sequence[Layer], section: str) -> dict[str, Any]:

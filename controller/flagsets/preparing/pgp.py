@@ -1,6 +1,4 @@
-"""Messages of OpenPGP, opened in a process of their own: one may unpack to a thousand times its size, and to
-more where it is packed twice.
-"""
+"""Opens messages of OpenPGP in a process of their own: one may unpack to a thousand times its size."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _SECONDS: Final = 60.0
 
 
 def opened(keys: Sequence[bytes], messages: Sequence[bytes], size: int) -> bytes | None:
-    """The first content of `size` bytes that a key opens; None where there is none, or the messages together
-    need more than a process may use. Starts a process, and waits for it.
-    """
+    """The first content of `size` bytes that a key opens, or None. Starts a process, and waits for it."""
     request = pickle.dumps((_LIMITS, decrypted, (keys, messages, size)))
     try:
         done = subprocess.run(  # noqa: S603 - our own program

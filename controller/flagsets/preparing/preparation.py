@@ -7,6 +7,7 @@ Such flags are marked in their metadata. Status, Events, logs and lists of chang
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -47,7 +48,7 @@ class Allowance:
         """The document, or none where there are too many values by now."""
         if document.unreadable:
             return document
-        self.nodes -= _nodes(document.value)
+        self.nodes -= size_of(document.value).nodes
         if self.nodes >= 0:
             return document
         message = f"the flag set holds more than {DEFAULT.nodes} values; make several of it"
@@ -55,17 +56,30 @@ class Allowance:
         return replace(document, value=ABSENT, findings=(found,), text="", places=None)
 
 
-def _nodes(value: Json) -> int:
-    """How many values it holds, itself among them."""
-    count, waiting = 0, [value]
-    while waiting:
-        each = waiting.pop()
-        count += 1
-        if isinstance(each, dict):
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-    return count
+class Size(NamedTuple):
+    """How much a value is."""
+
+    nodes: int
+    """Values, itself and those in it."""
+    characters: int
+    """Of its texts and keys."""
+    depth: int
+    """Containers inside each other, itself one of them."""
+
+
+def size_of(value: Json) -> Size:
+    """Counted level by level: a value may nest deeper than Python's stack."""
+    nodes = characters = depth = 0
+    level: list[Json] = [value]
+    while level:
+        nodes += len(level)
+        characters += sum(len(each) for each in level if isinstance(each, str))
+        objects = [each for each in level if isinstance(each, dict)]
+        characters += sum(len(key) for each in objects for key in each)
+        lists = [each for each in level if isinstance(each, list)]
+        depth += bool(objects or lists)
+        level = [*chain(*lists), *chain.from_iterable(each.values() for each in objects)]
+    return Size(nodes, characters, depth)
 
 
 Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
@@ -77,9 +91,7 @@ _WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
 
 
 def _is_shown(path: Path) -> bool:
-    """Whether status and messages show the value at `path`: metadata of the set, and a listed flag's key; in
-    a manifest, too, and its definitions as one text.
-    """
+    """Whether status and messages show the value at `path`: metadata of the set, or a listed flag's key."""
     # Names of any case are read, as flagd reads them.
     path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
     if path in _WRAPPED:

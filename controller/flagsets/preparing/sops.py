@@ -1,8 +1,4 @@
-"""Definitions that sops encrypted (https://getsops.io), whole files or single values. Pure.
-
-A file's values are decrypted where they stand, so that problems keep their lines. Its MAC is checked: it
-covers the values that are not encrypted, too.
-"""
+"""Decrypts what sops encrypted (https://getsops.io), where it stands, and checks the file's MAC. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.document import Document
 
 Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
-"""From `age` or `pgp` and messages to the first content that a key of ours opens and that has a key's length;
-None where there is none.
-"""
+"""(`age` or `pgp`, messages) -> the first content of a key's length that a key of ours opens, or None."""
 KEY_BYTES: Final = 32
 METADATA: Final = "sops"
 FAILED: Final = "decryption-failed"
@@ -43,7 +37,6 @@ _KINDS: Final = {"age": "recipient", "pgp": "fp"}
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
 _LONGEST_COPY: Final = 8_192
-"""Characters of such a copy; a longer one is passed over."""
 _MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
 """What sops begins the hash with where the MAC covers encrypted values alone."""
 
@@ -78,7 +71,6 @@ class Decryption:
 
 
 def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
-    """The key of a document's values."""
     if opened is None:
         raise UndecryptableError("the file is encrypted by sops; give its key: spec.decryption, or --age-key")
     groups = metadata.get("key_groups")

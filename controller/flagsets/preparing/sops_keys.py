@@ -19,9 +19,7 @@ class KeysError(ValueError):
 
 
 def decryption_with(age: Iterable[str], pgp: Iterable[bytes] = ()) -> Decryption:
-    """Decrypts with the age identities in `age`, one a line, and the keys in `pgp`, which no passphrase
-    protects. Raises KeysError where one cannot be read, or there is none.
-    """
+    """Decrypts with age identities, one a line, and PGP keys without a passphrase. Raises KeysError."""
     keys = _Keys(tuple(age), tuple(pgp))
     if not any((_age(keys.age), _pgp(keys.pgp))):
         raise KeysError("there is no key")

@@ -1,8 +1,4 @@
-"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}` and more; `$$` is `$`. Pure.
-
-They are replaced in values once a document is parsed, never in keys, so that no value changes a document's
-shape.
-"""
+"""Variables in values of definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}`, `$$`. Pure."""
 
 from __future__ import annotations
 
@@ -84,7 +80,7 @@ class _Walk:
             return members if any(members[key] is not value[key] for key in members) else value
         if isinstance(value, list):
             items = [self.value(each, (*path, index)) for index, each in enumerate(value)]
-            return items if any(map(_differ, items, value)) else value
+            return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
         return value
 
     def _text(self, text: str, path: Path) -> Json:
@@ -161,12 +157,7 @@ def _exceeded() -> _ExceededError:
     )
 
 
-def _differ(one: Json, other: Json) -> bool:
-    return one is not other
-
-
 def _is_flag_key(path: Path) -> bool:
-    """Whether it is the key of a flag in a list."""
     return len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key"
 
 

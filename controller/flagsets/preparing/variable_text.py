@@ -32,7 +32,6 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _DEPTH: Final = 10
 """Expressions within expressions."""
 _PATTERN: Final = 256
-"""Characters of a glob."""
 _STAR: Final = "*"
 _NOTHING: Final = r"[^\x00-\x{10FFFF}]"
 
@@ -54,7 +53,6 @@ class Expression:
     """Empty for the value as it is, `length` for `${#NAME}`."""
     arguments: tuple[Template, ...] = ()
     text: str = ""
-    """As it is written."""
 
     def default(self, found: str | None) -> Template | None:
         """What stands for a value that is not there, or with a colon for an empty one; None: nothing does."""
@@ -65,7 +63,6 @@ class Expression:
 
 
 Template: TypeAlias = "tuple[str | Expression, ...]"
-"""Text and expressions, in their order."""
 
 
 def has_marks(text: str) -> bool:
@@ -159,9 +156,7 @@ class _Reader:
 
 
 def transformed(value: str, operator: str, arguments: Sequence[str], most: int) -> str:
-    """What an operator, other than a default, makes of a value. Raises BrokenError; and TooLongError for more
-    than `most` characters, before they are made.
-    """
+    """What an operator makes of a value. Raises BrokenError; TooLongError for more than `most` characters."""
     if operator == "length":
         return str(len(value))
     if operator[0] in "^,":
@@ -226,9 +221,7 @@ def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> st
 
 
 def _stripped(value: str, pattern: str, operator: str) -> str:
-    """Without the shortest (`#`, `%`) or longest beginning or end that the glob matches, as Flux: never of no
-    characters.
-    """
+    """Without the shortest (`#`, `%`) or longest beginning or end, not empty, that the glob matches."""
     longest, from_end = len(operator) > 1, operator[0] == "%"
     tokens = _tokens(pattern)
     if from_end:

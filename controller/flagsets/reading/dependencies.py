@@ -8,10 +8,9 @@ from controller.api import flagsource
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, READY, TRUE, Condition, find, why
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import KIND, SOURCE_API
+from controller.api.flagset import KIND, SOURCE_API, source_key
 from controller.api.meta import ObjectKey
-from controller.flagsets.reading.grants import require_grant
-from controller.flagsets.reading.source_key import source_key
+from controller.flagsets.reading.references import listed, may_read, require_grant
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
@@ -44,8 +43,7 @@ def require_dependencies(
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
     source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
     """
-    names = _cycle(resource, objects)
-    if names:
+    if names := cycle(resource, objects, _awaited):
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
     for index, each in enumerate(spec.depends_on):
         what = f"{each.kind} {each.name}"
@@ -86,7 +84,6 @@ def _require_true(field: str, text: str, resource: Resource, found: Resource) ->
 
 
 def _body(resource: Resource) -> dict[str, Any]:
-    """An object as expressions see it."""
     metadata = {
         "name": resource.name,
         "namespace": resource.namespace,
@@ -104,9 +101,7 @@ def _body(resource: Resource) -> dict[str, Any]:
 
 
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
-    """The artifact in the status of the source. Raises Waiting until there is one, Stalled for a source that
-    must not be read.
-    """
+    """The artifact in the source's status. Raises Waiting where there is none, Stalled where it is denied."""
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
     group = SOURCE_API[reference.kind].partition("/")[0]
@@ -133,12 +128,10 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
-    """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or
-    fails. What was applied stays, so `Ready` does not show it.
-    """
+    """`SourceReady`, while the source is suspended or fails, which `Ready` does not show."""
     key = source_key(resource)
     source = objects.get(key) if key is not None else None
-    if key is None or source is None or _denied(resource, key, objects):
+    if key is None or source is None or not may_read(resource.namespace, key, objects):
         return ()
     found = find(source.status, READY)
     if source.suspended:
@@ -151,9 +144,7 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
 
 
 def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
-    """Occurrences for a source of what is served that went stale, or recovered, between the `status` before
-    and what `source_health` found.
-    """
+    """Occurrences for a source that went stale or recovered since the `status` before; `details` are new."""
     served = str(status.get("lastAppliedRevision") or "")
     known = find(status, SOURCE_READY) or {}
     found = next((each for each in details if each.type == SOURCE_READY), None)
@@ -164,15 +155,6 @@ def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> t
     return (Occurrence("SourceStale", f"{found.message}; {served} stays served", warning=True),)
 
 
-def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:
-    """Whether the status may not mention the source, either."""
-    try:
-        require_grant(resource.namespace, source, objects)
-    except Stalled:
-        return True
-    return False
-
-
 def ready(resource: Resource) -> bool:
     """Whether an object is Ready, as of its present generation."""
     found = find(resource.status, READY)
@@ -180,17 +162,6 @@ def ready(resource: Resource) -> bool:
     return current and found is not None and found.get("status") == TRUE
 
 
-def _cycle(start: Resource, objects: Cache) -> list[str]:
-    """A way from `start` through its dependencies back to it, or nothing."""
-
-    def awaited(name: str) -> list[str]:
-        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
-        return [] if found is None else _names(found.spec)
-
-    return cycle(start.name, awaited)
-
-
-def _names(spec: Any) -> list[str]:
-    wanted = spec.get("dependsOn")
-    each = wanted if isinstance(wanted, list) else ()
-    return [str(one.get("name")) for one in each if isinstance(one, dict) and one.get("kind") in {None, KIND}]
+def _awaited(flag_set: Resource) -> list[str]:
+    references = listed(flag_set, "dependsOn")
+    return [str(each.get("name")) for each in references if each.get("kind") in {None, KIND}]

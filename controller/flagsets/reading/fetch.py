@@ -25,9 +25,7 @@ _SECONDS: Final = aiohttp.ClientTimeout(total=60.0, sock_connect=10.0)
 _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
 _CHUNK: Final = 1 << 16
 _GONE: Final = 30.0
-"""Seconds: a source that lost its storage stores the same artifact again, which no change of its status
-shows.
-"""
+"""Seconds: a source that lost its storage stores the same artifact again with no change of its status."""
 _URL: Final = 300
 IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
 """Hosts that artifacts come from by default: Services."""
@@ -40,23 +38,16 @@ class ArtifactReader:
 
     local: Callable[[str], bytes | None]
     hosts: tuple[str, ...] = IN_CLUSTER
-    """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end
-    with it.
-    """
+    """Hosts of downloads, `name` or `name:port`; a leading dot stands for all names that end with it."""
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
     own: str = ""
-    """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none.
-    """
+    """Our own artifact server, which asks for a token: `name:port` or `name` (port 80); empty: none."""
     token: Callable[[], str | None] = lambda: None
     judged: Hosts = JUDGED
-    """Which addresses the names of `hosts` may have: the author of a Service chooses where it leads. Those of
-    our own server are not judged.
-    """
+    """Which addresses `hosts` may have, as authors of Services choose them; `own` is not judged."""
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot
-        be had.
-        """
+        """The archive. Raises Waiting where it is gone, and its source makes a new one; else Failed."""
         found = None
         # A writer of an artifact's status may name any path: only the namespace's own are looked up.
         if artifact.path.startswith(f"flagsource/{namespace}/"):
@@ -127,9 +118,7 @@ class ArtifactReader:
         return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
 
     def _require_allowed(self, url: URL, where: str) -> None:
-        """Otherwise a writer of a source's status could send requests to any host that we reach, and learn
-        from our messages what is there.
-        """
+        """Otherwise a writer of a source's status could send requests to any host, and learn of it."""
         name = _name(url.host or "")
         if self._is_own(url):
             return

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
 
 Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
-"""(namespace, name, service account) -> an object's content by key, None if there is none. Never kept. Raises
-Failed.
-"""
+"""(namespace, name, service account) -> an object's content by key, or None; never kept. Raises Failed."""
 
 AGE: Final = ".agekey"
 """What keys of a Secret end with that hold age identities, as with Flux."""
@@ -34,7 +32,6 @@ _NAME: Final = re.compile(NAME)
 
 
 async def _nothing(namespace: str, name: str, account: str | None) -> None:
-    """There are no objects to read."""
     del namespace, name, account
 
 
@@ -47,9 +44,7 @@ class Inputs(NamedTuple):
 
 
 def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
-    """What documents go through where variables have these values; None: nothing is substituted. `keys`: age
-    identities, one a line. Raises Stalled where they cannot be read.
-    """
+    """The steps with `values` of variables, if any, and age identities, one a line. Raises Stalled."""
     try:
         decryption = decryption_with([keys]) if keys else Decryption()
     except KeysError as error:
@@ -122,4 +117,3 @@ class InputReader:
 
 
 NO_INPUTS: Final = InputReader()
-"""Where there are no objects to read."""

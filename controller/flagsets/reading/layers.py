@@ -1,4 +1,4 @@
-"""Selects the files of a layer's path. Works on names alone."""
+"""Selects the files of a layer's path, by their names alone, and finds those that were not read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import fnmatch
 import posixpath
 from typing import TYPE_CHECKING, Final
 
+from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled
+from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""
-
 DEFAULT_PATHS: Final = (".",)
 """One layer: the definitions at the top of the tree."""
-
 _EVERYTHING: Final = "**"
 _SIGNS: Final = "*?["
+_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
+_TOO_LARGE: Final = ("too-large", "split it")
 
 
 class PathRefused(Stalled):
@@ -131,3 +133,38 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
         return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
     hint = f"; there are {', '.join(places[:3])}" if places else ""
     return f"{path}: no such file or folder{hint}"
+
+
+def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
+    """An error for each of `skipped` (as `Fetched.skipped`) that `paths` mean; `names` were read."""
+    parted = (each.rpartition(": ") for each in skipped)
+    reasons = {name: reason for name, _, reason in parted}
+    if not reasons:
+        return []
+    listed = {*names, *reasons}
+    meant = {name for path in paths for name in _meant(listed, path)}
+    through = [f"{_prefix(path)}/" for path in paths]
+    return [
+        _unread_problem(name, reason)
+        for name, reason in sorted(reasons.items())
+        if name in meant or any(prefix.startswith(f"{name}/") for prefix in through)
+    ]
+
+
+def _unread_problem(name: str, reason: str) -> Problem:
+    code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
+    return Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}")
+
+
+def _meant(listed: set[str], path: str) -> list[str]:
+    try:
+        return select(listed, path)
+    except PathRefused:
+        return []
+
+
+def _prefix(path: str) -> str:
+    try:
+        return normalise(fixed_prefix(path))
+    except PathRefused:
+        return ""

@@ -1,6 +1,4 @@
-"""Manifests of FeatureFlagConfiguration and FeatureFlag, in every version, as definitions: what they hold,
-with its problems at their lines. Pure.
-"""
+"""What manifests of FeatureFlagConfiguration and FeatureFlag hold, in every version, as definitions. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +40,6 @@ class _InText:
     """Places of a document that is a text in another one: line by line where that one has it so."""
 
     start: int
-    """Offset of the text."""
     outer: str
     inner: Document
     wrapped: bool

@@ -1,20 +1,40 @@
-"""The Secret of a server's certificates. It is there before us: we may replace it, and create none."""
+"""The Secrets of our servers' certificates, and the objects that say which authorities to trust. All are
+installed beforehand: we may change those of these names, and create none.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.kinds import CONFIG_MAP
+from controller.api.meta import ObjectKey
 from controller.kube.answers import expected
 from controller.kube.paths import path_of
 from controller.runtime.clock import now
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from controller.kube.client import Cluster
+
+log = logging.getLogger(__name__)
+
+_ADMISSION_SECRET: Final = "flagstaff-admission"  # noqa: S105 - a name
+PROXY_SECRET: Final = "flagstaff-proxy-tls"  # noqa: S105 - a name
+_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_INJECTION: Final = ("MutatingWebhookConfiguration", "flagstaff-injection", "inject.flagstaff.dev")
+"""Its kind and name, and the webhook in it that is ours."""
+_VALIDATION: Final = ("ValidatingWebhookConfiguration", "flagstaff-validation", "validate.flagstaff.dev")
+WRITTEN: Final = "flagstaff.dev/authorities"
+"""The annotation with the digest of what was written: ConfigMaps are compared without reading what else
+their owners keep in them.
+"""
 
 
 class CertificateSecret:
@@ -49,3 +69,92 @@ class CertificateSecret:
             return False
         expected(answer, "Secret", self._name)
         return True
+
+
+class AdmissionObjects(CertificateSecret):
+    """The Secret of the webhook's certificates, and what the API server trusts. Implements the keeper's
+    Store.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        super().__init__(cluster, namespace, _ADMISSION_SECRET)
+        self._complaint = ""
+
+    async def trust(self, authorities: bytes) -> None:
+        """As Store has it. Of a configuration that is not there, nothing is sent to us."""
+        wanted = base64.b64encode(authorities).decode()
+        await self._trust(*_INJECTION, wanted)
+        try:
+            await self._trust(*_VALIDATION, wanted)
+            complaint = ""
+        except Setback as setback:
+            # Pods must not wait for it: without it flags are stored as they are.
+            complaint = setback.message
+        if complaint not in {"", self._complaint}:
+            log.warning("flags that are written by hand are not judged as they are applied: %s", complaint)
+        self._complaint = complaint
+
+    async def _trust(self, kind: str, name: str, webhook: str, wanted: str) -> None:
+        path = f"{_GROUP}/{kind.lower()}s/{name}"
+        answer = await self._cluster.request("GET", path)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return
+        found = expected(answer, kind, name)
+        webhooks = [each for each in found.get("webhooks") or () if each.get("name") == webhook]
+        if all(each["clientConfig"].get("caBundle") == wanted for each in webhooks):
+            return
+        for each in webhooks:
+            each["clientConfig"]["caBundle"] = wanted
+        changed = await self._cluster.request("PUT", path, {}, found)
+        if changed.status != HTTPStatus.CONFLICT:
+            # Of a conflict the next look sees the end.
+            expected(changed, kind, name)
+
+
+class ProxyCertificates(CertificateSecret):
+    """The Secret of the proxy's certificates, and the ConfigMaps from which its clients take the authorities
+    to trust: `ca.crt` of a ConfigMap of their namespace with one name. Implements the keeper's Store.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, config_map: str, namespaces: Sequence[str]) -> None:
+        """`config_map`: that name; empty: none is written. `namespaces`: where it is looked for; empty: in
+        all there are.
+        """
+        super().__init__(cluster, namespace, PROXY_SECRET)
+        self._config_map = config_map
+        self._namespaces = namespaces
+
+    async def read(self) -> Mapping[str, bytes] | None:
+        """As Store has it. Raises Stalled where another party issued the certificate, which is left alone."""
+        data = await super().read()
+        if data and data.get("tls.crt") and "ca.key" not in data:
+            raise Stalled(
+                "ForeignCertificate",
+                f"Secret {PROXY_SECRET} has a certificate that we did not make; delete it, or leave out "
+                "--proxy-certificates",
+            )
+        return data
+
+    async def trust(self, authorities: bytes) -> None:
+        """As Store has it. One ConfigMap that cannot be changed keeps no other from it."""
+        if not self._config_map:
+            return
+        digest = f"sha256:{hashlib.sha256(authorities).hexdigest()}"
+        found = await self._cluster.everywhere(
+            "v1", CONFIG_MAP.plural, self._namespaces, content=False, name=self._config_map
+        )
+        patch = {
+            "metadata": {"annotations": {WRITTEN: digest}},
+            "data": {"ca.crt": authorities.decode("ascii")},
+        }
+        last: Failed | None = None
+        for meta in (each["metadata"] for each in found):
+            if (meta.get("annotations") or {}).get(WRITTEN) == digest:
+                continue
+            key = ObjectKey(CONFIG_MAP.kind, meta["namespace"], meta["name"])
+            try:
+                await self._cluster.merge(CONFIG_MAP, key, patch)
+            except Setback as setback:
+                last = Failed(setback.reason, f"namespace {key.namespace}: {setback.message}")
+        if last is not None:
+            raise last

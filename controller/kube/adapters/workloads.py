@@ -1,28 +1,45 @@
-"""Objects that run for users. The right to them is given by namespace: a refusal says by which command."""
+"""What runs for users, and what is changed of their workloads, with the installation's rights. Most of these
+are given by namespace: a refusal says by which command.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
+from controller.api.meta import ObjectKey
 from controller.kube.adapters.granting import granting
-from controller.kube.discovery import is_installed
-from controller.kube.requests import Requests
+from controller.kube.answers import expected
+from controller.kube.paths import path_of
+from controller.kube.requests import JSON, MERGE
+from controller.runtime.reconciling.setbacks import Failed
+from controller.workloads.manifests import MANAGED_BY, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from controller.api.kinds import ResourceType
+    from controller.injection.reading.files import FlagFile
     from controller.kube.client import Cluster
+    from controller.workloads.file_pods import FilePod
 
-ROLE: Final = "flagstaff-flagd"
+log = logging.getLogger(__name__)
+
+FILES_ROLE: Final = "flagstaff-flag-files"
+_FLAGD_ROLE: Final = "flagstaff-flagd"
+_UPGRADES_ROLE: Final = "flagstaff-upgrades"
+_SCALE_MANAGER: Final = {"fieldManager": "flagstaff-proxy-scale"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorkloads:
-    """Implements `workloads.reconciler.Workloads` with the installation's rights."""
+    """Implements `workloads.reconciler.Workloads`."""
 
     cluster: Cluster
-    role: str = ROLE
+    role: str = _FLAGD_ROLE
     """The ClusterRole that gives the right."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -42,9 +59,87 @@ class ClusterWorkloads:
 
     async def serves(self, api_version: str, plural: str) -> bool:
         """Whether the cluster has the kind. Raises Failed."""
-        return await is_installed(Requests(self.cluster.api), api_version, plural)
+        return await self.cluster.requests.installs(api_version, plural)
 
     async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
         """The namespaces that hold an object of that name. Raises Failed."""
         found = await self.cluster.everywhere(api_version, plural, namespaces, content=False, name=name)
         return {each["metadata"]["namespace"] for each in found}
+
+
+class ClusterFiles(ClusterWorkloads):
+    """ConfigMaps of flags, and the pods that read them. Implements `workloads.flag_files.FileObjects` and
+    `workloads.file_touches.TouchedPods`. Every method raises a Setback.
+    """
+
+    async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
+        """As FileObjects has it."""
+        return await self.get("v1", CONFIG_MAP.kind, file.namespace, file.name)
+
+    async def adopt(self, file: FlagFile) -> None:
+        """As FileObjects has it."""
+        key = ObjectKey(CONFIG_MAP.kind, file.namespace, file.name)
+        with granting(file.namespace, self.role, None):
+            await self.cluster.patch_metadata(CONFIG_MAP, key, labels={MANAGED_BY: OURS})
+
+    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+        """As TouchedPods has it."""
+        key = ObjectKey(POD.kind, pod.namespace, pod.name)
+        try:
+            with granting(pod.namespace, self.role, None):
+                await self.cluster.patch_metadata(POD, key, annotations=annotations)
+        except Failed as failed:
+            if failed.reason == "AccessDenied":
+                raise
+            # It is gone, or its kubelet looks later by itself.
+            log.debug("%s", failed.message)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRestarts:
+    """Workloads that are restarted. Implements `upgrades.reconciler.Restarts`."""
+
+    cluster: Cluster
+
+    async def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
+        """All objects of a kind in a namespace, page by page. Raises Setback."""
+        path = path_of(type_.api_version, type_.kind, namespace)
+        with granting(namespace, _UPGRADES_ROLE, None):
+            async for page in self.cluster.requests.pages(path, type_.api_version, type_.plural, JSON):
+                for body in page.get("items") or ():
+                    yield body
+
+    async def annotate_template(
+        self, type_: ResourceType, key: ObjectKey, version: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Annotate the pods' template of a workload that is still at this version. Raises Setback."""
+        template = {"metadata": {"annotations": dict(annotations)}}
+        body = {"metadata": {"resourceVersion": version}, "spec": {"template": template}}
+        with granting(key.namespace, _UPGRADES_ROLE, None):
+            await self.cluster.merge(type_, key, body, "restart")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScale:
+    """Scales a Deployment by its `scale` subresource, which can change nothing else. Implements
+    `workloads.proxy_scale.Scale`.
+    """
+
+    cluster: Cluster
+
+    async def replicas(self, namespace: str, name: str) -> int | None:
+        """As Scale has it."""
+        answer = await self.cluster.requests.ask("GET", _scale_path(namespace, name))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return int((expected(answer, DEPLOYMENT.kind, name).get("spec") or {}).get("replicas") or 0)
+
+    async def scale(self, namespace: str, name: str, replicas: int) -> None:
+        """As Scale has it."""
+        path, body = _scale_path(namespace, name), {"spec": {"replicas": replicas}}
+        answer = await self.cluster.requests.ask("PATCH", path, _SCALE_MANAGER, body, MERGE)
+        expected(answer, DEPLOYMENT.kind, name)
+
+
+def _scale_path(namespace: str, name: str) -> str:
+    return f"{path_of(DEPLOYMENT.api_version, DEPLOYMENT.kind, namespace, name)}/scale"

@@ -6,20 +6,24 @@ Microsoft Teams: https://learn.microsoft.com/microsoftteams/platform/webhooks-an
 Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
 Mattermost: https://developers.mattermost.com/integrate/reference/message-attachments/
 Rocket.Chat: https://docs.rocket.chat/docs/integrations
+Matrix: https://spec.matrix.org/latest/client-server-api/#put_matrixclientv3roomsroomidsendeventtypetxnid
+Zulip: https://zulip.com/api/send-message
 """
 
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
-from controller.notifications.forms.posts import bearer, changes, facts, posted, title
+from controller.notifications.forms.posts import Post, basic, bearer, changes, facts, plain, posted, title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Target
 
 _RED: Final = 0xD32F2F
 _ORANGE: Final = 0xED6C02
@@ -32,6 +36,12 @@ _FIELDS: Final = 2_000
 """Characters of a field in one."""
 _DISCORD: Final = 4_000
 """Characters of its text; it takes 4096, and 6000 in all."""
+_TOPIC: Final = 60
+"""Characters of a topic."""
+_CONTENT: Final = 9_000
+"""Characters of a text; Zulip takes 10000."""
+_FENCE: Final = "`" * 12
+"""Longer than any that a text is likely to hold: within it nothing is markup or a mention."""
 
 
 def slack(message: Message, target: Target) -> Post:
@@ -118,6 +128,34 @@ def googlechat(message: Message, target: Target) -> Post:
     }
     content = {"cardsV2": [{"cardId": message.key[:16], "card": card}]}
     return posted(target.address, message, content)
+
+
+def matrix(message: Message, target: Target) -> Post:
+    """An event in a room, whose transaction is the message's key: the server takes it once."""
+    room = quote(target.spec.channel or "", safe="")
+    address = target.address.rstrip("/")
+    url = f"{address}/_matrix/client/v3/rooms/{room}/send/m.room.message/{message.key}"
+    text = f"{title(message, target)}: {plain(message)}"
+    # What is mentioned stands in m.mentions alone, where it is there.
+    content = {"msgtype": "m.text", "body": text, "m.mentions": {}}
+    return replace(posted(url, message, content, **bearer(target)), method="PUT")
+
+
+def zulip(message: Message, target: Target) -> Post:
+    """A message of a bot, in the topic that the channel names behind a slash, or in one of the object."""
+    channel, _, topic = (target.spec.channel or "").partition("/")
+    fields = {
+        "type": "stream",
+        "to": channel,
+        "topic": (topic or title(message, target))[:_TOPIC],
+        "content": f"**{title(message, target)}**\n{_FENCE}text\n{plain(message)[:_CONTENT]}\n{_FENCE}",
+    }
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Authorization": basic(target.token),
+        "Idempotency-Key": message.key,
+    }
+    return Post(f"{target.address.rstrip('/')}/api/v1/messages", urlencode(fields).encode(), headers)
 
 
 def _mrkdwn(text: str) -> dict[str, str]:

@@ -13,39 +13,36 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagset
+from controller.api import flagset, shard
 from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.configuration import MissingShardsError
+from controller.api.fields import InvalidSpecError
 from controller.api.meta import COMPARED_WITH, ObjectKey
+from controller.api.provenance import CHANGES
+from controller.delivery.changed_flags import changed_flags
+from controller.delivery.delivered import delivered
 from controller.notifications import messages
 from controller.notifications.forms import commits
-from controller.notifications.forms.posts import Post, bearer, changes, posted, title
-from controller.notifications.forms.repositories import (
-    AZURE_VERSION,
-    GITHUB,
-    azure_login,
-    azure_repository,
-    bitbucket_login,
-    bitbucket_repository,
-    gitea_login,
-    gitea_repository,
-    github_api,
-    gitlab_project,
-    quoted,
-)
+from controller.notifications.forms.posts import Post, changes, posted, title
+from controller.notifications.forms.repositories import api_of
 from controller.runtime.events import content
+from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.repositories import Api
     from controller.runtime.objects.cache import Cache
+    from evaluator.flags.model import FlagSet
 
 _AZURE: Final = "azuredevopspullrequestcomment"
 _BITBUCKET: Final = "bitbucketpullrequestcomment"
@@ -65,44 +62,36 @@ CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 PAGE: Final = 20
 """Comments of one answer: one may have 64 KiB."""
 MOST_PAGES: Final = 50
+MOST_LINES: Final = 100
+UNKNOWN: Final = "unknown: not both are whole"
 _REQUEST: Final = re.compile(r"^refs/(?:pull|merge-requests)/([0-9]{1,12})/(?:head|merge)@")
 _NUMBER: Final = re.compile(r"^[0-9]{1,12}$")
 _LONG: Final = 2_000
 _LISTS: Final = {_AZURE: "value", _BITBUCKET: "values"}
 """The field of an answer that has the comments, where that is not the list itself."""
 _NONE: Final = "0"
-"""The pull request of a test: there is none of this number."""
+"""The pull request of a message that names none: there is none of this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
     """Where the comments of one pull request are."""
 
-    repository: str
-    """The URL of the repository in the API."""
+    api: Api
     comments: str
     edits: str
     """What a comment's id is added to for its own URL."""
-    headers: dict[str, str]
     size: str = "per_page"
     """The parameter for how many comments a page has; empty where there are no pages."""
     edit: str = "PATCH"
-    query: str = ""
+    order: str = ""
     """Has the oldest come first, where they do not by themselves."""
-    version: str = ""
-    """The query of all URLs."""
 
     def listed(self, page: int) -> Post:
         """Asks for a page of the comments, the oldest first."""
-        query = f"?{self.size}={PAGE}&page={page}{self.query}" if self.size else self.version
-        return self._asked(self.comments + query)
-
-    def exists(self) -> Post:
-        """Asks whether the repository is there."""
-        return self._asked(self.repository + self.version)
-
-    def _asked(self, url: str) -> Post:
-        return Post(url, b"", {"Accept-Encoding": "identity", **self.headers}, "GET", whole=True)
+        query = f"?{self.size}={PAGE}&page={page}{self.order}" if self.size else self.api.query
+        headers = {"Accept-Encoding": "identity", **self.api.headers}
+        return Post(self.comments + query, b"", headers, "GET", whole=True)
 
 
 def number_of(thing: Resource) -> str:
@@ -153,28 +142,37 @@ def standing_of(
     return message.model_copy(update=given), kept
 
 
+def compared(objects: Cache, message: Message, namespace: str) -> Message:
+    """The message of a FlagSet that is compared with another, with a line for each flag that evaluates
+    otherwise; any other message as it is. Takes long for large sets.
+    """
+    thing = objects.get(ObjectKey(message.kind, namespace, message.name))
+    base = None if thing is None else base_of(objects, thing)
+    if thing is None or base is None:
+        return message
+    old, new = (_flags(objects, each) for each in (base, thing))
+    lines = UNKNOWN
+    if old is not None and new is not None:
+        lines = "\n".join(changed_flags(old, new, diff(old, new), MOST_LINES))
+    more = {COMPARED_WITH: base.name, CHANGES: lines}
+    return message.model_copy(update={"metadata": message.metadata | more})
+
+
 def thread_of(message: Message, target: Target) -> Thread:
     """The comments of the pull request that a message is about."""
-    number = message.metadata.get(CHANGE_REQUEST, _NONE)
-    if target.spec.type == "gitlabmergerequestcomment":
-        base, headers = gitlab_project(target), {"PRIVATE-TOKEN": target.token}
-        notes = f"{base}/merge_requests/{number}/notes"
-        return Thread(base, notes, notes, headers, edit="PUT", query="&sort=asc&order_by=created_at")
-    if target.spec.type == _BITBUCKET:
-        base = bitbucket_repository(target)
-        notes = f"{base}/pullrequests/{number}/comments"
-        return Thread(base, notes, notes, bitbucket_login(target), "pagelen", edit="PUT")
-    if target.spec.type == _AZURE:
-        base = azure_repository(target)
-        threads = f"{base}/pullRequests/{number}/threads"
-        return Thread(base, threads, threads, azure_login(target), "", version=AZURE_VERSION)
-    if target.spec.type == "giteapullrequestcomment":
-        base, headers, size = gitea_repository(target), gitea_login(target), ""
-    else:
-        base, size = f"{github_api(target)}/repos/{quoted(target)}", "per_page"
-        headers = bearer(target) | GITHUB
-    issues = f"{base}/issues"
-    return Thread(base, f"{issues}/{number}/comments", f"{issues}/comments", headers, size)
+    api, type_, number = api_of(target), target.spec.type, message.metadata.get(CHANGE_REQUEST, _NONE)
+    if type_ == "gitlabmergerequestcomment":
+        notes = f"{api.url}/merge_requests/{number}/notes"
+        return Thread(api, notes, notes, edit="PUT", order="&sort=asc&order_by=created_at")
+    if type_ == _BITBUCKET:
+        notes = f"{api.url}/pullrequests/{number}/comments"
+        return Thread(api, notes, notes, "pagelen", edit="PUT")
+    if type_ == _AZURE:
+        threads = f"{api.url}/pullRequests/{number}/threads"
+        return Thread(api, threads, threads, "")
+    issues = f"{api.url}/issues"
+    size = "" if type_ == "giteapullrequestcomment" else "per_page"
+    return Thread(api, f"{issues}/{number}/comments", f"{issues}/comments", size)
 
 
 def created(message: Message, target: Target) -> Post:
@@ -184,15 +182,15 @@ def created(message: Message, target: Target) -> Post:
     if target.spec.type == _AZURE:
         # Closed: one that is active may keep the pull request from being completed.
         content = {"comments": [content | {"parentCommentId": 0, "commentType": 1}], "status": 4}
-    return posted(thread.comments + thread.version, message, content, **thread.headers)
+    return posted(thread.comments + thread.api.query, message, content, **thread.api.headers)
 
 
 def edited(message: Message, target: Target, comment: str) -> Post:
     """Writes the comment with this id anew."""
     thread = thread_of(message, target)
-    url = f"{thread.edits}/{comment}{thread.version}"
-    post = posted(url, message, _content(message, target), **thread.headers)
-    return Post(post.url, post.body, post.headers, thread.edit)
+    url = f"{thread.edits}/{comment}{thread.api.query}"
+    post = posted(url, message, _content(message, target), **thread.api.headers)
+    return replace(post, method=thread.edit)
 
 
 def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
@@ -250,3 +248,23 @@ def _body(message: Message, target: Target) -> str:
 def _block(language: str, text: str) -> str:
     """Text that the server shows as it is: content of a repository makes no mentions and no links."""
     return f"```{language}\n{text.replace('```', chr(39) * 3)}\n```"
+
+
+def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
+    """As the first object that the FlagSet writes has them; None where they are not whole."""
+    namespace = flag_set.namespace
+    for each in flag_set.status.get("target") or ():
+        found = objects.get(ObjectKey(str(each.get("kind")), namespace, str(each.get("name"))))
+        if found is not None:
+            return _delivered(found, lambda name: objects.get(ObjectKey(shard.KIND, namespace, name)))
+    return None
+
+
+def _delivered(resource: Resource, part: Callable[[str], Resource | None]) -> FlagSet | None:
+    try:
+        found = delivered(resource, part).flag_set
+    except (InvalidSpecError, MissingShardsError):
+        return None
+    # Both sets have an id of their own, and no flag answers otherwise for that.
+    metadata = {name: value for name, value in found.metadata.items() if name != "flagSetId"}
+    return replace(found, metadata=metadata)

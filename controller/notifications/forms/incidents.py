@@ -5,22 +5,25 @@ PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
 incident.io: https://api-docs.incident.io/tag/Alert-Events-V2
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+Sentry: https://develop.sentry.dev/sdk/data-model/envelopes/
 Datadog: https://docs.datadoghq.com/api/latest/events/#post-an-event
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
 """
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from controller.api.meta import timestamp
-from controller.notifications.forms.posts import bearer, changes, details, posted, subject, title
+from controller.notifications.addresses import AddressRefused, split
+from controller.notifications.forms.posts import Post, bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Target
 
 PAGERDUTY: Final = "https://events.pagerduty.com"
 DATADOG: Final = "https://api.datadoghq.com"
@@ -30,6 +33,18 @@ _FIRES: Final = timedelta(days=7)
 """An Alertmanager resolves an alert that is not repeated; ours are sent once."""
 _STANDS: Final = timedelta(minutes=5)
 """How long an alert stands in an Alertmanager that is no incident."""
+SENTRY: Final = "sentry"
+_TEXT: Final = 8_000
+"""Characters of a text of Sentry's, which takes 8192."""
+_TAG: Final = 200
+
+
+class Dsn(NamedTuple):
+    """What a DSN says."""
+
+    url: str
+    """Where envelopes are posted."""
+    key: str
 
 
 def pagerduty(message: Message, target: Target) -> Post:
@@ -152,3 +167,46 @@ def datadog(message: Message, target: Target) -> Post:
     }
     address = f"{(target.address or DATADOG).rstrip('/')}/api/v1/events"
     return posted(address, message, content, **{"DD-API-KEY": target.token})
+
+
+def opened(dsn: str) -> Dsn:
+    """Raises AddressRefused for what is no DSN."""
+    parts = split(dsn)
+    prefix, _, project = parts.path.rstrip("/").rpartition("/")
+    key = parts.username or ""
+    if not (key.isascii() and key.isalnum() and project.isdigit()) or parts.password or parts.query:
+        raise AddressRefused("it must be a DSN, such as https://KEY@HOST/PROJECT")
+    host = parts.netloc.rpartition("@")[2]
+    return Dsn(f"{parts.scheme}://{host}{prefix}/api/{project}/envelope/", key)
+
+
+def sentry(message: Message, target: Target) -> Post:
+    """An event in an envelope; one that is sent again has the same id, and is taken once."""
+    dsn, event_id = opened(target.address), message.key[:32]
+    lines = changes(message)
+    text = f"{title(message, target)}: {message.message}" + (f"\n{lines}" if lines else "")
+    tags = {
+        "kind": message.kind,
+        "name": message.name,
+        "namespace": target.namespace,
+        "reason": message.reason,
+    }
+    event = {
+        "event_id": event_id,
+        "timestamp": message.time,
+        "platform": "other",
+        "level": message.severity,
+        "logger": _SOURCE,
+        "message": {"formatted": text[:_TEXT]},
+        "tags": {name: value[:_TAG] for name, value in tags.items() if value},
+        "extra": details(message),
+        # Without a state of its own it is an issue of its reason.
+        "fingerprint": [subject(message, target), *([] if message.state else [message.reason])],
+    }
+    if target.spec.channel:
+        event["environment"] = target.spec.channel[:64]
+    parts = ({"event_id": event_id}, {"type": "event"}, event)
+    body = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in parts)
+    authorised = f"Sentry sentry_version=7, sentry_client=flagstaff/1, sentry_key={dsn.key}"
+    headers = {"Content-Type": "application/x-sentry-envelope", "X-Sentry-Auth": authorised}
+    return Post(dsn.url, body.encode(), headers | {"Idempotency-Key": message.key})

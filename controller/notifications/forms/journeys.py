@@ -10,7 +10,6 @@ from cachetools import LRUCache
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, find
-from controller.api.meta import ObjectKey
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications import messages
@@ -18,7 +17,7 @@ from controller.runtime.events import content
 
 if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.api.provider import Message
     from controller.runtime.objects.cache import Cache, Change
 
@@ -65,7 +64,8 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
     if thing.key.kind != flagset.KIND or not served_by_all or not history or _same(history):
         return {}
-    entry, source = history[0], _source(thing, objects)
+    entry, place = history[0], flagset.source_key(thing)
+    source = None if place is None else objects.get(place)
     artifact = {} if source is None else source.status.get("artifact") or {}
     found = entry.get("revision")
     if source is None or not found or not (artifact.get("revision") == content(thing.status)[0] == found):
@@ -100,14 +100,6 @@ def message_of(
 def _same(history: Any) -> bool:
     """Whether the revision left all flags as they were: then there was nothing to deliver."""
     return len(history) > 1 and history[0].get("digest") == history[1].get("digest")
-
-
-def _source(thing: Resource, objects: Cache) -> Resource | None:
-    reference = thing.spec.get("sourceRef")
-    if not isinstance(reference, dict):
-        return None
-    namespace = str(reference.get("namespace") or thing.namespace)
-    return objects.get(ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name"))))
 
 
 def _precise(moment: datetime, now: datetime) -> datetime:

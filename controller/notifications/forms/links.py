@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from controller.api import flagset, flagsource
-from controller.api.meta import ObjectKey
 from controller.notifications.forms.repositories import parts_of
 
 if TYPE_CHECKING:
+    from controller.api.meta import ObjectKey
     from controller.runtime.objects.cache import Cache
 
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
@@ -76,21 +76,25 @@ def link(url: str, revision: str) -> str:
     return commit_page(type_, address, commit) if commit else ""
 
 
-def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:
-    """The page of a revision that a FlagSet, or a source, is made of. A source of another namespace has none:
-    its URL is not for everybody's eyes.
+def source_of(objects: Cache, key: ObjectKey) -> ObjectKey | None:
+    """The source of a FlagSet, or `key` itself for others. None for a source of another namespace, which is
+    not for everybody's eyes.
     """
-    if key.kind == flagset.KIND:
-        thing = objects.get(key)
-        reference = {} if thing is None else thing.spec.get("sourceRef")
-        if not isinstance(reference, dict) or reference.get("namespace", key.namespace) != key.namespace:
-            return ""
-        key = ObjectKey(str(reference.get("kind")), key.namespace, str(reference.get("name")))
-    source = objects.get(key)
+    if key.kind != flagset.KIND:
+        return key
+    thing = objects.get(key)
+    found = None if thing is None else flagset.source_key(thing)
+    return found if found is not None and found.namespace == key.namespace else None
+
+
+def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:
+    """The page of a revision that a FlagSet, or a source, is made of; empty where none is known."""
+    place = source_of(objects, key)
+    source = None if place is None else objects.get(place)
     spec = {} if source is None else source.spec
-    if key.kind == flagsource.KIND:
+    if place is not None and place.kind == flagsource.KIND:
         git = spec.get("git")
         spec = git if isinstance(git, dict) else {}
-    elif key.kind != "GitRepository":
+    elif place is None or place.kind != "GitRepository":
         return ""
     return link(str(spec.get("url") or ""), revision)

@@ -1,4 +1,8 @@
-"""The table of the forms of posts, by type of provider. Pure."""
+"""The table of the forms of posts, by type of provider, and the forms whose content is Flux's Event. Pure.
+
+CloudEvents 1.0, in both modes of its HTTP binding:
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.notifications.addresses import HTTP, NATS
-from controller.notifications.forms import (
-    chats,
-    cloudevents,
-    comments,
-    commits,
-    incidents,
-    mails,
-    otlp,
-    rooms,
-    sentry,
-    services,
-)
-from controller.notifications.forms.posts import Post, posted
+from controller.notifications.forms import chats, comments, commits, incidents, mails, otlp, services
+from controller.notifications.forms.posts import Post, bearer, posted
 from controller.notifications.messages import event_json
 
 if TYPE_CHECKING:
@@ -84,11 +77,38 @@ def _nats(message: Message, target: Target) -> Post:
     return posted(target.address, message, event, **{"Nats-Msg-Id": message.key})
 
 
+def _structured(message: Message, target: Target) -> Post:
+    """All of it in the body."""
+    data = event_json(message, target.namespace, target.instance)
+    content = {**_attributes(message, target), "datacontenttype": "application/json", "data": data}
+    kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+    return posted(target.address, message, content, **bearer(target), **kind)
+
+
+def _binary(message: Message, target: Target) -> Post:
+    """The attributes as headers, the data as the body."""
+    data = event_json(message, target.namespace, target.instance)
+    headers = {f"ce-{name}": text for name, text in _attributes(message, target).items()}
+    return posted(target.address, message, data, **bearer(target), **headers)
+
+
+def _attributes(message: Message, target: Target) -> dict[str, str]:
+    """All are ASCII, since names of objects and reasons are; `id` is the same each time that it is sent."""
+    return {
+        "specversion": "1.0",
+        "id": message.key,
+        "source": f"/namespaces/{target.namespace}/{message.kind.lower()}s/{message.name}",
+        "type": f"dev.flagstaff.{message.kind}.{message.reason}",
+        "subject": f"{message.kind}/{message.name}",
+        "time": message.time,
+    }
+
+
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
-    "cloudevents": Form(cloudevents.structured),
-    "cloudevents-binary": Form(cloudevents.binary),
+    "cloudevents": Form(_structured),
+    "cloudevents-binary": Form(_binary),
     otlp.TYPE: Form(otlp.post),
     "nats": Form(_nats, ("address", "channel"), NATS),
     "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
@@ -98,27 +118,27 @@ FORMS: Final[dict[str, Form]] = {
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
     "mattermost": Form(chats.mattermost),
-    "matrix": Form(rooms.matrix, ("address", "token", "channel")),
-    "zulip": Form(rooms.zulip, ("address", "token", "channel")),
+    "matrix": Form(chats.matrix, ("address", "token", "channel")),
+    "zulip": Form(chats.zulip, ("address", "token", "channel")),
     "pagerduty": Form(incidents.pagerduty, ("token",), server=incidents.PAGERDUTY),
     "opsgenie": Form(incidents.opsgenie, ("token",), server=incidents.OPSGENIE),
     "incidentio": Form(incidents.incidentio, ("address", "token")),
     "alertmanager": Form(incidents.alertmanager),
-    "sentry": Form(sentry.sentry),
+    "sentry": Form(incidents.sentry),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "apprise": Form(services.apprise),
     "email": Form(mails.email, ("address", "channel", "username")),
     # A test is the status of a commit that does not exist.
-    "github": Form(commits.github, ("address", "token"), tested="NocommitfoundforSHA"),
+    "github": Form(commits.status, ("address", "token"), tested="NocommitfoundforSHA"),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # The server answers so to a status that the commit has already.
     "gitlab": Form(
-        commits.gitlab, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
+        commits.status, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
     ),
-    "gitea": Form(commits.gitea, ("address", "token")),
-    "bitbucket": Form(commits.bitbucket, ("address", "token")),
-    "azuredevops": Form(commits.azuredevops, ("address", "token")),
-    # Where the comment is there already it is edited instead: see upserting.py.
+    "gitea": Form(commits.status, ("address", "token")),
+    "bitbucket": Form(commits.status, ("address", "token")),
+    "azuredevops": Form(commits.status, ("address", "token")),
+    # Where the comment is there already it is edited instead: see exchanges.py.
     "githubpullrequestcomment": Form(comments.created, ("address", "token")),
     "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
     "giteapullrequestcomment": Form(comments.created, ("address", "token")),

@@ -1,11 +1,12 @@
-"""Repositories on Git servers, as the addresses of providers name them. Pure."""
+"""Repositories on Git servers, as the addresses of providers name them, and their APIs. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from urllib.parse import quote, unquote, urlsplit
 
-from controller.notifications.forms.posts import basic, bearer
+from controller.api.provider import ProviderType
+from controller.notifications.forms.posts import Post, basic, bearer
 
 if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
@@ -14,89 +15,75 @@ API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.git
 """Where requests go, by the host of the repository's address; elsewhere they go to that host."""
 GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 """Headers that its API asks for."""
-AZURE_VERSION: Final = "?api-version=7.1"
-"""The query that each request to Azure DevOps has."""
-_PARTS: Final = {
-    "azuredevops": 4,
-    "azuredevopspullrequestcomment": 4,
-    "bitbucket": 2,
-    "bitbucketpullrequestcomment": 2,
-    "gitea": 2,
-    "giteapullrequestcomment": 2,
-    "github": 2,
-    "githubdispatch": 2,
-    "githubpullrequestcomment": 2,
-}
-"""Of a repository's path; GitLab's groups may be in each other."""
-TYPES: Final = frozenset({*_PARTS, "gitlab", "gitlabmergerequestcomment"})
+_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
+"""Parts of a repository's path at most, by the server that a type's name begins with; groups of GitLab may be
+in each other.
+"""
+TYPES: Final = frozenset(each for each in get_args(ProviderType) if each.startswith(tuple(_PARTS)))
 """Types whose address is a repository's."""
 
 
+class Api(NamedTuple):
+    """A repository in the API of its server."""
+
+    url: str
+    headers: dict[str, str]
+    """Show the token."""
+    query: str = ""
+    """Of each request."""
+
+
+def server_of(type_: str) -> str:
+    """The server of a type of providers: a key of `_PARTS`."""
+    return next(each for each in _PARTS if type_.startswith(each))
+
+
 def problem_of_address(type_: str, address: str) -> str:
-    """Why an address is not that of a repository; empty where it is one."""
-    parts = parts_of(address)
-    if type_.startswith("azuredevops") and (len(parts) != 4 or parts[2] != "_git"):
+    """Why an address is not that of a repository, which a provider of this type needs; empty where it is."""
+    if type_ not in TYPES:
+        return ""
+    server, parts = server_of(type_), parts_of(address)
+    if server == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
         return "it must be a repository's, such as https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
-    if len(parts) < 2 or len(parts) > _PARTS.get(type_, 20):
+    if not 2 <= len(parts) <= _PARTS[server]:
         return "it must be a repository's, such as https://HOST/OWNER/REPOSITORY"
     return ""
 
 
+def api_of(target: Target) -> Api:
+    """The API of the target's repository."""
+    parts, token, origin = parts_of(target.address), target.token, _origin(target)
+    names = [quote(each, safe="") for each in parts]
+    path = "/".join(names)
+    match server_of(target.spec.type):
+        case "azuredevops":
+            organisation, project, _, repository = names
+            url = f"{origin}/{organisation}/{project}/_apis/git/repositories/{repository}"
+            return Api(url, {"Authorization": basic(f":{token}")}, "?api-version=7.1")
+        case "bitbucket":
+            # An access token, or `user:password` of an app.
+            login = {"Authorization": basic(token)} if ":" in token else bearer(target)
+            return Api(f"{_api_host(target) or origin}/2.0/repositories/{path}", login)
+        case "gitea":
+            return Api(f"{origin}/api/v1/repos/{path}", {"Authorization": f"token {token}"})
+        case "gitlab":
+            # A project is named by its whole path.
+            project = quote("/".join(parts), safe="")
+            return Api(f"{origin}/api/v4/projects/{project}", {"PRIVATE-TOKEN": token})
+    return Api(f"{github_api(target)}/repos/{path}", bearer(target) | GITHUB)
+
+
+def look(target: Target) -> Post:
+    """Asks whether the repository is there."""
+    api = api_of(target)
+    return Post(api.url + api.query, b"", {"Accept-Encoding": "identity", **api.headers}, "GET")
+
+
 def github_api(target: Target) -> str:
-    """The API of github.com, or of a server of one's own."""
+    """The API of github.com, or of a GitHub server of one's own."""
     if target.app is not None and target.app.base:
         return target.app.base
-    api = API_HOSTS.get(host(target))
-    return f"https://{api}" if api else f"{origin(target)}/api/v3"
-
-
-def gitea_repository(target: Target) -> str:
-    """The API of a repository on Gitea or Forgejo."""
-    return f"{origin(target)}/api/v1/repos/{quoted(target)}"
-
-
-def gitea_login(target: Target) -> dict[str, str]:
-    """The header that shows the token."""
-    return {"Authorization": f"token {target.token}"}
-
-
-def bitbucket_repository(target: Target) -> str:
-    """The API of a repository on Bitbucket Cloud."""
-    api = API_HOSTS.get(host(target))
-    return f"{f'https://{api}' if api else origin(target)}/2.0/repositories/{quoted(target)}"
-
-
-def bitbucket_login(target: Target) -> dict[str, str]:
-    """The header that shows an access token, or `user:password` of an app."""
-    return {"Authorization": basic(target.token)} if ":" in target.token else bearer(target)
-
-
-def azure_repository(target: Target) -> str:
-    """The API of a repository on Azure DevOps."""
-    organisation, project, _, repository = (quote(each, safe="") for each in parts_of(target.address))
-    return f"{origin(target)}/{organisation}/{project}/_apis/git/repositories/{repository}"
-
-
-def azure_login(target: Target) -> dict[str, str]:
-    """The header that shows a personal access token."""
-    return {"Authorization": basic(f":{target.token}")}
-
-
-def gitlab_project(target: Target) -> str:
-    """The API of a project, which is named by its whole path."""
-    project = quote("/".join(parts_of(target.address)), safe="")
-    return f"{origin(target)}/api/v4/projects/{project}"
-
-
-def host(target: Target) -> str:
-    """The host of its address."""
-    return (urlsplit(target.address).hostname or "").lower()
-
-
-def origin(target: Target) -> str:
-    """Scheme and host of its address."""
-    parts = urlsplit(target.address)
-    return f"{parts.scheme}://{parts.netloc}"
+    return _api_host(target) or f"{_origin(target)}/api/v3"
 
 
 def parts_of(address: str) -> list[str]:
@@ -105,6 +92,13 @@ def parts_of(address: str) -> list[str]:
     return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
 
 
-def quoted(target: Target) -> str:
-    """The path, as a part of another URL."""
-    return "/".join(quote(each, safe="") for each in parts_of(target.address))
+def _api_host(target: Target) -> str:
+    """Scheme and host of the API, where it is not on the host of the address; empty elsewhere."""
+    api = API_HOSTS.get(urlsplit(target.address).hostname or "")
+    return f"https://{api}" if api else ""
+
+
+def _origin(target: Target) -> str:
+    """Scheme and host of its address."""
+    parts = urlsplit(target.address)
+    return f"{parts.scheme}://{parts.netloc}"

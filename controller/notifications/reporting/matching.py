@@ -1,41 +1,33 @@
-"""Finds the alerts that an Event concerns. Pure."""
+"""Finds the alerts of an object, and the objects of an alert: those of its namespace, or of those that it
+selects and that let it in by a FlagGrant. Pure.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import re2
-
-from controller.api import alert, provider
-from controller.api.alert import EVERY, FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api import alert as alerts
+from controller.api import grant, provider
+from controller.api.alert import EVERY
+from controller.api.fields import InvalidSpecError
+from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey
-from controller.api.provider import SEVERITIES
-from controller.notifications.forms import templates
-from controller.notifications.reach import concerns
+from controller.delivery.grants import Referring, granted
+from controller.notifications.reporting.choosing import usable
 from controller.notifications.stage import SELECTING
-from controller.runtime.user_text import patterns
-from controller.runtime.user_text.expression_syntax import ExpressionError
-from controller.runtime.user_text.expressions import Expression
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from controller.api.alert import EventSource, FlagAlertSpec
     from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
-
-_VARIABLES: Final = frozenset({"event"})
-_MEMORY: Final = 1 << 20
-"""Bytes that RE2 may use for one expression."""
-_KEPT: Final = 256
-"""Expressions."""
 
 
 def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, tuple[Resource, FlagAlertSpec]]:
     """By name: the alerts of a provider that can be used now."""
     found = {}
-    for each in cache.of_kind(alert.KIND, namespace):
+    for each in cache.of_kind(alerts.KIND, namespace):
         try:
             spec = usable(each)
         except InvalidSpecError:
@@ -50,7 +42,7 @@ def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set
     """Those of which an alert says that they are to be notified of an object; none that is suspended."""
     found = set()
     elsewhere = (each for each in cache.find(SELECTING, "", EVERY) if each.namespace != key.namespace)
-    for each in (*cache.of_kind(alert.KIND, key.namespace), *elsewhere):
+    for each in (*cache.of_kind(alerts.KIND, key.namespace), *elsewhere):
         try:
             spec = usable(each)
         except InvalidSpecError:
@@ -61,53 +53,59 @@ def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set
     return {named for named, each in there.items() if each is not None and not each.suspended}
 
 
-def usable(resource: Resource) -> FlagAlertSpec:
-    """An alert's spec. Raises InvalidSpecError, which names the field or the expression."""
-    spec = read(FlagAlertSpec, resource.spec)
-    for field, expressions in (
-        ("inclusionList", spec.inclusion_list),
-        ("exclusionList", spec.exclusion_list),
-    ):
-        for place, expression in enumerate(expressions):
-            try:
-                _compiled(expression)
-            except re2.error as error:
-                why = error.args[0] if error.args else ""
-                reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {reason}") from None
-    for field, condition in (("inclusion", spec.inclusion), ("exclusion", spec.exclusion)):
-        try:
-            if condition is not None:
-                compiled(condition)
-        except ExpressionError as error:
-            raise InvalidSpecError(f"spec.{field}:{error}") from None
-    try:
-        templates.check(spec.template or "")
-    except templates.TemplateError as error:
-        raise InvalidSpecError(f"spec.template:{error}") from None
-    return spec
+def concerns(
+    cache: Cache, alert: Resource, spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]
+) -> bool:
+    """Whether the alert is about this object, which has these labels."""
+    return any(
+        source.kind == key.kind
+        and source.name in {EVERY, key.name}
+        and source.match_labels.items() <= labels.items()
+        and _reaches(cache, alert.namespace, source, key)
+        for source in spec.event_sources
+    )
 
 
-def compiled(condition: str) -> Expression:
-    """An expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, _VARIABLES)
-
-
-def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
-    """Whether a message of an object that the alert is about is wanted: exclusion wins over inclusion."""
-    if SEVERITIES.index(severity) < SEVERITIES.index(spec.event_severity):
+def withdrawn(cache: Cache, alert: Resource, spec: FlagAlertSpec, key: ObjectKey) -> bool:
+    """Whether an object of another namespace is none of the alert's any more. Not before it is known which
+    labels that namespace has: after a restart that is later than the object.
+    """
+    if key.namespace == alert.namespace:
         return False
-    if _any(spec.exclusion_list, message):
+    selecting = [each for each in spec.event_sources if each.namespace_selector is not None]
+    if selecting and _namespace(cache, key.namespace) is None:
         return False
-    return not spec.inclusion_list or _any(spec.inclusion_list, message)
+    return not any(
+        each.kind == key.kind and _reaches(cache, alert.namespace, each, key) for each in selecting
+    )
 
 
-def _any(expressions: Iterable[str], message: str) -> bool:
-    return any(_compiled(each).search(message) is not None for each in expressions)
+def reporting_on(cache: Cache, namespace: str) -> set[str]:
+    """The namespaces whose alerts may be about objects of this one."""
+    return {namespace, *(each.namespace for each in cache.find(SELECTING, "", EVERY))}
 
 
-# Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
-@lru_cache(maxsize=_KEPT)
-def _compiled(expression: str) -> re2._Regexp:
-    """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
-    return patterns.compiled(expression, _MEMORY)
+def things_of(cache: Cache, alert: Resource, spec: FlagAlertSpec) -> Iterator[Resource]:
+    """All objects that the alert is about, each once."""
+    wide = {each.kind for each in spec.event_sources if each.namespace_selector is not None}
+    for kind in dict.fromkeys(each.kind for each in spec.event_sources):
+        for thing in cache.of_kind(kind, None if kind in wide else alert.namespace):
+            if concerns(cache, alert, spec, thing.key, thing.labels):
+                yield thing
+
+
+def _reaches(cache: Cache, namespace: str, source: EventSource, key: ObjectKey) -> bool:
+    """Whether an alert in `namespace` may be about this object, as far as namespaces go."""
+    if source.namespace_selector is None:
+        return key.namespace == namespace
+    found = _namespace(cache, key.namespace)
+    if found is None or not source.namespace_selector.match_labels.items() <= found.labels.items():
+        return False
+    if key.namespace == namespace:
+        return True
+    grants = cache.of_kind(grant.KIND, key.namespace)
+    return bool(granted(grants, Referring(alerts.KIND, namespace), key.name, (key.kind,)))
+
+
+def _namespace(cache: Cache, name: str) -> Resource | None:
+    return cache.get(ObjectKey(NAMESPACE.kind, "", name))

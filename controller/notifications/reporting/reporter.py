@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
-from controller.notifications.box import Reported, shortened
+from controller.notifications.box import Due, Reported, shortened
 from controller.notifications.forms import comments, commits, journeys, otlp, templates
 from controller.notifications.forms.journeys import Moments
 from controller.notifications.forms.links import link_of
-from controller.notifications.reporting import over_time
 from controller.notifications.reporting.choosing import Fact, chooses
 from controller.notifications.reporting.grouping import waiting
 from controller.runtime.events import content
@@ -24,7 +24,6 @@ from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
@@ -89,7 +88,7 @@ class Reporter:
             if message.severity == "error":
                 if event.failure in failures:
                     return
-                due = over_time.due(spec, fact.subject, reported, event.time)
+                due = _due(spec, fact.subject, reported, event.time)
                 if due is not None and due.first and not due.is_now(event.time):
                     box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
                     box.due[subject] = due
@@ -132,14 +131,14 @@ class Reporter:
         subject, reason, now = subject_of(alert, thing.key), failure(thing.status), self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
-        due = over_time.due(spec, thing, reported if again else Reported(), now)
+        due = _due(spec, thing, reported if again else Reported(), now)
         if due is not None and not due.is_now(now):
             box.due[subject] = due
             return
         if again and due is None:
             return
         again_after = f" after {reported.reported_at}" if again else ""
-        state = f"{reason} {over_time.since(thing, now)}{again_after}"
+        state = f"{reason} {_since(thing, now)}{again_after}"
         message = messages.of_state(thing, alert, spec, state, now)
         message = message.model_copy(update={"severity": "error", "state": "failing"})
         if not self._chosen(alert, spec, Fact(message, thing)):
@@ -157,7 +156,7 @@ class Reporter:
         """Plan the next report of what is repeated while it fails."""
         if now.failures:
             box.due.pop(subject, None)
-            if (due := over_time.due(spec, thing, now, self.now())) is not None:
+            if (due := _due(spec, thing, now, self.now())) is not None:
                 box.due[subject] = due
 
     def recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
@@ -234,3 +233,32 @@ def works(resource: Resource) -> bool:
     """Whether it is ready."""
     ready = find(resource.status, READY)
     return ready is not None and ready.get("status") == TRUE
+
+
+def _since(thing: Resource | None, now: datetime) -> datetime:
+    """Since when an object fails: `now` where its status does not say so yet."""
+    if thing is None or not failure(thing.status):
+        return now
+    ready = find(thing.status, READY) or {}
+    return _moment(str(ready.get("lastTransitionTime")), now)
+
+
+def _due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: datetime) -> Due | None:
+    """When the failure that was `reported` so is looked at next; None: never again."""
+    if not reported.failures:
+        return _after(_since(thing, now), spec.lasting or 0.0, first=True)
+    if spec.repeat_interval is None:
+        return None
+    return _after(_moment(reported.reported_at, _since(thing, now)), spec.repeat_interval, first=False)
+
+
+def _after(moment: datetime, seconds: float, *, first: bool) -> Due:
+    return Due(moment + timedelta(seconds=seconds), first=first, span=seconds)
+
+
+def _moment(text: str, otherwise: datetime) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return otherwise
+    return found if found.tzinfo is not None else otherwise

@@ -23,14 +23,14 @@ import requests
 from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.posts import DIRECT, Post
 from controller.notifications.forms.services import known
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import Answer, why
 from controller.notifications.sending.threads import Threads
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from controller.notifications.forms.posts import Way
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
 
 _REFUSED: Final = 400
 """The status of what is not tried again."""
@@ -53,20 +53,13 @@ class AppriseSender:
         """Begin nothing more."""
         self._threads.close()
 
-    async def send(
-        self,
-        post: Post,
-        timeout: float,  # noqa: ASYNC109 - of all requests together
-        way: Way = DIRECT,
-    ) -> Answer:
-        """Notify the service that the URL names, within `timeout` seconds and what it waits for others."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        """Notify the service that the URL names, within `seconds` and what it waits for others."""
         line = _Line(self._sender, asyncio.get_running_loop(), post, way)
         try:
-            return await self._threads.run(way.namespace, timeout, partial(_notify, line), line.hang_up)
-        except TimeoutError:
-            return Answer(0, f"no answer within {timeout:g} s")
-        except AddressRefused as error:
-            return Answer(_REFUSED, f"the address cannot be used: {error}")
+            return await self._threads.run(way.namespace, seconds, partial(_notify, line), line.hang_up)
+        except (TimeoutError, AddressRefused) as error:
+            return Answer(0 if isinstance(error, TimeoutError) else _REFUSED, why(error, seconds))
         except Exception as error:  # noqa: BLE001 - the library's, or of its reading of strange answers
             # Its text may hold the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from controller.delivery.problems import one_line
 from controller.notifications.forms.mails import PORTS
 from controller.notifications.forms.posts import DIRECT
-from controller.notifications.sending.posting import ANY, Answer, PublicResolver
+from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.notifications.sending.threads import Threads
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
@@ -148,30 +148,22 @@ class MailSender:
         """Begin nothing more."""
         self._threads.close()
 
-    async def send(
-        self,
-        post: Post,
-        timeout: float,  # noqa: ASYNC109 - of all of it
-        way: Way = DIRECT,
-    ) -> Answer:
-        """Hand it to the server that the URL names, within `timeout` seconds and what it waits for others."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
         clock = asyncio.get_running_loop().time
-        end = clock() + timeout
+        end = clock() + seconds
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
                 tls = await asyncio.to_thread(context_of, way.tls)
             client = Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
             deliver = partial(client.deliver, host, port, post)
             await self._threads.run(way.namespace, end - clock(), deliver, client.hang_up)
-        except TimeoutError:
-            return Answer(0, f"no answer within {timeout:g} s")
-        except Stalled as error:
-            return Answer(0, error.message)
-        except (smtplib.SMTPException, OSError, ValueError) as error:
-            return _answer(host, error)
+        except (Stalled, smtplib.SMTPException, OSError, ValueError) as error:
+            said = why(error, seconds)
+            return Answer(0, said) if said else _answer(host, error)
         return Answer(250, "status 250")
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from controller.delivery.problems import one_line
 from controller.notifications.addresses import NATS, AddressRefused, require_usable
 from controller.notifications.forms.nats_logins import Login
-from controller.notifications.sending.posting import ANY, Answer, PublicResolver
+from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
 
@@ -105,13 +105,9 @@ def _why(error: Exception, seconds: float) -> Answer:
     """Why a server does not have the message."""
     if isinstance(error, _Refused):
         return Answer(error.status, f"the server refuses: {error}")
-    if isinstance(error, AddressRefused):
-        said = f"the address cannot be used: {error}"
-    elif isinstance(error, Stalled):
-        said = error.message
-    elif isinstance(error, TimeoutError):
-        said = f"no answer within {seconds:g} s"
-    elif isinstance(error, EOFError):
+    if said := why(error, seconds):
+        return Answer(0, said)
+    if isinstance(error, EOFError):
         said = "the connection ended without an answer"
     elif isinstance(error, OSError):
         said = one_line(error.strerror or str(error) or type(error).__name__, _SHOWN)
@@ -131,14 +127,8 @@ async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Host
             context = await asyncio.to_thread(context_of, target.way.tls)
             connection = await plain.encrypted(context, host)
         login = (target.login or Login()).shown(str(described.get("nonce") or ""))
-        us = {
-            "verbose": False,
-            "pedantic": False,
-            "tls_required": encrypted,
-            "lang": "python",
-            "version": "1",
-        }
-        known = json.dumps({**us, "name": "flagstaff-controller", "headers": True, **login})
+        us = {"name": "flagstaff-controller", "lang": "python", "version": "1", "headers": True}
+        known = json.dumps({**us, "verbose": False, "pedantic": False, "tls_required": encrypted, **login})
         await connection.send(f"CONNECT {known}\r\n".encode())
         lines = "".join(f"{name}: {text}\r\n" for name, text in post.headers.items())
         head = f"NATS/1.0\r\n{lines}\r\n".encode()

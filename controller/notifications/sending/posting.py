@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -61,6 +61,29 @@ class Answer:
     """Seconds."""
     content: bytes = b""
     """All of it where that was asked for; otherwise the beginning."""
+
+
+class Sender(Protocol):
+    """Sends requests to other people's servers."""
+
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        """Ask once, within so many seconds; never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Senders:
+    """Picks the sender of a request by the scheme of its URL."""
+
+    http: Sender
+    mail: Sender
+    apprise: Sender
+
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        """Ask once; never raises."""
+        scheme = post.url.partition("://")[0].lower()
+        known = {"http": self.http, "https": self.http, "smtp": self.mail, "smtps": self.mail}
+        sender = known.get(scheme, self.apprise)
+        return await sender.send(post, seconds, way)
 
 
 class _TooLong(Exception):
@@ -130,13 +153,8 @@ class Poster:
         """Close the connections."""
         await self._session.close()
 
-    async def send(
-        self,
-        post: Post,
-        timeout: float,  # noqa: ASYNC109 - of one request
-        way: Way = DIRECT,
-    ) -> Answer:
-        """Ask once, within `timeout` seconds."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        """Ask once, within so many seconds."""
         try:
             require_usable(post.url, allow_local=self._allow_local)
             require_proxy(way.proxy, allow_local=self._allow_local)
@@ -149,7 +167,7 @@ class Poster:
                 allow_redirects=False,
                 ssl=context_of(way.tls) if any(way.tls) else True,
                 proxy=way.proxy or None,
-                timeout=aiohttp.ClientTimeout(total=timeout),
+                timeout=aiohttp.ClientTimeout(total=seconds),
             ) as answer:
                 if post.whole:
                     content = await _content(answer)
@@ -159,16 +177,10 @@ class Poster:
                 words = next((f": {each}" for each in _KNOWN if each in said), "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
                 return Answer(answer.status, f"status {answer.status}{words}", pause, content)
-        except AddressRefused as error:
-            return Answer(0, f"the address cannot be used: {error}")
-        except Stalled as error:
-            return Answer(0, error.message)
         except _TooLong:
             return Answer(0, f"the answer has more than {_MOST_CONTENT} bytes")
-        except TimeoutError:
-            return Answer(0, f"no answer within {timeout:g} s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(0, _why(error))
+        except (AddressRefused, Stalled, aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(0, why(error, seconds) or _why(error))
 
     async def _judge(self, url: str, proxy: str) -> None:
         """What our resolver is not asked: names that a proxy looks up, and addresses. Raises Stalled."""
@@ -198,6 +210,17 @@ async def _content(answer: aiohttp.ClientResponse) -> bytes:
         if len(content) > _MOST_CONTENT:
             raise _TooLong
     return bytes(content)
+
+
+def why(error: Exception, seconds: float) -> str:
+    """Why a try that was to end within so many seconds has no answer; empty for what is known to one protocol
+    alone.
+    """
+    if isinstance(error, AddressRefused):
+        return f"the address cannot be used: {error}"
+    if isinstance(error, Stalled):
+        return error.message
+    return f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else ""
 
 
 def _why(error: Exception) -> str:

@@ -229,7 +229,11 @@ class Receipts:
         if self._claimed_total >= MOST_CLAIMED:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
         if self._claimed[host] >= self.most_per_host:
-            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token from this address")
+            raise RpcError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{self.most_per_host} members without a token from this address already; raise "
+                "--max-streams-per-host, or give the evaluators tokens",
+            )
         self._claimed[host] += 1
         self._claimed_total += 1
 

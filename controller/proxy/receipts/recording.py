@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.receipts.receipts import Receipts
-    from controller.proxy.receipts.schedule import Schedule
+    from controller.runtime.reconciling.queue import KeyedQueue
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +37,10 @@ LOOK: Final = 60.0
 """Seconds between two checks whether a receipt is still there: it may have been deleted by hand."""
 MOST_LOOKS: Final = 100
 """Checks at a time, every RENEW seconds."""
+SETTLE: Final = 0.05
+"""Seconds for which a change waits for others to come."""
+PACE: Final = 1.0
+"""Seconds between two writes of one flag set."""
 
 
 class ReceiptWriter(Applier, Protocol):
@@ -56,6 +60,30 @@ class _Written:
     """The receipt's own; empty where no answer to a write has come yet."""
     look: float
     """When to check whether it is there, on the loop's clock."""
+
+
+class Schedule:
+    """The flag sets to write; `changed` fills its queue, the Recorder empties it."""
+
+    def __init__(self, queue: KeyedQueue[Place], clock: Callable[[], float]) -> None:
+        """`clock` is the queue's: monotonic seconds."""
+        self.queue = queue
+        self._clock = clock
+        self._begun: dict[Place, float] = {}
+
+    def changed(self, place: Place) -> None:
+        """The receipts of a flag set have changed."""
+        since = self._clock() - self._begun.get(place, -PACE)
+        self.queue.put(place, max(SETTLE, PACE - since))
+
+    def begin(self, place: Place) -> float:
+        """A write of the flag set begins; the time."""
+        now = self._begun[place] = self._clock()
+        return now
+
+    def forget(self, place: Place) -> None:
+        """The flag set has no subscribers any more."""
+        self._begun.pop(place, None)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
 from evaluator.flags.canonical import canonical
-from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
@@ -67,16 +66,13 @@ class Undeliverable:
 
 
 def build(
-    resource: Resource,
-    shard: Callable[[str], Resource | None],
-    previous: bytes | None,
-    progress: Progress = NO_PROGRESS,
+    resource: Resource, shard: Callable[[str], Resource | None], previous: bytes | None
 ) -> EncodedFlagSet | Undeliverable:
     """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it,
     if anything was.
     """
     try:
-        found = delivered(resource, shard, progress, previous)
+        found = delivered(resource, shard, previous)
     except MissingShardsError as missing:
         return Undeliverable("ShardsMissing", str(missing))
     except InvalidSpecError as error:
@@ -87,7 +83,7 @@ def build(
     flag_set = replace(found.flag_set, metadata=metadata)
     return EncodedFlagSet(
         document=_marked(encode(flag_set), found.missing),
-        good=canonical(found.desired, provenance=True),
+        good=canonical(found.flag_set, provenance=True),
         digest=found.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),

@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import about
-from controller.delivery.delivered import no_progress
-from controller.proxy.encoded import decoded, spec_bytes
+from controller.proxy.catalog import decoded, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
-    from evaluator.flags.effective import Progress
-    from evaluator.wire.servicer import Deliver, Make, Payload
+    from evaluator.wire.messages import Payload
+    from evaluator.wire.servicer import Deliver, Make
 
 _log = logging.getLogger(__name__)
 
@@ -71,17 +70,15 @@ class Contents:
         catalog: Catalog,
         context: Mapping[str, Any],
         sinks: Callable[[Place], Iterable[tuple[Make, Deliver]]],
-        progress: Callable[[Resource], Progress] = no_progress,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
-        object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
+        object's subscribers.
         """
         self.built = 0
         """How many contents were built."""
         self._catalog = catalog
-        self._context = context
+        self.context = context
         self._sinks = sinks
-        self._progress = progress
         self._contents: dict[Place, Content] = {}
         self._waiting: dict[Place, None] = {}
         """The objects whose content is to be built in the thread, in order."""
@@ -137,7 +134,7 @@ class Contents:
             return content.missing
         payload = content.payloads.get(make)
         if payload is None:
-            payload = content.payloads[make] = make(content.built.document, self._context)
+            payload = content.payloads[make] = make(content.built.document, self.context)
         return payload
 
     def _build(
@@ -149,7 +146,7 @@ class Contents:
 
         previous = None if before is None else before.good
         try:
-            return build(decoded(served), shard, previous, self._progress(served))
+            return build(decoded(served), shard, previous)
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
             _log.exception("it cannot be built", extra=_about(served))
             return UNBUILDABLE
@@ -188,7 +185,7 @@ class Contents:
         built = self._build(served, before, shards)
         if isinstance(built, Undeliverable):
             return built, {}
-        return built, {make: make(built.document, self._context) for make in makes}
+        return built, {make: make(built.document, self.context) for make in makes}
 
     def _take(
         self, content: Content, version: Hashable, served: Resource, built: EncodedFlagSet | Undeliverable

@@ -49,17 +49,13 @@ def gone(topic: Topic) -> Missing:
 class Deliveries:
     """Implements `Backend` of the sync service."""
 
-    def __init__(
-        self, catalog: Catalog, topics: Topics, contents: Contents, views: Views, context: Mapping[str, Any]
-    ) -> None:
-        """`context` is what in-process providers lay over each evaluation context."""
+    def __init__(self, catalog: Catalog, topics: Topics, contents: Contents, views: Views) -> None:
         self.catalog = catalog
         self.contents = contents
         self.synced = False
         """Whether the catalog is complete; nothing is delivered before."""
         self._topics = topics
         self._views = views
-        self._context = context
 
     # -- asked by the sync service
 
@@ -75,7 +71,7 @@ class Deliveries:
 
     def context(self) -> Mapping[str, Any]:
         """The JSON values that are laid over evaluation contexts."""
-        return self._context
+        return self.contents.context
 
     def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
         """See Backend. What is encoded already is delivered before this returns."""

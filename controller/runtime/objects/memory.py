@@ -18,8 +18,8 @@ async def _nothing(_: Resource) -> None:
 
 
 class MemoryCluster:
-    """Implements `Applier` and the loop's `Writer`. It has no conflicts, field managers or Leases, and keeps
-    uid, generation and resourceVersion only as far as cache and loop need them.
+    """Implements `Applier` and the `Writer` of statuses. It has no conflicts, field managers or Leases, and
+    keeps uid, generation and resourceVersion only as far as cache and loop need them.
     """
 
     def __init__(self, objects: Cache, applied: Callable[[Resource], Awaitable[None]] = _nothing) -> None:

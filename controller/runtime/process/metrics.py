@@ -13,7 +13,7 @@ from evaluator.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -65,8 +65,8 @@ class Metrics(Collector):
         )
         self._reviewed = Counter(
             "flagstaff_admission_reviews",
-            "Pods that the API server asked about, by outcome.",
-            ("outcome",),
+            "Pods and flags that the API server asked about, by outcome.",
+            ("kind", "outcome"),
             registry=self.registry,
         )
         self._alerts = Counter(
@@ -75,11 +75,9 @@ class Metrics(Collector):
             ("type", "result"),
             registry=self.registry,
         )
-        self.lag = LoopLag()
-        self.registry.register(LagMetrics(self.lag))
-        listening = PortCollector()
-        self.registry.register(listening)
-        self.ports = listening.ports
+        process = ProcessMetrics()
+        self.registry.register(process)
+        self.lag, self.ports = process.lag, process.ports
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -94,9 +92,9 @@ class Metrics(Collector):
         """A webhook was answered."""
         self._received.labels(kind, outcome).inc()
 
-    def reviewed(self, outcome: str) -> None:
-        """A pod was admitted or refused."""
-        self._reviewed.labels(outcome).inc()
+    def reviewed(self, kind: str, outcome: str) -> None:
+        """An object of `kind` was admitted or refused. Any thread may call this."""
+        self._reviewed.labels(kind, outcome).inc()
 
     def alerted(self, kind: str, result: str) -> None:
         """An alert was sent: `delivered`, `failed` or `dead`."""
@@ -119,7 +117,7 @@ class Metrics(Collector):
         for kind, queue in self._queues.items():
             depth.add_metric((kind,), len(queue))
         yield depth
-        yield from watch_metrics((each.kind, each.connected, each.age) for each in self._watches.reports())
+        yield from watch_metrics(self._watches)
         yield from self._of_objects()
         if self._role.leading:
             yield self._of_evaluators()
@@ -171,28 +169,18 @@ class Metrics(Collector):
         return evaluators
 
 
-class LagMetrics(Collector):
-    """How late a process' loop is."""
-
-    def __init__(self, lag: LoopLag) -> None:
-        self._lag = lag
-
-    def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
-        yield HistogramMetricFamily(
-            NAME, WHAT, buckets=list(self._lag.buckets()), sum_value=self._lag.seconds
-        )
-
-
-class PortCollector(Collector):
-    """The ports of a process."""
+class ProcessMetrics(Collector):
+    """How late a process' loop is, and its ports."""
 
     def __init__(self) -> None:
+        self.lag = LoopLag()
         self.ports = PortMetrics()
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        return self.ports.families()
+        lag = self.lag
+        yield HistogramMetricFamily(NAME, WHAT, buckets=list(lag.buckets()), sum_value=lag.seconds)
+        yield from self.ports.families()
 
 
 def _served(resource: Resource) -> int | None:
@@ -210,10 +198,8 @@ def _artifact_time(resource: Resource) -> datetime | None:
         return None
 
 
-def watch_metrics(watches: Iterable[tuple[str, bool, float | None]]) -> Iterator[Metric]:
-    """How current the watches are: (a kind's plural, whether its watches are open, seconds since the API
-    server confirmed the oldest of them; None: never).
-    """
+def watch_metrics(watches: WatchHealth) -> Iterator[Metric]:
+    """How current the watches are, by kind."""
     age = GaugeMetricFamily(
         "flagstaff_watch_age_seconds",
         "Time since the API server last confirmed what is known of a kind.",
@@ -222,9 +208,9 @@ def watch_metrics(watches: Iterable[tuple[str, bool, float | None]]) -> Iterator
     connected = GaugeMetricFamily(
         "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
     )
-    for kind, open_, seconds in watches:
-        connected.add_metric((kind,), float(open_))
-        if seconds is not None:
-            age.add_metric((kind,), seconds)
+    for each in watches.reports():
+        connected.add_metric((each.kind,), float(each.connected))
+        if each.age is not None:
+            age.add_metric((each.kind,), each.age)
     yield age
     yield connected

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.api.meta import ObjectKey
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from controller.api.meta import Resource
+    from controller.runtime.objects.cache import Cache
 
-def cycle(start: str, next_ones: Callable[[str], Iterable[str]]) -> list[str]:
-    """A way from `start` back to it, its name at both ends, or nothing. `next_ones`: what one waits for."""
-    trails: list[list[str]] = [[start]]
+
+def cycle(start: Resource, objects: Cache, awaited: Callable[[Resource], Iterable[str]]) -> list[str]:
+    """The names on a way from `start` back to it, its own at both ends, or nothing. `awaited`: the names of
+    the objects of the same kind and namespace that one waits for.
+    """
+    trails: list[list[str]] = [[start.name]]
     seen: set[str] = set()
     while trails:
         trail = trails.pop()
-        for name in next_ones(trail[-1]):
-            if name == start:
+        last = trail[-1]
+        found = objects.get(ObjectKey(start.key.kind, start.namespace, last)) if len(trail) > 1 else start
+        for name in awaited(found) if found is not None else ():
+            if name == start.name:
                 return [*trail, name]
             if name not in seen:
                 seen.add(name)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
@@ -17,13 +17,14 @@ from controller.runtime.reconciling.settle import Settled, progressing, settle
 from controller.runtime.reconciling.statuses import Statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.queue import KeyedQueue
+    from controller.runtime.reconciling.statuses import Writer
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +43,6 @@ class Reconciler(Protocol):
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone: let go of what was kept for it. Must not fail."""
-
-
-class Writer(Protocol):
-    """What the loop writes to the cluster."""
-
-    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
 
 
 class Observer(Protocol):

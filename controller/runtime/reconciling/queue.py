@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from controller.runtime.tenancy.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable
 
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
@@ -112,9 +112,12 @@ class KeyedQueue(Generic[Key]):
     async def take(self) -> Key:
         """Wait for a key whose time has come and whose turn it is; `done` must follow."""
         while True:
-            wait = self._next()
-            if isinstance(wait, _Found):
-                return wait.key
+            wait = self._collect(self._clock())
+            key = self._shares.take()
+            if key is not None:
+                del self._due[key]
+                self._taken.add(key)
+                return key
             self._changed.clear()
             try:
                 async with asyncio.timeout(wait):
@@ -133,15 +136,20 @@ class KeyedQueue(Generic[Key]):
             self._shares.add(self._group(key), key)
         self._changed.set()
 
-    def _next(self) -> _Found[Key] | float | None:
-        """A key to take, or the seconds until there may be one; None: not before something changes."""
-        wait = self._collect(self._clock())
-        key = self._shares.take()
-        if key is None:
-            return wait
-        del self._due[key]
-        self._taken.add(key)
-        return _Found(key)
+    async def work(self, workers: int, keep: Callable[[Key], Awaitable[None]]) -> None:
+        """Have `keep`, which must not fail, look at each key that is taken, by so many workers at a time."""
+
+        async def worker() -> None:
+            while True:
+                key = await self.take()
+                try:
+                    await keep(key)
+                finally:
+                    self.done(key)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(worker())
 
     def _collect(self, now: float) -> float | None:
         """Have those wait for their turn whose time has come; the seconds until the next one's, None where
@@ -158,8 +166,3 @@ class KeyedQueue(Generic[Key]):
             elif current:
                 self._shares.add(self._group(key), key)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found(Generic[Key]):
-    key: Key

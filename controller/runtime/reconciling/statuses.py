@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.loop import Writer
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +19,13 @@ ROOM_AGAIN: Final = 600.0
 """Seconds until a kind that had no room for our status is asked again: its definition may have been replaced
 by ours.
 """
+
+
+class Writer(Protocol):
+    """Writes statuses to the cluster."""
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
 
 
 class Statuses:

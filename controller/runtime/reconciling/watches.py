@@ -1,4 +1,6 @@
-"""What each stage declares: the kind that it reconciles, and which changes of other objects wake it. Pure."""
+"""What each stage declares: the kind that it reconciles, and which changes of other objects wake it. A change
+in the cache wakes the loops of these.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from typing import TYPE_CHECKING
 from controller.api.meta import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache, Change, Index
+    from controller.runtime.reconciling.loop import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,44 @@ def woken(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[Obj
             if kind in watch.kinds and watch.changed(change.before) != watch.changed(change.after):
                 keys.update(watch.keys(cache, change))
     return keys
+
+
+class Dispatcher:
+    """Wakes objects by what the stages declare."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        stages: Collection[Reconciles],
+        loops: Mapping[str, Loop],
+        also: Iterable[Callable[[Change], Iterable[ObjectKey]]] = (),
+    ) -> None:
+        """`loops` by kind. Each of `also` receives every change and returns further objects to reconcile."""
+        self._cache = cache
+        self._stages = stages
+        self._loops = loops
+        self._also = tuple(also)
+
+    def changed(self, change: Change) -> None:
+        """Take a change that `cache` knows of already. For `Cache.on_change`."""
+        key = change.latest.key
+        if change.after is None and key.kind in self._loops:
+            self._loops[key.kind].gone(key)
+        keys = woken(self._stages, self._cache, change)
+        for each in self._also:
+            keys.update(each(change))
+        for key in keys:
+            self.wake(key)
+
+    def wake(self, key: ObjectKey) -> None:
+        """Reconcile an object now, if its kind has a loop."""
+        if key.kind in self._loops:
+            self._loops[key.kind].wake(key)
+
+    def wake_all(self) -> None:
+        """Reconcile everything that is known."""
+        for resource in self._cache:
+            self.wake(resource.key)
 
 
 def _asks(before: Resource | None, after: Resource) -> bool:

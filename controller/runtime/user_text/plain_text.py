@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from controller.api.provenance import CHANGES
@@ -13,6 +14,15 @@ _LINES: Final = frozenset({CHANGES, "pending"})
 def one_line(text: str, most: int) -> str:
     """At most `most` characters, in which nothing breaks the line or moves a terminal's cursor."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+
+
+def json_object(content: str | bytes) -> dict[str, Any] | None:
+    """The JSON object that a text of strangers is; None where it is anything else."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def cleaned(value: Any) -> Any:

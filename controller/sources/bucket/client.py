@@ -1,13 +1,10 @@
-"""A bucket through obstore: what it lists, and its objects as files. Imported only where one is read:
-obstore takes time and memory.
-"""
+"""Lists and fetches a bucket by obstore; imported only where one is read, as that takes time and memory."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore.exceptions import BaseError, InvalidPathError
@@ -17,6 +14,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.complaints import explained, impossible_key
 from controller.sources.bucket.listing import Listed
 from controller.sources.bucket.place import Store
+from controller.sources.files.quarantine import created
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
     from controller.sources.bucket.place import Bucket
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 _STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
     # The second one is what the environment may name, which would win over the first.
@@ -35,7 +33,6 @@ _STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
 }
 """obstore's class, and its names for the endpoint."""
 AT_ONCE: Final = 16
-"""Objects that are fetched side by side."""
 _CHUNK: Final = 256 * 1024
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
@@ -59,10 +56,7 @@ async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
 
 
 async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:
-    """Write `objects` below `into`, each under its whole key.
-
-    Raises Failed (RevisionGone) where one is not what was listed any more, other Setbacks, and OSError.
-    """
+    """Write `objects` below `into` by their whole keys. Raises Setback (Failed RevisionGone), OSError."""
     waiting = iter(objects)
 
     async def work(store: Any) -> None:
@@ -83,7 +77,7 @@ async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -
 async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None:
     path = into.joinpath(*wanted.key.split("/"))
     await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-    with _created(path) as file:
+    with created(path) as file:
         # What a console made for an empty folder cannot be got by the name that obstore gives it.
         if not wanted.size:
             return
@@ -103,12 +97,6 @@ async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None
             raise _changed(bucket, wanted)
 
 
-def _created(path: Path) -> BinaryIO:
-    """A new file."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.fdopen(os.open(path, flags, 0o644), "wb")
-
-
 def _listed(bucket: Bucket, meta: ObjectMeta) -> Listed:
     # Some servers quote it in one answer and not in another.
     etag = (meta["e_tag"] or "").strip('"')
@@ -123,7 +111,6 @@ def _changed(bucket: Bucket, wanted: Listed) -> Failed:
 
 
 def _open(bucket: Bucket) -> Any:
-    """Raises what obstore raises."""
     kind, fields = _STORES[bucket.store]
     given: dict[str, Any] = {
         "config": {**bucket.config, **{name: bucket.endpoint for name in fields if bucket.endpoint}},

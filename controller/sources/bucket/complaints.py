@@ -1,8 +1,4 @@
-"""Turns obstore's errors into a reason and one line that may be shown. Pure.
-
-Its own text cannot be: it holds addresses, times, which would make each failure a new one, and whatever the
-store wrote.
-"""
+"""Turns obstore's errors into a reason and one line without addresses, times and other texts. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -17,9 +16,9 @@ from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.bucket.reading import CLIENT, LimitedReader
+from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
-from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.fields import LocalReference
     from controller.api.flagsource import BucketSpec
     from controller.api.meta import ObjectKey
     from controller.runtime.tenancy.hosts import Hosts
@@ -37,9 +35,7 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
-"""Processes that ask stores, of some 40 MB each; one is started when it is needed. As many again are for
-namespaces that have none, and as many for buckets that are read with the controller's own identity.
-"""
+"""Processes that ask stores, of some 40 MB each; as many again for waiting namespaces, and our identity."""
 IDENTITY: Final = re.compile(r"(AWS|AZURE|GOOGLE|IDENTITY|MSI)_.*|SERVICE_ACCOUNT")
 """Variables that hold the controller's own identity; obstore prefers some of them to what a Secret holds."""
 ADVICE: Final = {
@@ -48,7 +44,6 @@ ADVICE: Final = {
     "the Secret that spec.bucket.certSecretRef names",
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
-"""What to do, by the reason of a failure."""
 
 _STORES: Final = {"generic": Store.S3, "aws": Store.S3, "gcp": Store.GOOGLE, "azure": Store.AZURE}
 _OWN_HOSTS: Final = {
@@ -63,7 +58,6 @@ _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
     "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
 }  # fmt: skip
-"""Keys of a Secret, and obstore's names for them."""
 
 
 class BucketFactory:
@@ -88,10 +82,10 @@ class BucketFactory:
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
-        content = partial(self._texts, look)
-        secret = await content(spec.secret_ref, "secretRef")
-        authority = await content(spec.cert_secret_ref, "certSecretRef")
-        proxy = await content(spec.proxy_secret_ref, "proxySecretRef")
+        texts = self._secrets.texts
+        secret = await texts(spec.secret_ref, look, "spec.bucket.secretRef")
+        authority = await texts(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
+        proxy = await texts(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
         client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
@@ -112,9 +106,9 @@ class BucketFactory:
             hidden = (urlsplit(own).password or "", *bucket.secrets)
             bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
         helpers = self._own if secret is None and spec.provider != "generic" else self._others
-        limited = LimitedReader(helpers, self._places, namespace, deadline)
+        tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
-        return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
+        return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of a source."""
@@ -148,16 +142,9 @@ class BucketFactory:
         advice = in_cluster(look.key, name, (each.name for each in keys))
         return ManifestTrust(keys, epoch({"provider": "bucket"}, content), advice)
 
-    async def _texts(self, look: Look, reference: LocalReference | None, field: str) -> SecretTexts | None:
-        if reference is None:
-            return None
-        return SecretTexts(*await self._secrets.content(reference, look, f"spec.bucket.{field}"))
-
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
-    """Whether obstore connects to no other host: for our own identity, tokens of other clouds, or by the
-    environment's proxy.
-    """
+    """Whether obstore asks no other host, such as one for tokens, or the environment's proxy."""
     by_secret = spec.secret_ref is not None and "client_secret" not in bucket.config
     given = by_secret or bucket.config.get("skip_signature") is True
     asked = urlsplit(bucket.endpoint or _own_host(bucket))

@@ -1,6 +1,4 @@
-"""A proxy of our own on loopback, for a library that looks names up and follows redirects by itself: it
-connects to the addresses that were judged, and to no others.
-"""
+"""A proxy on loopback for a library that looks up names itself: connects to judged addresses alone."""
 
 from __future__ import annotations
 

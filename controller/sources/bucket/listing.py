@@ -1,22 +1,39 @@
-"""The listing of a bucket: its revision, and the objects that can be files. Pure."""
+"""What a bucket holds: its listing, with its revision and files, and its signed manifest. Pure."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC
+from typing import TYPE_CHECKING, Final, TypeGuard
 
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.plain_text import json_object
 from controller.sources.provider import Revision
+from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""
+MANIFEST: Final = "flagstaff.manifest"
+"""The object beside the others; no file of definitions has such a name."""
+SIGNATURE: Final = "flagstaff.manifest.sig"
+"""The signature of it, in Base64."""
+PROOF: Final = frozenset({MANIFEST, SIGNATURE})
+SIGNATURE_BYTES: Final = 16 * 1024
+"""A signature may have."""
+_TYPE: Final = "flagstaff.dev/manifest/v1"
+"""Nothing else that the same key signs says this of itself."""
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,9 +58,7 @@ def revision_of(index: bytes) -> Revision:
 
 
 def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
-    """The objects that are fetched, and those that are not, as `Fetched.skipped`. Raises Stalled
-    (LimitExceeded).
-    """
+    """The objects to fetch, and the others as `Fetched.skipped`. Raises Stalled (LimitExceeded)."""
     folders = {each.key[:at] for each in listing for at, sign in enumerate(each.key) if sign == "/"}
     if len(listing) + len(folders) > limits.entries:
         raise Stalled("LimitExceeded", f"the bucket has more than {limits.entries} files and folders")
@@ -78,3 +93,40 @@ def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
     if each.size > limits.file_bytes:
         return too_large(each.key, each.size, limits.file_bytes)
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All objects of a folder."""
+
+    signed_at: str
+    """As `time_of` writes it: the later of two is the greater text."""
+    files: Mapping[str, str]
+    """`sha256:<hex>` by name below the folder, with `/` between folders."""
+
+    def content(self) -> bytes:
+        """As it is signed; the same manifest is the same bytes."""
+        found = {"type": _TYPE, "signedAt": self.signed_at, "files": dict(sorted(self.files.items()))}
+        return json.dumps(found, indent=1).encode() + b"\n"
+
+
+def time_of(moment: datetime) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """What `Manifest.content` made. Raises NotBelievedError."""
+    found = json_object(content)
+    if found is None or found.get("type") != _TYPE:
+        raise NotBelievedError(f"{MANIFEST} is no manifest of files")
+    signed_at, files = str(found.get("signedAt")), found.get("files")
+    if not _TIME.fullmatch(signed_at) or not _are_digests(files):
+        raise NotBelievedError(f"{MANIFEST} does not say when it was signed, or what the files' hashes are")
+    return Manifest(signed_at, files)
+
+
+def _are_digests(files: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(files, dict) and all(
+        isinstance(each, str) and _DIGEST.fullmatch(each) for each in files.values()
+    )

@@ -33,9 +33,7 @@ class Bucket:
     endpoint: str = ""
     """The store's URL; empty: the provider's own, or the environment's."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Credentials and region, as obstore's S3Config, GCSConfig or AzureConfig; what is not there is the
-    environment's.
-    """
+    """Credentials and region, as obstore's configuration; the environment has what is not there."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Proxy, authorities and time, as obstore's ClientConfig."""
     access: tuple[str, str] | None = field(default=None, repr=False)

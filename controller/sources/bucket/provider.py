@@ -8,38 +8,39 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
-from controller.sources.bucket.listing import index_of, revision_of, wanted
-from controller.sources.bucket.manifest import PROOF
-from controller.sources.bucket.reading import OwnReader, Reader
+from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
+from controller.sources.bucket.reading import Call, call_here
 from controller.sources.bucket.trust import Question
-from controller.sources.limits import TreeLimits
-from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched
-from controller.sources.signer import with_signer
+from controller.sources.provider import (
+    NOTHING_ACCEPTED,
+    Accepted,
+    Fetched,
+    PolledProvider,
+    TreeLimits,
+    with_signer,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
     from controller.sources.bucket.trust import ManifestTrust
-    from controller.sources.provider import LineAuthor, Revision
+    from controller.sources.provider import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider:
+class BucketProvider(PolledProvider):
     """The objects of one bucket. Implements `LocalProvider`."""
 
     bucket: Bucket
-    reader: Reader = field(default_factory=OwnReader)
+    call: Call = call_here
     limits: TreeLimits = field(default_factory=TreeLimits)
     interval: float = 10.0
-    """Seconds between looks in local mode."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What to do, by the reason of a failure."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The part of a FlagSource that stands for it, in local mode."""
     authors: bool = True
@@ -47,7 +48,6 @@ class BucketProvider:
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
-    """The newest listing, if there was one."""
 
     @property
     def shows_every_push(self) -> bool:
@@ -83,7 +83,7 @@ class BucketProvider:
             try:
                 if self.trust is not None:
                     return await self._signed(self.trust, chosen, into, fetched, accepted)
-                await self.reader.fetch(self.bucket, chosen, into)
+                await self.call("fetch_objects", self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
         return fetched
@@ -98,24 +98,6 @@ class BucketProvider:
         """The bucket and its prefix."""
         return self.bucket.shown
 
-    def kept_in(self, folder: Path) -> BucketProvider:
-        """The same: nothing is kept."""
-        del folder
-        return self
-
-    def whole(self) -> BucketProvider:
-        """The same: all of it is fetched."""
-        return self
-
-    def changes(self) -> AsyncIterator[None]:
-        """At once, then every interval: no store reports a change."""
-        return polled(self.interval)
-
-    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """None: a bucket has no authors."""
-        del revision, file, line
-        return None
-
     async def _signed(
         self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted
     ) -> Fetched:
@@ -123,15 +105,17 @@ class BucketProvider:
         prefix = self.bucket.prefix
         folder = into.joinpath(*prefix.split("/"))
         names = {each.key.removeprefix(prefix): each for each in chosen}
-        await self.reader.fetch(self.bucket, [names[name] for name in PROOF if name in names], into)
+        await self.call("fetch_objects", self.bucket, [names[name] for name in PROOF if name in names], into)
         question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
-        await self.reader.fetch(self.bucket, [names[name] for name in names if name not in PROOF], into)
+        await self.call(
+            "fetch_objects", self.bucket, [names[name] for name in names if name not in PROOF], into
+        )
         await asyncio.to_thread(trust.compare, question, manifest)
         signed = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
         return with_signer(signed, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
         with advised(self.advice):
-            self._last[:] = [await self.reader.list(self.bucket, self.limits)]
+            self._last[:] = [await self.call("list_objects", self.bucket, self.limits)]
         return self._last[0]

@@ -1,6 +1,4 @@
-"""What a FlagSource requires of a bucket before its objects are trusted: a signed manifest, no older than the
-accepted one, of just the objects that are there.
-"""
+"""Requires of a bucket a signed manifest, no older than the accepted one, of just the objects there."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.manifest import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Unverified, lets_through
 from controller.sources.verification.cosign import verify_content
 from controller.sources.verification.signer import NotBelievedError
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Set
     from pathlib import Path
 
-    from controller.sources.bucket.manifest import Manifest
+    from controller.sources.bucket.listing import Manifest
     from controller.sources.provider import Accepted, Fetched
     from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification.cosign import CosignKey
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"
 _LISTED: Final = 3
-"""Names in one message."""
 _AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of it there, the manifest last"
 
 
@@ -36,7 +33,6 @@ class Question:
     """Whether a bucket is to be believed."""
 
     shown: str
-    """The bucket."""
     folder: Path
     """Where its objects are written."""
     names: Set[str]
@@ -55,10 +51,7 @@ class ManifestTrust:
     advice: TrustAdvice
 
     def judge(self, question: Question) -> tuple[Manifest, Signer]:
-        """The manifest in the folder, which names what is there, and who signed it. Blocks.
-
-        Raises Unverified, Stalled (HistoryRewritten), OSError.
-        """
+        """The manifest and its signer. Blocks. Raises Unverified, Stalled (HistoryRewritten), OSError."""
         try:
             manifest, signer = self._read(question.folder)
         except NotBelievedError as error:

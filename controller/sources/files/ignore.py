@@ -1,6 +1,4 @@
-"""Files that are no part of an artifact: patterns as in .gitignore, with Flux's defaults
-(github.com/fluxcd/pkg, sourceignore).
-"""
+"""Files that are no part of an artifact: patterns as in .gitignore, with the defaults of Flux."""
 
 from __future__ import annotations
 
@@ -32,16 +30,12 @@ DEFAULT: Final = (
 
 
 def matcher(patterns: str | None, place: str) -> Callable[[str], bool]:
-    """Whether a name is to be ignored, by `patterns`, or the default ones. Raises Stalled InvalidSpec, which
-    names `place`.
-    """
+    """Whether a name is ignored, by `patterns` or the defaults. Raises Stalled (InvalidSpec) with `place`."""
     return _compiled(patterns, place).match_file
 
 
 def patterns_of(folder: Path, patterns: str | None) -> str | None:
-    """The patterns of a source's own `.sourceignore`, if it has one, and below them `patterns`, which so have
-    the last word. Raises Stalled InvalidIgnore, OSError.
-    """
+    """A source's own `.sourceignore`, followed by `patterns`. Raises Stalled (InvalidIgnore), OSError."""
     try:
         content = (folder / FILE).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -59,9 +53,7 @@ def patterns_of(folder: Path, patterns: str | None) -> str | None:
 
 
 def remove_ignored(folder: Path, patterns: str | None) -> None:
-    """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises Stalled
-    InvalidSpec, OSError.
-    """
+    """Remove from `folder` what is ignored. Raises Stalled (InvalidSpec), OSError."""
     ignored = _compiled(patterns)
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:

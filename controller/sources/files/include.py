@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, READY, Condition, find, why
 from controller.api.flagsource import INCLUDE_LIMIT, KIND
 from controller.api.meta import ObjectKey
-from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, unpack
-from controller.artifacts.skipped import take_skipped
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import FlagSourceSpec, Include
     from controller.api.meta import Resource
-    from controller.artifacts.storage import Storage
+    from controller.artifacts.storages import Storages
     from controller.runtime.objects.cache import Cache
 
 INCLUDES_READY: Final = "IncludesReady"
@@ -28,13 +27,6 @@ INCLUDES_READY: Final = "IncludesReady"
 _GONE: Final = 15.0
 """Seconds: a source that lost its storage stores the same artifact again, which its status does not show."""
 _COPIED: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
-
-
-class Stores(Protocol):
-    """The artifacts of each source."""
-
-    def of(self, key: ObjectKey) -> Storage:
-        """The store of one source. Raises Failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +53,8 @@ def included_names(source: Resource) -> Iterator[str]:
 
 
 def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> tuple[Included, ...]:
-    """The sources that `spec` includes. Raises Stalled where they include each other or one is not verified
-    as this one is; Waiting until each has an artifact.
-    """
-    if names := _cycle(resource, objects) if spec.include else []:
+    """The sources that `spec` includes. Raises Stalled, or Waiting until each has an artifact."""
+    if names := cycle(resource, objects, included_names) if spec.include else []:
         raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
     found = []
     for each in spec.include:
@@ -102,7 +92,7 @@ def digests(artifacts: Iterable[Mapping[str, Any]]) -> list[object]:
     return [each.get("digest") for each in artifacts]
 
 
-async def copy_included(folder: Path, includes: Iterable[Included], stores: Stores) -> tuple[str, ...]:
+async def copy_included(folder: Path, includes: Iterable[Included], stores: Storages) -> tuple[str, ...]:
     """Write the files of `includes` below `folder`, which holds the source's own. Returns what those sources
     left out, as `Fetched.skipped` has it.
 
@@ -121,7 +111,7 @@ class _Copying:
         self._files = self._bytes = 0
         self.skipped: list[str] = []
 
-    def take(self, each: Included, stores: Stores) -> None:
+    def take(self, each: Included, stores: Storages) -> None:
         what = f"FlagSource {each.source.name}"
         files = unpack(_archive(each, stores))
         skipped = take_skipped(files)
@@ -160,7 +150,7 @@ class _Copying:
             raise Stalled("IncludeConflict", message) from None
 
 
-def _archive(each: Included, stores: Stores) -> bytes:
+def _archive(each: Included, stores: Storages) -> bytes:
     storage = stores.of(each.source.key)
     known = storage.find(str(each.artifact.get("digest")))
     try:
@@ -171,13 +161,3 @@ def _archive(each: Included, stores: Stores) -> bytes:
             raise
     message = f"the artifact of FlagSource {each.source.name} is not in storage; waiting until it is again"
     raise Waiting("IncludeUnavailable", message, delay=_GONE)
-
-
-def _cycle(start: Resource, objects: Cache) -> list[str]:
-    """A way from `start` through what it includes back to it, or nothing."""
-
-    def included(name: str) -> Iterable[str]:
-        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
-        return included_names(found) if found is not None else ()
-
-    return cycle(start.name, included)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from controller.api import flagsource
 from controller.runtime.reconciling.setbacks import Setback
@@ -23,19 +23,13 @@ SWEEP: Final = 3600.0
 """Seconds between two sweeps of what providers keep."""
 
 
-class Artifacts(Protocol):
-    """The artifacts of all sources."""
-
-    def keep(self, keys: Iterable[ObjectKey]) -> None:
-        """Remove what belongs to none of `keys`. Blocks. Raises Setback."""
-
-
 @dataclass(frozen=True, slots=True)
 class Leftovers:
     """What sources that are gone left behind."""
 
     cache: Cache
-    artifacts: Artifacts
+    keep: Callable[[Iterable[ObjectKey]], None]
+    """Removes the artifacts of all but these sources. Blocks. Raises Setback."""
     sweeps: Collection[Callable[[datetime], Awaitable[None]]]
     """Each removes what one provider kept and no source uses, such as mirrors of repositories."""
     now: Callable[[], datetime]
@@ -44,7 +38,7 @@ class Leftovers:
         """Remove artifacts of sources that went while no controller ran."""
         sources = [each.key for each in self.cache.of_kind(flagsource.KIND)]
         try:
-            await asyncio.to_thread(self.artifacts.keep, sources)
+            await asyncio.to_thread(self.keep, sources)
         except Setback as setback:
             log.warning("old artifacts were not removed: %s", setback.message)
 

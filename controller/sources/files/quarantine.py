@@ -1,33 +1,36 @@
-"""A folder for files that are not verified yet."""
+"""Folders and files for what is not verified yet."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.process.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from controller.sources.provider import Revision
+    from typing import BinaryIO
 
 
 @contextlib.asynccontextmanager
-async def quarantine(revision: Revision) -> AsyncIterator[Path]:
-    """A folder for the files of `revision`, removed with everything in it. Raises Failed, also for an OSError
-    of its user.
-    """
+async def quarantine(what: str) -> AsyncIterator[Path]:
+    """An empty folder for `what`, removed in the end. Raises Failed, also for an OSError of its user."""
+    folder = None
     try:
         folder = await asyncio.to_thread(TemporaryFolder.make)
-    except OSError as error:
-        raise as_failed(error, f"a folder for the files of {revision}") from error
-    try:
         yield folder.path
     except OSError as error:
-        raise as_failed(error, f"the files of {revision}") from error
+        raise as_failed(error, what) from error
     finally:
-        await asyncio.to_thread(folder.remove)
+        if folder is not None:
+            await asyncio.to_thread(folder.remove)
+
+
+def created(path: Path) -> BinaryIO:
+    """A new file that is written. No link is followed, and none that is there is replaced. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o644), "wb")

@@ -1,7 +1,4 @@
-"""Turns git's standard error into reasons and text that may be shown. Pure.
-
-Servers write there, too: the patterns are RE2's, whose time is linear in the length of the text.
-"""
+"""Turns git's standard error, in which servers write, too, into reasons and text to show. Pure."""
 
 from __future__ import annotations
 
@@ -96,9 +93,7 @@ def reason_of(complaint: str) -> str:
 
 
 def limit_of(complaint: str) -> str | None:
-    """The limit that git or one of its children met: `memory`, `CPU time`, `file size`; None: none of
-    them.
-    """
+    """The limit that git or a child of it met: `memory`, `CPU time`, `file size`; None: none."""
     ours = _ours(complaint)
     return next((name for name, pattern in _LIMIT_PATTERNS if pattern.search(ours)), None)
 
@@ -109,9 +104,7 @@ def is_damage(complaint: str) -> bool:
 
 
 def shown(complaint: str, credentials: Credentials | None) -> str:
-    """The cause on one line, in git's own words and known ones: what else a server wrote could be the answer
-    of any service that git was led to. No URL's user or query, no secret in any form, no measured time.
-    """
+    """The cause in git's own and known words alone; without URLs' users, secrets and times."""
     text = _USER.sub(r"\1", complaint)
     text = _QUERY.sub(r"\1", text)
     # The same failure must have the same words each time, or each time would be a new Event.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -11,24 +12,23 @@ from urllib.parse import urlsplit
 import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
+from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.temporary import sweep_temporary
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
-from controller.sources.git.git_url import Transport, parse_location
+from controller.sources.git.git_url import Transport, credentials_from, parse_location, with_proxy
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
-from controller.sources.git.programs.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.provider import GitProvider
-from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
-from controller.sources.git.reading.mirror_quota import MirrorQuota
-from controller.sources.git.secrets import credentials_from, with_proxy
-from controller.sources.git.signatures.rules import Group, Rule
+from controller.sources.git.reading.mirror import MirrorQuota, remove_mirror, sweep_mirrors
+from controller.sources.git.reading.tree import read_tree
+from controller.sources.git.signatures.judging import Group, Rule, judge
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
-from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
@@ -43,14 +43,13 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Look, Revision
+    from controller.sources.git.signatures.judging import Question
+    from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
+    from controller.sources.verification.signer import Signer
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
-
-
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.git.secretRef names",
     "HostKeyRefused": "the known_hosts of the Secret has another key, or none; if the host is the right one, "
@@ -61,13 +60,13 @@ ADVICE: Final = {
     "(GitLab: with .git at its end)",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
-"""What to do, by the reason of a failure."""
+_HELPERS: Final = 2
+_MODULE: Final = "controller.sources.git.reading.tree"
+_TASK: Final = TaskLimits(cpu_seconds=20.0)
 
 
 class GitFactory:
-    """Opens Git repositories; those of one remote and one identity share its listings, and within a namespace
-    its mirror.
-    """
+    """Opens Git repositories; those of one remote and identity share listings and mirrors."""
 
     def __init__(
         self,
@@ -79,22 +78,18 @@ class GitFactory:
         hosts: Hosts | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
-        """`allow_local`: a `file://` URL may name a folder of this machine; its author reads with our rights.
-        `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be. `limits`:
-        what each namespace may have.
-        """
+        """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
-        self.helpers = Helpers(HELPERS, (MODULE,))
-        self._reading = Places(HELPERS)
+        self.helpers = Helpers(_HELPERS, (_MODULE,))
+        self._reading = Places(_HELPERS)
         self._secrets = Secrets(secret)
         self._allow_local = allow_local
         self._authors = authors
         self._hosts = hosts
         self._mirrors: dict[ObjectKey, frozenset[Path]] = {}
         """The mirrors that each source uses, those of submodules among them."""
-        self._refused: dict[Path, tuple[Revision, TreeLimits, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._quota = MirrorQuota(lambda namespace: limits.of(namespace).mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
@@ -114,7 +109,8 @@ class GitFactory:
             )
         deadline = Deadline(look.timeout, location.shown)
         reference = _reference(spec)
-        reader = LimitedReader(self.helpers, self._reading, namespace, deadline)
+        tasks = LimitedTasks(self.helpers, self._reading, namespace, deadline, _TASK, "GitOperationFailed")
+        reader = LimitedReader(tasks)
         source = GitProvider(
             location,
             reference,
@@ -127,7 +123,6 @@ class GitFactory:
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
             reader=reader,
-            refused=self._refused,
             quota=self._quota,
             uses=partial(self._read, look.key),
             advice=ADVICE,
@@ -157,9 +152,7 @@ class GitFactory:
         await self.helpers.close()
 
     async def sweep(self, now: datetime) -> None:
-        """Remove mirrors that none of our sources used for a week: their credentials changed, or they went,
-        while no controller ran.
-        """
+        """Remove mirrors that none of our sources used for a week."""
         used = self._all_mirrors
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
@@ -220,7 +213,6 @@ class GitFactory:
         if before <= mirrors:
             return
         for mirror in before - self._all_mirrors:
-            self._refused.pop(mirror, None)
             self._quota.forget(mirror)
             # Credentials that are renewed every hour would leave a mirror every hour.
             removal = asyncio.create_task(asyncio.to_thread(remove_mirror, mirror))
@@ -251,3 +243,20 @@ def _reference(git: GitSpec) -> Reference:
     ref = git.ref
     given = Reference(ref.branch, ref.tag, ref.semver, ref.name, ref.commit)
     return given if given != Reference() else Reference(branch=DEFAULT_BRANCH)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedReader:
+    """A `TreeReader` for one look at one source."""
+
+    tasks: LimitedTasks
+
+    async def __call__(
+        self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+    ) -> Fetched:
+        """As `write_commit`. Raises Stalled (LimitExceeded) for what takes too much to be read."""
+        return await self.tasks.run(f"reading {revision}", read_tree, path, revision, into, limits, paths)
+
+    async def judge(self, path: Path, question: Question) -> Signer | None:
+        """As `judging.judge`. Raises Stalled (LimitExceeded) for what takes too much to be judged."""
+        return await self.tasks.run(f"verifying commit {question.commit}", judge, path, question)

@@ -1,18 +1,31 @@
-"""The address of a repository and the credentials for it: text from people, made safe to hand to a program
-and to show.
+"""The address of a repository and its credentials: safe to hand to a program and to show.
+
+Secrets have Flux's formats. No message repeats a value: a message names the Secret and its keys only.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import re
 from base64 import b64encode
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import PEM, SecretTexts, proxy_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_PROXIES: Final = ("http", "https", "socks5")
+_OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
+"""How a key in OpenSSH's form starts that no password protects (openssh-portable, PROTOCOL.key)."""
 
 
 class Transport(StrEnum):
@@ -26,14 +39,11 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot
-    be meant.
-    """
+    """Credentials, of which nothing is ever printed. Raises `Stalled` where they cannot be meant."""
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
     password: str = field(default="", repr=False)
-    """A password or a token, for http and https."""
     ssh_key: str = field(default="", repr=False)
     """A private key in OpenSSH's or PEM form; empty for the user's own keys and agent."""
     known_hosts: str = field(default="", repr=False)
@@ -94,7 +104,6 @@ class Location:
     url: str = field(repr=False)
     """What Git is given, among its arguments, which every process of the machine may read."""
     shown: str
-    """What people are shown."""
     path: Path | None = None
     """Set for a repository on this machine."""
     credentials: Credentials | None = None
@@ -124,9 +133,7 @@ _ACCEPTED = "a local path, file://, https://, http://, ssh:// or user@host:path"
 
 
 def parse_location(text: str) -> Location:
-    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for
-    all else.
-    """
+    """Read a path or URL. Raises `Stalled` (`URLInvalid`), which repeats no credentials."""
     if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise _invalid("it is empty, or contains white space or control characters")
     if text.startswith("-"):
@@ -208,3 +215,71 @@ def _from_scp(scp: re.Match[str]) -> Location:
         raise _invalid("its host name is malformed")
     url = f"{user + '@' if user else ''}{host}:{path}"
     return Location(Transport.SSH, url, url)
+
+
+def credentials_from(name: str, content: Mapping[str, bytes], transport: Transport) -> Credentials | None:
+    """What the Secret `name` (`namespace/name`) proves, for a repository reached by `transport`; None:
+    nothing.
+
+    http, https: `username` with `password`, or `bearerToken`; `ca.crt` (or `caFile`); `tls.crt` with
+    `tls.key`. ssh: `identity` with `known_hosts`, and `password` where the key has one. Raises Stalled
+    (InvalidSecret).
+    """
+    secret = SecretTexts(name, content)
+    if transport is Transport.FILE:
+        return None
+    found = _ssh(secret) if transport is Transport.SSH else _http(secret)
+    return found if found != Credentials() else None
+
+
+def with_proxy(
+    credentials: Credentials | None, name: str, content: Mapping[str, bytes], transport: Transport
+) -> Credentials:
+    """`credentials` with the proxy of the Secret `name`. Raises Stalled (InvalidSecret)."""
+    secret = SecretTexts(name, content)
+    if transport not in {Transport.HTTP, Transport.HTTPS}:
+        raise secret.invalid(f"a proxy can be used with http and https only, not with {transport}")
+    return replace(credentials or Credentials(), proxy=proxy_url(secret, _PROXIES))
+
+
+def _http(secret: SecretTexts) -> Credentials:
+    username, password = secret.line("username"), secret.line("password")
+    bearer = secret.line("bearerToken")
+    if bearer and (username or password):
+        raise secret.invalid("has both 'bearerToken' and 'username' or 'password'; remove one of them")
+    if bool(username) != bool(password):
+        has, lacks = ("username", "password") if username else ("password", "username")
+        raise secret.invalid(f"has {has!r} without {lacks!r}")
+    tls = secret.tls()
+    return Credentials(
+        username=username,
+        password=password,
+        bearer=bearer,
+        authority=tls.authority,
+        certificate=tls.certificate,
+        certificate_key=tls.key,
+    )
+
+
+def _ssh(secret: SecretTexts) -> Credentials:
+    identity = secret.required("identity", "for ssh")
+    known_hosts = secret.required("known_hosts", "for ssh")
+    password = secret.line("password")
+    locked = _locked(secret, identity)
+    if locked and not password:
+        raise secret.invalid("'identity' is an encrypted key; add its passphrase as 'password'")
+    return Credentials(ssh_key=identity, known_hosts=known_hosts, key_password=password if locked else "")
+
+
+def _locked(secret: SecretTexts, identity: str) -> bool:
+    block = PEM.search(identity)
+    if block is None or "PRIVATE KEY" not in block[1]:
+        raise secret.invalid("'identity' is not a private key in OpenSSH or PEM format")
+    if "ENCRYPTED" in block[1] or "Proc-Type: 4,ENCRYPTED" in block[2]:
+        return True
+    if block[1] != "OPENSSH PRIVATE KEY":
+        return False
+    try:
+        return not base64.b64decode(block[2]).startswith(_OPENSSH)
+    except binascii.Error:
+        raise secret.invalid("'identity' is damaged: its content is not Base64") from None

@@ -14,11 +14,16 @@ import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
 from controller.sources.git.git_url import Credentials, Location, parse_location
-from controller.sources.git.listing.ls_remote import References, choose_among, narrowed, parse
-from controller.sources.git.listing.reference import Reference, choose
+from controller.sources.git.listing.reference import (
+    Reference,
+    References,
+    choose,
+    choose_among,
+    narrowed,
+    parse,
+)
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
-from controller.sources.git.reading.mirror import Mirror
-from controller.sources.git.reading.mirror_quota import MirrorQuota
+from controller.sources.git.reading.mirror import Mirror, MirrorQuota
 from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,
@@ -26,21 +31,17 @@ from controller.sources.git.reading.repository import (
 )
 from controller.sources.git.reading.submodules import FILE as SUBMODULES_FILE
 from controller.sources.git.reading.submodules import SubmoduleReader
-from controller.sources.git.reading.tree import DAMAGE, without_author
-from controller.sources.git.reading.tree_reader import read_in_thread
+from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
-from controller.sources.limits import TreeLimits
 from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.polled import polled
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted
-from controller.sources.signer import with_signer
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, TreeLimits, polled, with_signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.git.reading.tree_reader import TreeReader
+    from controller.sources.git.reading.tree import TreeReader
     from controller.sources.git.signatures.trust import Trust
     from controller.sources.provider import Fetched, LineAuthor, Revision
 
@@ -75,21 +76,15 @@ class GitProvider:
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Entered for as long as a fetch takes."""
     reader: TreeReader = read_in_thread
-    """Reads the files of a commit."""
     hosts: Hosts | None = None
     """Where remotes may be; None: anywhere."""
     authors: bool = True
     """Whether what is fetched names the commit's author."""
-    refused: dict[Path, tuple[Revision, TreeLimits, str]] = field(default_factory=dict, compare=False)
-    """As `Mirror.refused`, which outlives a look."""
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
-    """As `Mirror.quota`."""
+    """As `Mirror.quota`, which outlives a look."""
     uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
-    """Receives the mirror of each submodule before it is fetched; then all mirrors of a commit, which alone
-    are used any longer.
-    """
+    """Receives the mirror of each submodule before it is fetched; at the end all that a commit uses."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    """What to do, by the reason of a failure."""
 
     trust: Trust | None = None
     """What is asked of a new revision; None: nothing."""
@@ -208,20 +203,14 @@ class GitProvider:
     @property
     def mirror(self) -> Mirror:
         """The copy of a remote."""
-        complete = self.trust is not None
-        program = self._program()
-        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota, complete=complete)
+        return self._mirror_of(self.location, complete=self.trust is not None)
 
-    def _mirror_of(self, location: Location) -> Mirror:
-        """The copy of a submodule's repository."""
-        credentials = self.credentials or self.location.credentials
-        program = replace(self._program(), location=location, credentials=credentials)
-        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota)
+    def _mirror_of(self, location: Location, *, complete: bool = False) -> Mirror:
+        program = replace(self._program(), location=location)
+        return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a
-        mirror.
-        """
+        """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""
         if self.location.path is None:
             return None
         # GitPython takes long to load, and a source without problems never needs it.

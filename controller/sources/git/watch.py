@@ -24,11 +24,7 @@ _random = secrets.SystemRandom()
 
 
 async def watched(path: Path, interval: float) -> AsyncIterator[None]:
-    """At once, then within some 50 ms of a change to the references of the repository at `path`, and every
-    interval.
-
-    The repository may go and come back.
-    """
+    """At once, 50 ms after a change of the references at `path`, be it there or not, and every interval."""
     while True:
         places = await asyncio.to_thread(find_places, path)
         if places is None:
@@ -47,7 +43,6 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
 
 
 async def _back(path: Path, interval: float) -> None:
-    """Until the repository is there again, or an interval has gone by."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(interval):
             await asyncio.sleep(min(_AWAY, interval))
@@ -57,9 +52,7 @@ async def _back(path: Path, interval: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders in which a repository's references change; two that are equal are the same
-    folders still.
-    """
+    """Where a repository's references change; two that are equal are the same folders still."""
 
     shallow: tuple[Path, ...]
     """Where `HEAD` and `packed-refs` are: of a linked work tree, two."""

@@ -1,16 +1,24 @@
-"""The one deadline of a look at a source."""
+"""Limits of one look at a source: its deadline, and helper processes for what strangers wrote."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.runtime.process.helper import TaskLimits
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.tenancy.places import Places
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -40,3 +48,30 @@ class Deadline:
             raise Failed("Timeout", message) from error
         finally:
             self.left = max(0.0, self.left - (clock() - began))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedTasks:
+    """The tasks of one look at one source."""
+
+    helpers: Helpers
+    places: Places
+    """Of the helpers: one namespace is given half."""
+    namespace: str
+    deadline: Deadline
+    limits: TaskLimits
+    failure: str
+    """The reason where a helper is lost."""
+
+    async def run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
+        """What `function` of a module returns; `what` it does, for messages. Raises Stalled, Failed."""
+        where = self.deadline.where
+        try:
+            async with self.places.place(self.namespace), self.deadline.running():
+                return await self.helpers.run(self.limits, function, *arguments)
+        except LimitExceededError as error:
+            allowed = self.limits.allowed(error.limit)
+            message = f"{where}: {what} needs more {error.limit} than it may use ({allowed})"
+            raise Stalled("LimitExceeded", message) from error
+        except HelperLostError as error:
+            raise Failed(self.failure, f"{where}: {what} failed: {error}") from error

@@ -1,6 +1,4 @@
-"""What registries and their token services answer: read within bounds, and as a setback where it is no
-success.
-"""
+"""Answers of registries and token services: read within bounds, or raised as setbacks."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.user_text.plain_text import json_object, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +64,8 @@ async def refusal(address: Address, answer: aiohttp.ClientResponse) -> Setback:
 
 def json_of(address: Address, content: bytes) -> dict[str, Any]:
     """The object in a body. Raises Failed for anything else."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(content)
+    if found is None:
         raise Failed("OCIArtifactPullFailed", f"{address}: the answer is not that of a registry")
     return found
 

@@ -60,9 +60,7 @@ class Connections:
     async def request(
         self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)
-        for certificates and a proxy that cannot be used, and for a host that no source may be on.
-        """
+        """One request, no redirect followed. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)."""
         proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
             self._hosts.require_scheme(url.scheme)
@@ -98,7 +96,6 @@ class Connections:
         return JudgedResolver(hosts, frozenset(proxies))
 
     def _proxy(self, url: URL) -> str | None:
-        """The environment's proxy for a URL."""
         if proxy_bypass(url.host or "", self._proxies):
             return None
         proxy = self._proxies.get(url.scheme)

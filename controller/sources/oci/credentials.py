@@ -1,5 +1,5 @@
-"""Docker's configuration (`~/.docker/config.json`, and Secrets of type kubernetes.io/dockerconfigjson) as a
-login. Pure.
+"""Logins for registries: what the header WWW-Authenticate asks for (RFC 9110, section 11.6.1), and Docker's
+configuration (`~/.docker/config.json`, and Secrets of type kubernetes.io/dockerconfigjson). Pure.
 
 No message repeats a value.
 """
@@ -9,17 +9,23 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import UNBOUND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from controller.runtime.tenancy.secret_hosts import Binding
     from controller.sources.oci.address import Address
+
+
+_LONGEST: Final = 8192
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_ITEM: Final = re.compile(rf'({_WORD})(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD})))?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +64,7 @@ class Access:
 
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:
-    """The login for `address` of the Docker configuration called `name`; None: it has none. Raises Stalled
-    (InvalidSecret).
-    """
+    """The login for `address` in the Docker configuration `name`, or None. Raises Stalled (InvalidSecret)."""
     try:
         configuration = json.loads(content)
     except (ValueError, RecursionError):
@@ -100,3 +104,34 @@ def _plain(key: str) -> str:
 
 def _invalid(name: str, why: str) -> Stalled:
     return Stalled("InvalidSecret", f"{name}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Where a token is to be had."""
+
+    realm: str
+    service: str = ""
+
+
+def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The parameters of each scheme, in lower case; of several alike the first."""
+    found: dict[str, dict[str, str]] = {}
+    for header in headers:
+        parameters: dict[str, str] = {}
+        for item in _ITEM.finditer(header[:_LONGEST]):
+            name, quoted, plain = item.groups()
+            if quoted is None and plain is None:
+                parameters = {}
+                found.setdefault(name.lower(), parameters)
+            else:
+                value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+                parameters.setdefault(name.lower(), value)
+    return found
+
+
+def bearer_of(challenges: Mapping[str, Mapping[str, str]]) -> Bearer | None:
+    """The token service that is named, if one is."""
+    parameters = challenges.get("bearer", {})
+    realm = parameters.get("realm", "")
+    return Bearer(realm, parameters.get("service", "")) if realm else None

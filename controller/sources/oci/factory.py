@@ -17,10 +17,9 @@ from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
-from controller.sources.oci.judges import TRUSTED_ROOT, IdentityJudge, KeyJudge
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
-from controller.sources.oci.signatures import CosignTrust
+from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -57,9 +56,7 @@ class OciFactory:
         authors: bool = True,
         hosts: Hosts | None = None,
     ) -> None:
-        """`authors`: whether status and Events name authors. `hosts`: where registries may be; None:
-        anywhere.
-        """
+        """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
@@ -72,18 +69,16 @@ class OciFactory:
         address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
         tls = Tls("", "", "")
-        if spec.cert_secret_ref is not None:
-            field = "spec.oci.certSecretRef"
-            name, content = await self._secrets.content(spec.cert_secret_ref, look, field)
-            binding_of(content).require(urlsplit(address.origin).hostname or "")
-            tls = SecretTexts(name, content).tls()
+        secret = await self._secrets.texts(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
+        if secret is not None:
+            secret.require_host(urlsplit(address.origin).hostname or "")
+            tls = secret.tls()
         login, proxy = await self._login(spec, address, look), ""
-        if spec.proxy_secret_ref is not None:
-            field = "spec.oci.proxySecretRef"
-            name, content = await self._secrets.content(spec.proxy_secret_ref, look, field)
-            proxy = proxy_url(SecretTexts(name, content), ("http",))
+        secret = await self._secrets.texts(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
+        if secret is not None:
+            proxy = proxy_url(secret, ("http",))
             reader = urlsplit(proxy).hostname or ""
-            binding_of(content).require(reader)
+            secret.require_host(reader)
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,15 +13,16 @@ from controller.artifacts.archive import (
     ArchiveRefused,
     Decompressed,
     SoundMember,
+    too_large,
 )
-from controller.artifacts.skipped import too_large
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.files.quarantine import created
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 _GZIP: Final = b"\x1f\x8b"
 _LONGEST_NAME: Final = 255
@@ -30,11 +30,7 @@ _LONGEST_NAME: Final = 255
 
 
 def extract(archive: BinaryIO, into: Path, limits: TreeLimits) -> tuple[str, ...]:
-    """Write the files of a tar.gz below the empty folder `into`; what was left out, each `name: reason`.
-
-    Raises ArchiveRefused for a limit and for what is damaged, Stalled (UnsafePath) for a name that leaves the
-    folder, OSError.
-    """
+    """Write the files of a tar.gz below `into`; what is left out. Raises ArchiveRefused, Stalled, OSError."""
     if archive.read(len(_GZIP)) != _GZIP:
         raise ArchiveRefused("the layer is no tar.gz; choose another by layerSelector, or copy it as it is")
     archive.seek(0)
@@ -108,12 +104,11 @@ class _Writing:
 
     def write(self, parts: list[str], content: bytes) -> None:
         """Nothing below the folder but what we wrote: no link can be followed."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
             self.into.joinpath(*parts[:-1]).mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.into.joinpath(*parts), flags, 0o644)
+            file = created(self.into.joinpath(*parts))
         except (FileExistsError, NotADirectoryError) as error:
             message = f"{'/'.join(parts)!r}: the layer holds this name twice, or as a file and as a folder"
             raise ArchiveRefused(message) from error
-        with os.fdopen(descriptor, "wb") as file:
+        with file:
             file.write(content)

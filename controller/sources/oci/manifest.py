@@ -1,10 +1,7 @@
-"""The manifest of an artifact (github.com/opencontainers/image-spec): which of its layers holds the files,
-and what it says about them. Pure.
-"""
+"""The manifest of an OCI image: which of its layers holds the files, and what it says of them. Pure."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.user_text.plain_text import json_object, one_line
 from controller.sources.oci.address import DIGEST
 
 if TYPE_CHECKING:
@@ -44,7 +41,6 @@ class Layer:
     size: int
     """Bytes."""
     title: str = ""
-    """The name of the file, where it was given one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +67,7 @@ class Manifest:
 
 
 def chosen_manifest(content: bytes) -> str | None:
-    """The digest of the manifest that an index stands for: the first for linux/amd64 or for no platform, as
-    Flux takes it; None: `content` is no index. Raises Stalled (InvalidArtifact) where it has none.
-    """
+    """The digest that an index has for linux/amd64 or no platform; None: no index. Raises Stalled."""
     listed = _object(content).get("manifests")
     if not isinstance(listed, list):
         return None
@@ -97,8 +91,8 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     found = _object(content)
     if "manifests" in found:
         raise _invalid("it is an index within an index, which is not read")
-    layers = found.get("layers")
-    if not isinstance(layers, list) or not layers:
+    layers = layers_of(content)
+    if not layers:
         raise _invalid("its manifest has no layers")
     annotations = found.get("annotations") or {}
     texts = (
@@ -107,22 +101,24 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     return Manifest(_chosen(layers, media_type), texts)
 
 
+def layers_of(content: bytes) -> list[dict[str, Any]]:
+    """The layers that a manifest lists, as far as it can be read."""
+    listed = (json_object(content) or {}).get("layers")
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
 def _object(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _invalid("its manifest is not JSON") from None
-    if not isinstance(found, dict):
-        raise _invalid("its manifest is not an object")
+    found = json_object(content)
+    if found is None:
+        raise _invalid("its manifest is not a JSON object")
     return found
 
 
-def _chosen(layers: list[Any], media_type: str | None) -> Layer:
-    known = [layer for layer in layers if isinstance(layer, dict)]
-    for layer in known:
+def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
+    for layer in layers:
         if media_type is None or layer.get("mediaType") == media_type:
             return _layer(layer)
-    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in known[:_LISTED])
+    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in layers[:_LISTED])
     raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
 
 

@@ -1,25 +1,37 @@
-"""A folder as an artifact, as `flux push artifact` makes it: the same files and annotations are always the
-same bytes.
-"""
+"""A folder as an artifact, as `flux push artifact` makes it, and its signature as cosign 2 makes it."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.artifacts.archive import DEFAULT_LIMITS, pack
 from controller.sources.files.ignore import matcher
-from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT
+from controller.sources.oci.answers import Gone
+from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, layers_of
 from controller.sources.oci.registry import MANIFEST, sha256
+from controller.sources.verification.cosign import (
+    PAYLOAD,
+    SIGNATURE,
+    CosignKey,
+    payload_of,
+    signature_of,
+    verify_payload,
+)
+from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from controller.sources.oci.registry import Registry
+    from controller.sources.verification.cosign import PrivateKey
+
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"
+_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +49,7 @@ class Package:
 
 
 def package(folder: Path, annotations: Mapping[str, str]) -> Package:
-    """The files below `folder`, without those that its `.sourceignore` names, or Flux's defaults where it has
-    none. Raises Setback, OSError. Blocks.
-    """
+    """The files below `folder` that its `.sourceignore` lets through. Raises Setback, OSError. Blocks."""
     patterns = folder / SOURCE_IGNORE
     text = patterns.read_text(encoding="utf-8", errors="replace") if patterns.is_file() else None
     layer = pack(folder, DEFAULT_LIMITS, matcher(text, SOURCE_IGNORE))
@@ -55,9 +65,7 @@ def package(folder: Path, annotations: Mapping[str, str]) -> Package:
 
 
 def configuration(contents: list[str]) -> bytes:
-    """What tools for images expect: a configuration without a program to run. `contents`: digests of the
-    layers, unpacked.
-    """
+    """An image's configuration without a program; `contents`: digests of the unpacked layers."""
     rootfs = {"type": "layers", "diff_ids": contents}
     return _json({
         "architecture": "", "created": _NEVER, "history": [{"created": _NEVER}] * len(contents), "os": "",
@@ -72,3 +80,45 @@ def described(media_type: str, content: bytes) -> dict[str, str | int]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
+    """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
+    payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
+    tag = f"{digest.replace(':', '-')}.sig"
+    layers = await _layers(registry, tag)
+    if any(_is_ours(layer, payload, digest, key) for layer in layers):
+        return
+    made = _package(payload, signature_of(payload, key), layers)
+    for blob in (made.config, made.layer):
+        await registry.push_blob(blob)
+    await registry.push_manifest(tag, made.manifest)
+
+
+async def _layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
+    try:
+        return layers_of(await registry.manifest(tag))
+    except Gone:
+        return []
+
+
+def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:
+    annotations = layer.get("annotations")
+    made = annotations.get(SIGNATURE) if isinstance(annotations, dict) else None
+    try:
+        verify_payload(payload, str(made), digest, [CosignKey("", key.public_key())])
+    except NotBelievedError:
+        return False
+    return layer.get("digest") == sha256(payload)
+
+
+def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:
+    config = configuration([str(each.get("digest")) for each in others] + [sha256(payload)])
+    layer = {**described(PAYLOAD, payload), "annotations": {SIGNATURE: signature}}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": described(_CONFIG, config),
+        "layers": [*others, layer],
+    }
+    return Package(config, payload, json.dumps(manifest, separators=(",", ":")).encode())

@@ -11,35 +11,37 @@ import re2
 
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
-from controller.artifacts.durable import as_failed
-from controller.runtime.process.temporary import TemporaryFolder
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.user_text.patterns import compiled
-from controller.sources.limits import TreeLimits
-from controller.sources.listed import listed, near
+from controller.sources.files.quarantine import quarantine
 from controller.sources.looking.deadline import Deadline
-from controller.sources.looking.polled import polled
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
-from controller.sources.signer import with_signer
-from controller.sources.versions import highest, parse_range
+from controller.sources.provider import (
+    NOTHING_ACCEPTED,
+    Accepted,
+    Fetched,
+    PolledProvider,
+    Revision,
+    TreeLimits,
+    with_signer,
+)
+from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from controller.api.flagsource import LayerSelector, OciReference
     from controller.sources.oci.manifest import Layer
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
-    from controller.sources.provider import LineAuthor
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider:
+class OciProvider(PolledProvider):
     """One repository of a registry at one reference. Implements `LocalProvider`."""
 
     registry: Registry
@@ -52,7 +54,6 @@ class OciProvider:
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Entered for as long as a fetch takes."""
     interval: float = 10.0
-    """Seconds between two looks in local mode."""
     limits: TreeLimits = field(default_factory=TreeLimits)
     authors: bool = True
     """Whether what is fetched names its author."""
@@ -125,26 +126,7 @@ class OciProvider:
         reference = self.reference.model_dump(by_alias=True, exclude_none=True)
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
 
-    def kept_in(self, folder: Path) -> OciProvider:
-        """Nothing is kept between two looks."""
-        del folder
-        return self
-
-    def whole(self) -> OciProvider:
-        """All files are read in any case."""
-        return self
-
-    def changes(self) -> AsyncIterator[None]:
-        """At once, then every interval."""
-        return polled(self.interval)
-
-    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """None: an artifact does not say."""
-        del revision, file, line
-        return None
-
     async def _highest(self, semver: str) -> str:
-        """The tag of the highest version."""
         parse_range(semver)
         tags = await self._tags()
         counted = (
@@ -157,7 +139,6 @@ class OciProvider:
         return tag
 
     async def _tags(self) -> list[str]:
-        """Those that there are, one at least."""
         try:
             tags = await self.registry.tags()
         except Gone as gone:
@@ -173,7 +154,6 @@ class OciProvider:
         return Failed("ReferenceNotFound", message) if tag not in tags else gone
 
     async def _manifest(self, revision: Revision, digest: str) -> bytes:
-        """The manifest of `revision`, or one that it names."""
         try:
             async with self._running():
                 return await self.registry.manifest(digest)
@@ -185,21 +165,14 @@ class OciProvider:
         if layer.size > DEFAULT_LIMITS.compressed_bytes:
             most = DEFAULT_LIMITS.compressed_bytes
             raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")
-        folder = None
-        try:
-            folder = await asyncio.to_thread(TemporaryFolder.make)
-            with (folder.path / "layer").open("w+b") as file:
+        async with quarantine(f"the files of {self.registry.address}") as folder:
+            with (folder / "layer").open("w+b") as file:
                 async with self._running():
                     await self.registry.save_blob(layer.digest, layer.size, file)
                 file.seek(0)
                 if self.selector.operation == "copy":
                     return await asyncio.to_thread(copy, file, layer.title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
-        except OSError as error:
-            raise as_failed(error, f"the files of {self.registry.address}") from error
-        finally:
-            if folder is not None:
-                await asyncio.to_thread(folder.remove)
 
     def _running(self) -> contextlib.AbstractAsyncContextManager[None]:
         return (self.deadline or Deadline(self.timeout, str(self.registry.address))).running()

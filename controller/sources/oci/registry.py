@@ -1,8 +1,4 @@
-"""A repository of a registry, over the distribution's HTTP API
-(github.com/opencontainers/distribution-spec).
-
-A login goes to the registry's own host, and to the token service that it names; nowhere else.
-"""
+"""A repository of a registry (github.com/opencontainers/distribution-spec), which alone gets the login."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from yarl import URL
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import DIGEST, TAG
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.challenge import bearer_of, challenges_of
+from controller.sources.oci.credentials import bearer_of, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,9 +23,8 @@ if TYPE_CHECKING:
     import aiohttp
 
     from controller.sources.oci.address import Address
-    from controller.sources.oci.challenge import Bearer
     from controller.sources.oci.connections import Connections
-    from controller.sources.oci.credentials import Access
+    from controller.sources.oci.credentials import Access, Bearer
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -96,9 +91,7 @@ class Registry:
         return found
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
-        """Digests of manifests that refer to one, as the registry lists them, or where it keeps no such list,
-        as their pushers do at a tag: those of a type, then those whose type it does not name.
-        """
+        """Digests of manifests that refer to one: of a type, then of no type, by the list or else the tag."""
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:

@@ -1,34 +1,41 @@
-"""Finds what cosign attached to a manifest, and judges it: cosign 3's bundles by the referrers API or its
-fallback tag, cosign 2's signatures at the tag `sha256-<hex>.sig`.
-"""
+"""Finds the signatures of cosign 2 and 3 on a manifest, and judges them by trusted keys or identities."""
 
 from __future__ import annotations
 
+import asyncio
 import io
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import DIGEST
 from controller.sources.oci.answers import Gone
+from controller.sources.oci.manifest import layers_of
 from controller.sources.provider import Unverified
-from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE
+from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
+from controller.sources.verification.keyless import InvalidRootError, verify_keyless
 from controller.sources.verification.signer import NotBelievedError, NotJudgedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.tenancy.places import Places
     from controller.sources.oci.registry import Registry
+    from controller.sources.verification.cosign import CosignKey
+    from controller.sources.verification.keyless import Identity
     from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
 """Signatures that are looked at of either kind."""
 _BYTES: Final = 256 * 1024
-"""Of one signature."""
 _SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
+TRUSTED_ROOT: Final = "trusted_root.json"
+_TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_bytes=0)
 
 
 class Judge(Protocol):
@@ -52,9 +59,7 @@ class CosignTrust:
     epoch: str
 
     async def signer(self, registry: Registry, digest: str) -> Signer:
-        """Who signed the manifest. Raises Unverified, or another Setback where the registry does not
-        answer.
-        """
+        """Who signed the manifest. Raises Unverified, or another Setback of the registry."""
         whys: list[str] = []
         unknown = False
         async for kind, content, signature in _attached(registry, digest):
@@ -96,16 +101,10 @@ async def _found(registry: Registry, reference: str) -> bytes:
 
 def _layers(manifest: bytes, media_type: str) -> list[dict[str, Any]]:
     """Those of a media type that are small enough to be read."""
-    try:
-        found = json.loads(manifest or b"{}")
-    except (ValueError, RecursionError):
-        return []
-    layers = found.get("layers") if isinstance(found, dict) else None
     return [
         layer
-        for layer in (layers if isinstance(layers, list) else [])
-        if isinstance(layer, dict)
-        and layer.get("mediaType") == media_type
+        for layer in layers_of(manifest)
+        if layer.get("mediaType") == media_type
         and DIGEST.fullmatch(str(layer.get("digest")))
         and isinstance(layer.get("size"), int)
         and 0 <= layer["size"] <= _BYTES
@@ -122,3 +121,67 @@ async def _content(registry: Registry, layer: dict[str, Any]) -> bytes:
             raise
         return b""
     return file.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyJudge:
+    """Believes keys."""
+
+    keys: tuple[CosignKey, ...]
+    add_key: str
+    """How another key is trusted, as a part of a sentence."""
+
+    async def of_bundle(self, content: bytes, digest: str) -> Signer:
+        """Implements `Judge`."""
+        return await asyncio.to_thread(verify_bundle, content, digest, self.keys)
+
+    async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
+        """Implements `Judge`."""
+        return await asyncio.to_thread(verify_payload, content, signature, digest, self.keys)
+
+    def advice(self, artifact: str) -> str:
+        """Implements `Judge`."""
+        return f"sign it with a trusted key (cosign sign --key KEY {artifact}), or {self.add_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityJudge:
+    """Believes identities, as far as an instance of Sigstore vouches for them."""
+
+    identities: tuple[Identity, ...]
+    root: str
+    """A trusted_root.json."""
+    secret: str
+    """`namespace/name` of the Secret with the root; empty: it is that of the public instance."""
+    helpers: Helpers
+    places: Places
+    """Of the helpers: one namespace is given half."""
+    namespace: str
+
+    async def of_bundle(self, content: bytes, digest: str) -> Signer:
+        """Implements `Judge`."""
+        try:
+            async with self.places.place(self.namespace):
+                return await self.helpers.run(
+                    _TASK, verify_keyless, content, digest, self.root, self.identities
+                )
+        except InvalidRootError as error:
+            message = f"Secret {self.secret}: {TRUSTED_ROOT!r} cannot be used: {error}"
+            raise Stalled("InvalidSecret", message) from None
+        except LimitExceededError as error:
+            raise NotJudgedError(f"its bundle needs more {error.limit} than it may use") from None
+        except HelperLostError as error:
+            raise Failed("OCIArtifactPullFailed", f"its signature could not be verified: {error}") from error
+
+    async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
+        """Implements `Judge`: there is no proof beside it that the log has it."""
+        del content, signature, digest
+        raise NotBelievedError("its signature has the form of cosign 2, which is read with keys alone")
+
+    def advice(self, artifact: str) -> str:
+        """Implements `Judge`."""
+        trusted = "; ".join(map(str, self.identities))
+        return (
+            f"sign it as one of them with cosign 3 (cosign sign {artifact}), "
+            f"or add the signer to spec.verify.matchOIDCIdentity (it has {trusted})"
+        )

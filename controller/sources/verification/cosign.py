@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,10 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
+from controller.runtime.user_text.plain_text import json_object
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification.ssh_keys import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +38,7 @@ _TYPE: Final = "cosign container image signature"
 _PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _SUFFIX: Final = ".pub"
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,7 @@ class CosignKey:
     def signer(self) -> Signer:
         """The signer as messages name it."""
         shape = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        digest = base64.b64encode(hashlib.sha256(shape).digest()).decode().rstrip("=")
-        return Signer(f"cosign SHA256:{digest}", self.name)
+        return Signer(f"cosign {fingerprint(shape)}", self.name)
 
     def signed(self, message: bytes, signature: bytes) -> bool:
         """Whether `signature` is of `message` and by this key."""
@@ -110,9 +116,7 @@ def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[C
 
 
 def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
-    """Who signed the statement in a Sigstore bundle, and that it names the manifest `digest`. Raises
-    NotBelievedError.
-    """
+    """Who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
     envelope = _field(_parsed(bundle), "dsseEnvelope")
     kind, payload = str(envelope.get("payloadType")), _decoded(envelope.get("payload"))
     signatures = envelope.get("signatures")
@@ -156,11 +160,8 @@ def _decoded(text: object) -> bytes:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(content)
+    if found is None:
         raise NotBelievedError("its signature is damaged: it is not a JSON object")
     return found
 
@@ -170,3 +171,30 @@ def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise NotBelievedError(f"its signature is damaged: it has no {name!r}")
     return found
+
+
+def read_private_key(pem: bytes) -> PrivateKey:
+    """Raises ValueError, whose text says what is wrong and holds nothing of the key."""
+    try:
+        key = load_pem_private_key(pem, None)
+    except TypeError:
+        raise ValueError(
+            "the key is encrypted; give one that is not, in a file that only you can read"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        message = "no private key in PEM (cosign's own are encrypted: make one with openssl genpkey)"
+        raise ValueError(message) from None
+    if not isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)):
+        raise ValueError("the key is neither an ECDSA, an RSA nor an Ed25519 key")  # noqa: TRY004 - of its content
+    return key
+
+
+def signature_of(content: bytes, key: PrivateKey) -> str:
+    """A signature of `content` in Base64: of its SHA-256 hash, but Ed25519 of itself."""
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        made = key.sign(content, ec.ECDSA(hashes.SHA256()))
+    elif isinstance(key, rsa.RSAPrivateKey):
+        made = key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+    else:
+        made = key.sign(content)
+    return base64.b64encode(made).decode()

@@ -1,6 +1,4 @@
-"""Who signed without a key, as an instance of Sigstore vouches for it: an authority gave the signer's key a
-certificate for minutes, and a log recorded that it was used meanwhile. Pure.
-"""
+"""Who signed without a key, as an instance of Sigstore vouches for it by certificate and log. Pure."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Identity:
 
 
 def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
-    """Raises Stalled (InvalidIdentity) for an expression that cannot be read, or that finds something in
-    nothing and so would believe everybody.
-    """
+    """Raises Stalled (InvalidIdentity) for what is no expression, or matches everybody."""
     identities = tuple(Identity(each.issuer, each.subject) for each in given)
     for number, each in enumerate(identities):
         for name, pattern in (("issuer", each.issuer), ("subject", each.subject)):
@@ -60,9 +56,7 @@ def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
 
 
 def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
-    """Who of `identities` signed the statement in a Sigstore bundle, and that it names the manifest `digest`.
-    `root`: a trusted_root.json. Meant for a helper process. Raises NotBelievedError, InvalidRootError.
-    """
+    """Who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
     found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
     return found
 

@@ -10,13 +10,16 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.sources.verification.signer import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 ALLOWED_SIGNERS: Final = "allowed_signers"
 _PGP: Final = ".asc"
@@ -24,6 +27,8 @@ _SSH: Final = ".sshpub"
 _BLOCK: Final = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL
 )
+_SSH_ARMOR: Final = b"-----BEGIN SSH SIGNATURE-----"
+_PGP_ARMOR: Final = (b"-----BEGIN PGP SIGNATURE-----", b"-----BEGIN PGP MESSAGE-----")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,7 @@ class Keys:
 
 
 def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
-    """The keys of the Secret `name` (`namespace/name`). Raises Stalled (InvalidSecret) where one cannot be
-    read, or there is none.
-    """
+    """The keys of the Secret `name` (`namespace/name`), one at least. Raises Stalled (InvalidSecret)."""
     secret = SecretTexts(name, content)
     pgp: list[str] = []
     ssh: list[SshKey] = []
@@ -63,9 +66,7 @@ def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
 
 
 def epoch(policy: Mapping[str, Any], content: Mapping[str, bytes]) -> str:
-    """`sha256:…` of all that decides whether something is believed: what was verified under another is
-    verified again.
-    """
+    """`sha256:…` of policy and keys: what was verified under another is verified again."""
     keys = {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
     written = json.dumps([dict(policy), keys], sort_keys=True)
     return f"sha256:{hashlib.sha256(written.encode()).hexdigest()}"
@@ -76,3 +77,19 @@ def _blocks(text: str) -> list[str]:
     if not blocks:
         raise InvalidKeyError("contains no PGP PUBLIC KEY BLOCK; write it with: gpg --armor --export KEY")
     return blocks
+
+
+def verify(message: bytes, signature: bytes, keys: Keys, at: datetime) -> Signer:
+    """Who signed `message`. `at`: when the message says that it was written. Raises NotBelievedError."""
+    if not signature:
+        raise NotBelievedError("it is not signed")
+    # The libraries are loaded for the kind that is there.
+    if signature.lstrip().startswith(_SSH_ARMOR):
+        module = import_module("controller.sources.verification.ssh_signature")
+        found: Signer = module.verify_ssh(message, signature, keys.ssh, at)
+    elif signature.lstrip().startswith(_PGP_ARMOR):
+        module = import_module("controller.sources.verification.pgp_signature")
+        found = module.verify_pgp(message, signature, keys.pgp)
+    else:
+        raise NotBelievedError("its signature is neither of PGP nor of SSH (X.509 is not supported)")
+    return found

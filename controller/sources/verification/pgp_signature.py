@@ -1,6 +1,4 @@
-"""Signatures by PGP keys, judged by Sequoia: a key that was revoked, or had expired when it signed, does not
-count. Meant for a process of its own.
-"""
+"""Judges PGP signatures by Sequoia; keys that are revoked or expired do not count. For a helper."""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 
 class NotBelievedError(Exception):
-    """A signature that is missing, damaged, or of a signer that is not trusted; the text says why, and names
-    no secret.
-    """
+    """A signature that is missing, damaged or not trusted; the text says why, and names no secret."""
 
 
 class NotJudgedError(NotBelievedError):

@@ -38,7 +38,6 @@ _OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 _USER_NAME: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.7")
 _LONGEST: Final = 255
 _SHOWN_LENGTH: Final = 200
-"""Characters of what the library says."""
 _CONFIGURATION: Final = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
 _SIGNING: Final = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
 

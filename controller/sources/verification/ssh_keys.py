@@ -1,5 +1,5 @@
 """SSH public keys, alone or with their owner and the time in which they count (ssh-keygen(1), ALLOWED
-SIGNERS). Pure.
+SIGNERS), and the strings that SSH's formats consist of (RFC 4251, section 5). Pure.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
-from controller.sources.verification.wire import Reading
-
 TYPES: Final = (
     "ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
     "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
 )  # fmt: skip
 """Kinds of keys whose signatures can be judged; `sk-` are those of security keys."""
 _MOST: Final = 1_000
-"""Keys of one file."""
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _OPTION: Final = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')
 _TIMES: Final = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
@@ -131,3 +128,42 @@ def _time(value: str, line: int) -> datetime:
         return datetime.strptime(digits, _TIMES[len(digits)]).replace(tzinfo=UTC)
     except (KeyError, ValueError):
         raise InvalidKeyError(f"line {line}: {value!r} is no time; write YYYYMMDD or YYYYMMDDHHMM") from None
+
+
+class Damaged(ValueError):
+    """Bytes that are not what they should be."""
+
+
+class Reading:
+    """Reads one string after the other."""
+
+    def __init__(self, content: bytes) -> None:
+        self._rest = content
+
+    def exactly(self, size: int) -> bytes:
+        """Exactly `size` bytes. Raises Damaged."""
+        if len(self._rest) < size:
+            raise Damaged("it ends too early")
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+    def text(self) -> bytes:
+        """A string: its length in four bytes, then its bytes. Raises Damaged."""
+        return self.exactly(int.from_bytes(self.exactly(4), "big"))
+
+    def number(self) -> int:
+        """A positive integer (`mpint`). Raises Damaged."""
+        found = self.text()
+        if found[:1] >= b"\x80" or len(found) > 2_048:
+            raise Damaged("a number is negative or too large")
+        return int.from_bytes(found, "big")
+
+    def end(self) -> None:
+        """Raises Damaged where something is left."""
+        if self._rest:
+            raise Damaged("something follows its end")
+
+
+def string(content: bytes) -> bytes:
+    """`content` as such a string."""
+    return len(content).to_bytes(4, "big") + content

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from controller.sources.verification.signer import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import SshKey, fingerprint
-from controller.sources.verification.wire import Damaged, Reading, string
+from controller.sources.verification.ssh_keys import Damaged, Reading, SshKey, fingerprint, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,9 +69,7 @@ def read_signature(armored: bytes) -> SshSignature:
 
 
 def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datetime) -> Signer:
-    """Whose key of `keys` signed `message` for Git. `at`: when the message says that it was written, by which
-    keys that count for a time are judged. Raises NotBelievedError.
-    """
+    """Whose key of `keys` signed `message` for Git, written `at` a time. Raises NotBelievedError."""
     try:
         read = read_signature(armored)
     except Damaged as error:

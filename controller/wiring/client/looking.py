@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,11 +77,7 @@ async def watching(
     """
     cluster = await Cluster.connect(kubeconfig)
     view = view or View()
-    clock = asyncio.get_running_loop().time
-    reflectors = [
-        Reflector(cluster.api, Watched(type_, namespace), view, clock=clock, random=random.random)
-        for type_ in types
-    ]
+    reflectors = [Reflector(cluster.api, Watched(type_, namespace), view) for type_ in types]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.
     watcher = logging.getLogger(Reflector.__module__)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection.workloads import TEMPLATES
+from controller.injection.adding.workloads import TEMPLATES
 from controller.kube.answers import require_good
 from controller.kube.client import Cluster
-from controller.kube.requests import JSON, Requests
+from controller.kube.paths import root_of
+from controller.kube.requests import APPLY, JSON, MERGE
 from controller.migration.objects import GROUP
 from controller.migration.steps import (
     BINDING,
@@ -52,8 +53,6 @@ _WORKLOADS: Final = (
     ("Job", "batch/v1", "jobs"),
     ("Pod", "v1", "pods"),
 )
-_MERGE: Final = "application/merge-patch+json"
-_APPLY: Final = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +142,8 @@ async def tried(cluster: Cluster, change: Request) -> str:
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
     if change.method == "DELETE":
         query = {"dryRun": "All"}
-    server = Requests(cluster.api)
-    answer = await server.ask(
-        change.method, change.path, query, change.body, JSON if change.method == "DELETE" else _MERGE
+    answer = await cluster.requests.ask(
+        change.method, change.path, query, change.body, JSON if change.method == "DELETE" else MERGE
     )
     return "" if answer.status < HTTPStatus.BAD_REQUEST else str(answer.body.get("message", answer.status))
 
@@ -155,10 +153,9 @@ async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
     Raises Failed.
     """
     path = await _path(cluster, manifest)
-    server = Requests(cluster.api)
-    before = await server.ask("GET", path)
+    before = await cluster.requests.ask("GET", path)
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}
-    answer = await server.ask("PATCH", path, query, manifest, _APPLY)
+    answer = await cluster.requests.ask("PATCH", path, query, manifest, APPLY)
     if answer.status >= HTTPStatus.BAD_REQUEST:
         return f"refused: {answer.body.get('message', answer.status)}"
     if before.status == HTTPStatus.NOT_FOUND:
@@ -179,7 +176,7 @@ def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
 async def _path(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
     """Where an object of any kind is, by the API server's own list."""
     version, kind, meta = str(manifest["apiVersion"]), manifest["kind"], manifest["metadata"]
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    root = root_of(version)
     answer = await cluster.request("GET", root)
     for each in answer.body.get("resources") or ():
         if each.get("kind") == kind and "/" not in each["name"]:

@@ -1,23 +1,24 @@
-"""The admission port of one replica: its certificates, its table and what keeps both current."""
+"""The admission port of one replica, and who keeps its certificates and those of the proxy."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.known import KnownObjects
-from controller.admission.refusals import Refusals
+from controller.admission.refusals import FlagSetRefusals, Refusals
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
 from controller.admission.validator import Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
-from controller.configurations.admissible import objection
+from controller.configurations.validation import objection
 from controller.injection.options import Options
-from controller.kube.adapters.admission import AdmissionObjects
+from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertificates
 from controller.runtime.clock import now
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
@@ -27,13 +28,12 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.admission.flag_set_refusals import FlagSetRefusals
     from controller.kube.client import Cluster
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.leadership import Role
+    from controller.runtime.process.metrics import Metrics
     from controller.settings import ControllerSettings
-    from evaluator.server.monitoring.port_metrics import PortMetrics
 
 _DRAIN: Final = 2.0
 
@@ -60,7 +60,7 @@ def injector(
     settings: ControllerSettings,
     objects: Cache,
     ready: Callable[[], bool],
-    answered: Callable[[str], None],
+    answered: Callable[[str, str], None],
     events: EventSink,
     flag_set_refusals: FlagSetRefusals,
 ) -> Injector:
@@ -71,7 +71,8 @@ def injector(
         refusals.report(request, why)
         flag_set_refusals.take(request, why)
 
-    return Injector(known_objects(settings, objects), options_of(settings), ready, answered, refused)
+    known, counted = known_objects(settings, objects), partial(answered, "Pod")
+    return Injector(known, options_of(settings), ready, counted, refused)
 
 
 def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:
@@ -95,7 +96,7 @@ def options_of(settings: ControllerSettings) -> Options:
 
 @contextlib.asynccontextmanager
 async def open_admission(
-    settings: ControllerSettings, metrics: PortMetrics, cluster: Cluster, role: Role, webhook: Injector
+    settings: ControllerSettings, metrics: Metrics, cluster: Cluster, role: Role, webhook: Injector
 ) -> AsyncIterator[Admission]:
     """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
     with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
@@ -110,18 +111,33 @@ async def open_admission(
             keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         offload = Offload()
-        validator = Validator(objection, offload, settings.namespaces)
+        validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
         routes = merged(webhook.routes(), validator.routes())
         listener = Listener(routes, LIMITS, name="admission")
         port = await listener.start(
             settings.admission_host or settings.host, settings.admission_port, tls=files
         )
-        metrics.port(listener.name, listener)
+        metrics.ports.port(listener.name, listener)
         try:
             yield Admission(port, keeper)
         finally:
             await listener.drain(_DRAIN)
             offload.close()
+
+
+def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> Keeper | None:
+    """Who keeps the proxy's certificates; None: the installation does not ask for it."""
+    if not settings.proxy_certificates:
+        return None
+    store = ProxyCertificates(cluster, settings.namespace, settings.proxy_ca, settings.namespaces)
+    return Keeper("the proxy", store, _proxy_names(settings), lambda: role.leading)
+
+
+def _proxy_names(settings: ControllerSettings) -> list[str]:
+    """The names in the certificate: those of the Service, those that clients use, and a forwarded port."""
+    service = f"flagstaff-proxy.{settings.namespace}.svc"
+    called = settings.proxy_address.rpartition(":")[0].strip("[]")
+    return [*dict.fromkeys(filter(None, (service, f"{service}.cluster.local", called, "localhost")))]
 
 
 def _names(namespace: str) -> list[str]:

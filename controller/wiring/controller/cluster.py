@@ -13,28 +13,21 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.admission.flag_set_refusals import FlagSetRefusals
+from controller.admission.refusals import FlagSetRefusals
 from controller.api import flagsource
-from controller.api.kinds import CONFIG_MAP, NAMESPACE, WATCHED
+from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
-from controller.configurations.dead_proxies import ProxyFollower
-from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
 from controller.flagsets.building.limited_build import HELPERS, MODULES
-from controller.flagsets.stage import BY_CONFIG_MAP
-from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.kube.reference_watches import ReferenceWatches
-from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
-from controller.notifications.stage import SELECTING
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.server import Receiver
-from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector
@@ -43,25 +36,21 @@ from controller.runtime.process import management
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.leadership import Role
 from controller.runtime.process.metrics import Metrics
-from controller.runtime.reconciling.dispatch import Dispatcher
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.watches import indexes_of
+from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.quotas import refused_there
 from controller.sources.files.leftovers import Leftovers
-from controller.sources.looking.pending import PendingPushes
-from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
-from controller.wiring.controller.admission import injector, open_admission
-from controller.wiring.controller.leading import leadership_of
+from controller.wiring.controller.admission import injector, open_admission, proxy_keeper
 from controller.wiring.controller.notifying import open_notifying
 from controller.wiring.controller.pods import pod_work_of
 from controller.wiring.controller.ports import artifact_address, bound_socket, listen
 from controller.wiring.controller.providers import providers_of, usages_of
-from controller.wiring.controller.proxy_certificates import keeper_of
 from controller.wiring.controller.reconcilers import Shared, reconcilers_of
-from controller.wiring.controller.replica import STAGES, Controller, Ports, readiness
-from controller.wiring.controller.workloads import workload_watches
+from controller.wiring.controller.replica import STAGES, Controller, Ports, leadership_of, readiness
+from controller.wiring.controller.watches import reference_watches
 from controller.wiring.tenancy.quota_overrides import overridden
 from controller.wiring.tenancy.quotas import QuotaMetrics, limits_of, object_usages
 from controller.wiring.tokens import TokenFile
@@ -130,21 +119,21 @@ async def open_controller(
         usages = {**object_usages(objects), **usages_of(providers.values())}
         metrics.registry.register(QuotaMetrics(base.limits, usages))
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
-        referred, workloads = _watches(cluster, objects, health), workload_watches(cluster, objects, health)
+        watches = reference_watches(cluster, objects, health)
         outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
         loops = {
             kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
             for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
         }
         pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
-        keeper = keeper_of(settings, cluster, role)
+        keeper = proxy_keeper(settings, cluster, role)
         dispatcher = _dispatcher(
             base,
             loops,
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
             _rivals(shared.claims),
-            *(each.changed for each in (*referred, *workloads)),
+            *(each.changed for each in watches),
             notifying.outbox.changed,
         )
         admission = await _admission(stack, base, outputs.sinks)
@@ -156,13 +145,12 @@ async def open_controller(
             leadership_of(settings, cluster, role),
             dispatcher,
             loops,
-            Leftovers(objects, shared.storages, [each.sweep for each in providers.values()], now),
+            Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
             proxies,
-            *referred,
+            watches,
             admission,
             keeper,
             notifying.deliverer,
-            workloads,
             pods,
         )
 
@@ -204,7 +192,7 @@ async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Itera
         base.events,
         refusals,
     )
-    opened = open_admission(base.settings, base.metrics.ports, base.cluster, base.role, injecting)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, injecting)
     return await stack.enter_async_context(opened)
 
 
@@ -271,17 +259,6 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
-
-
-def _watches(
-    cluster: Cluster, objects: Cache, health: WatchHealth
-) -> tuple[ReferenceWatches, ReferenceWatches, ReferenceWatches]:
-    """The watches of Secrets, of ConfigMaps and of Namespaces."""
-    clock = asyncio.get_running_loop().time
-    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
-    start = partial(ReferenceWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
-    namespaces = start((SELECTING,), type_=NAMESPACE, everywhere=True)
-    return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP), namespaces
 
 
 def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:

@@ -16,8 +16,7 @@ from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.apprise_sender import AppriseSender
 from controller.notifications.sending.mail_sender import MailSender
 from controller.notifications.sending.nats import publish
-from controller.notifications.sending.posting import Poster
-from controller.notifications.sending.senders import Senders
+from controller.notifications.sending.posting import Poster, Senders
 from controller.runtime.clock import now
 from controller.wiring.tenancy.hosts import provider_hosts_of
 

@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING
 
 from controller.api.kinds import POD
 from controller.configurations.stage import BY_SHARD
-from controller.kube.adapters.flag_files import ClusterFiles
-from controller.kube.adapters.scaling import ClusterScale
-from controller.kube.adapters.workloads import ClusterWorkloads
+from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.settings import InvalidSettingError
-from controller.workloads import file_pods, flag_readers, proxy_scale, reader_pods
+from controller.workloads import file_pods, flag_readers, proxy_scale
 from controller.workloads.file_pods import FilePods
 from controller.workloads.file_touches import FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
 from controller.workloads.flag_readers import FlagReaders
-from controller.workloads.proxy_scale import ProxiedPods, ProxyScale
-from controller.workloads.reader_pods import ReaderPods
+from controller.workloads.marked_pods import MarkedPods
+from controller.workloads.proxy_scale import ProxyScale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,25 +64,25 @@ def pod_work_of(
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
             view = View(POD, namespace, labels=selector)
-            each = Reflector(cluster.api, view, sink, clock=clock, random=random.random)
+            each = Reflector(cluster.api, view, sink)
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)
 
     files = readers = proxy = None
     if settings.flag_files:
         queue = queue_of_files(clock, random.random)
-        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster)
+        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster, FILES_ROLE)
         touches = FileTouches(objects_of_files, reading, clock, queue_of_files(clock, random.random))
         files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
         watch(file_pods.SELECTOR, reading)
     if settings.flag_readers:
         places: KeyedQueue[str] = KeyedQueue(clock, random.random)
-        accounts = ReaderPods(places.put, views)
+        accounts = MarkedPods(views, flag_readers.account_of, places.put)
         rights = ClusterWorkloads(cluster, flag_readers.NAME)
         readers = FlagReaders(rights, places, accounts, settings.namespaces)
-        watch(reader_pods.SELECTOR, accounts)
+        watch(flag_readers.SELECTOR, accounts)
     if settings.proxy_replicas:
-        proxied = ProxiedPods(views)
+        proxied = MarkedPods(views)
         scale, wanted = ClusterScale(cluster), settings.proxy_replicas
         proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
         watch(proxy_scale.SELECTOR, proxied)

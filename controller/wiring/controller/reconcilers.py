@@ -24,16 +24,19 @@ from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
+from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.runtime.tenancy.places import Places
 from controller.sources.export import Exporter
 from controller.sources.looking.freshness import LookSchedule
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.controller.upgrades import upgrade_reconciler
-from controller.wiring.controller.workloads import flagd_reconciler, settings_reconciler
+from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
+from controller.wiring.controller.admission import known_objects, options_of
 from controller.wiring.tenancy.hosts import artifact_hosts_of
 from controller.wiring.tenancy.quotas import flag_set_quotas, source_quotas
+from controller.workloads.reconciler import FlagdReconciler
+from controller.workloads.settings_reconciler import SettingsReconciler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
-    from controller.sources.looking.pending import PendingPushes
+    from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import ProviderFactory
     from controller.wiring.controller.notifying import Notifying
     from controller.wiring.tokens import TokenFile
@@ -78,6 +81,8 @@ def reconcilers_of(
 ) -> dict[str, Reconciler]:
     """By kind."""
     settings, objects, accounts = shared.settings, shared.objects, shared.accounts
+    # Evaluators of a Flagd, and of pods that are upgraded, are what the webhook gives to pods.
+    injected = known_objects(settings, objects), options_of(settings)
     return {
         flagsource.KIND: SourceReconciler(
             providers,
@@ -105,22 +110,20 @@ def reconcilers_of(
         receiver.KIND: FlagReceiverReconciler(accounts.secret, shared.endpoints),
         provider.KIND: notifying.providers,
         alert.KIND: FlagAlertReconciler(objects, notifying.outbox),
-        flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
-        featureflagsource.KIND: settings_reconciler(settings, objects),
-        inprocess.KIND: settings_reconciler(settings, objects),
-        upgrade.KIND: upgrade_reconciler(settings, objects, accounts.cluster),
+        flagd.KIND: FlagdReconciler(
+            objects, ClusterWorkloads(accounts.cluster), _applied(objects), *injected
+        ),
+        featureflagsource.KIND: SettingsReconciler(*injected),
+        inprocess.KIND: SettingsReconciler(*injected),
+        upgrade.KIND: EvaluatorUpgradeReconciler(ClusterRestarts(accounts.cluster), *injected),
     }
 
 
 def _reader(shared: Shared) -> ArtifactReader:
-    def local(path: str) -> bytes | None:
-        found = shared.storages.read(path)
-        return None if found is None else found[0]
-
     # Our own address, too: a replica that does not hold an artifact asks for it.
     settings = shared.settings
     return ArtifactReader(
-        local,
+        shared.storages.read,
         settings.artifact_hosts,
         own=shared.address,
         token=shared.tokens.first,

@@ -6,28 +6,33 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.kinds import POD
+from controller.api.meta import ObjectKey
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
 from controller.flagsets.stage import FLAG_SETS
+from controller.kube.lease import Lease
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.process.lasting import forever
+from controller.runtime.process.leadership import Leadership, Role
 from controller.sources.stage import FLAG_SOURCES
 from controller.upgrades.stage import EVALUATOR_UPGRADES
 from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from controller.api.kinds import ResourceType
     from controller.certificates.keeper import Keeper
-    from controller.configurations.dead_proxies import ProxyFollower
+    from controller.configurations.live_proxies import ProxyFollower
+    from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
     from controller.notifications.deliverer import Deliverer
     from controller.runtime.objects.collection import Collector
     from controller.runtime.objects.watch_health import WatchHealth
-    from controller.runtime.process.leadership import Leadership, Role
-    from controller.runtime.reconciling.dispatch import Dispatcher
     from controller.runtime.reconciling.loop import Loop
+    from controller.runtime.reconciling.watches import Dispatcher
+    from controller.settings import ControllerSettings
     from controller.sources.files.leftovers import Leftovers
     from controller.wiring.controller.admission import Admission
     from controller.wiring.controller.pods import PodWork
@@ -45,7 +50,8 @@ STAGES: Final = (
     IN_PROCESS_CONFIGURATIONS,
     EVALUATOR_UPGRADES,
 )
-LEADER_LABEL: Final = "flagstaff.dev/leader"
+_LEADER_LABEL: Final = "flagstaff.dev/leader"
+"""Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +76,16 @@ class Controller:
     """By kind."""
     leftovers: Leftovers
     proxies: ProxyFollower
-    secrets: ReferenceWatches
-    config_maps: ReferenceWatches
-    namespaces: ReferenceWatches
+    watches: tuple[ReferenceWatches, ...]
     admission: Admission
     proxy_certificates: Keeper | None
     deliverer: Deliverer
-    workloads: tuple[ReferenceWatches, ...]
     pods: PodWork
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        beside = [self.collector.compare, self.secrets.run, self.config_maps.run, self.namespaces.run]
-        beside += [each.run for each in self.workloads]
+        beside = [self.collector.compare, *(each.run for each in self.watches)]
         beside += [each.run for each in self.pods.pods]
         beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
@@ -113,6 +115,17 @@ class Controller:
         if type_.kind in self.loops:
             self.loops[type_.kind].relisted()
         self.collector.relisted()
+
+
+def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
+    """By a Lease where the settings ask for an election, and with the label of our own pod."""
+    pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
+    election = Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
+
+    def label(leading: bool) -> Awaitable[None]:
+        return cluster.patch_metadata(POD, pod, labels={_LEADER_LABEL: "true" if leading else None})
+
+    return Leadership(role, election if settings.leader_election else None, label if settings.pod else None)
 
 
 def readiness(

@@ -15,8 +15,7 @@ from controller.wiring.offline.commits import files_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.flagsets.building.compose import Composition
-    from controller.flagsets.building.prune_guard import BulkRemoval
+    from controller.flagsets.building.compose import BulkRemoval, Composition
     from controller.sources.provider import LineAuthor, LocalProvider
     from evaluator.flags.syntax.problems import Problem
 

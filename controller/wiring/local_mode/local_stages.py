@@ -17,7 +17,7 @@ from controller.api.conditions import FALSE, READY, find
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import last_applied
 from controller.flagsets.building.build import build
-from controller.flagsets.building.prune_guard import bulk_removal
+from controller.flagsets.building.compose import bulk_removal
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
@@ -28,8 +28,8 @@ from controller.runtime.process.temporary import sweep_temporary
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
-from controller.runtime.reconciling.watches import indexes_of, woken
-from controller.sources.looking.pending import PendingPushes
+from controller.runtime.reconciling.watches import Dispatcher, indexes_of
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from controller.wiring.local_mode.local_events import Looked, RevisionBuilt, explained
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
     from controller.flagsets.applying.applied import LastGood
     from controller.flagsets.building.build import Built
     from controller.flagsets.preparing.preparation import Step
-    from controller.runtime.objects.cache import Change
     from controller.runtime.reconciling.loop import Reconciler
     from controller.sources.provider import LocalProvider, Look, Provider
     from controller.wiring.offline.options import LocalOptions
-    from evaluator.flags import FlagSet
+    from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class _StoredArtifacts:
         found = await asyncio.to_thread(self.storages.read, artifact.path)
         if found is None:
             raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
-        return found[0]
+        return found
 
 
 class LocalStages:
@@ -124,7 +123,7 @@ class LocalStages:
         self._built: RevisionBuilt | None = None
         self._unreported: RevisionBuilt | None = None
         self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
-        self.objects = Cache(indexes_of(STAGES), on_change=self._changed)
+        self.objects = Cache(indexes_of(STAGES))
         self._cluster = MemoryCluster(self.objects, self._applied)
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(
@@ -152,6 +151,7 @@ class LocalStages:
             )
             for kind, reconciler in reconcilers.items()
         }
+        self.objects.on_change = Dispatcher(self.objects, STAGES, self._loops).changed
 
     async def restore(self) -> Saved | None:
         """Take up what was applied by an earlier process, if it kept any."""
@@ -206,10 +206,6 @@ class LocalStages:
         """What a Secret of the FlagSet would hold."""
         del account
         return {f"{namespace}.{name}{AGE}": self._age_keys}
-
-    def _changed(self, change: Change) -> None:
-        for key in woken(STAGES, self.objects, change):
-            self._loops[key.kind].wake(key)
 
     def _looked(self, key: ObjectKey) -> Looked:
         """What the object's status says; it was written before anybody could ask."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator import durable
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from controller.flagsets.building.compose import Composition
-    from evaluator.flags import Problem
+    from evaluator.flags.syntax.problems import Problem
 
 
 def with_advice(composition: Composition, names: Collection[str]) -> Composition:

@@ -99,7 +99,7 @@ async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, byte
 
 async def files_of(source: LocalProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
     """A revision's files, as an artifact of it would hold them. Raises Setback."""
-    async with quarantine(revision) as folder:
+    async with quarantine(f"the files of {revision}") as folder:
         fetched = await source.fetch(revision, folder)
         archive = await asyncio.to_thread(pack, folder)
         return fetched, await asyncio.to_thread(unpack, archive)

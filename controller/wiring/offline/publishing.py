@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Final
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.reading.describe import describe
+from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
-from controller.sources.oci.package import package
+from controller.sources.oci.package import package, sign
 from controller.sources.oci.provider import OciProvider
-from controller.sources.oci.signing import sign
-from controller.sources.verification.private_key import read_private_key
+from controller.sources.verification.cosign import read_private_key
 from controller.wiring.offline.registries import TIMEOUT, registry_of
 
 if TYPE_CHECKING:
     from controller.sources.oci.credentials import Login
     from controller.sources.oci.package import Package
     from controller.sources.provider import Fetched
-    from controller.sources.verification.private_key import PrivateKey
+    from controller.sources.verification.cosign import PrivateKey
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""

@@ -15,10 +15,9 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
-from controller.sources.oci.judges import KeyJudge
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
-from controller.sources.oci.signatures import CosignTrust
+from controller.sources.oci.signatures import CosignTrust, KeyJudge
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch

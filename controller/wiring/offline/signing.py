@@ -7,10 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import Listed, wanted
-from controller.sources.bucket.manifest import MANIFEST, PROOF, SIGNATURE, Manifest, time_of
-from controller.sources.limits import TreeLimits
-from controller.sources.verification.private_key import signature_of
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, time_of, wanted
+from controller.sources.provider import TreeLimits
+from controller.sources.verification.cosign import signature_of
 from controller.wiring.offline.publishing import FolderRefusedError, key_at
 from evaluator.durable import write_file
 

@@ -8,14 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts.skipped import too_large
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.artifacts.archive import too_large
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.git.git_url import parse_location
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from controller.wiring.offline.advice import with_advice
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""
 _HINTS: Final = 10_000
 """Names that are looked through for what a mistaken path may mean."""
-_NOBODY: Final = Provenance("", "", "")
+_NOBODY: Final = provenance_of("")
 
 
 @dataclass(frozen=True, slots=True)

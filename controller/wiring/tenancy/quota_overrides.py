@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,9 +76,7 @@ async def overridden(
         yield
         return
     overrides = Overrides(limits, events)
-    view = View(_TYPE, namespace, name)
-    clock = asyncio.get_running_loop().time
-    reflector = Reflector(api, view, overrides, clock=clock, random=random.random)
+    reflector = Reflector(api, View(_TYPE, namespace, name), overrides)
     following = asyncio.create_task(reflector.run())
     try:
         with contextlib.suppress(TimeoutError):

@@ -28,7 +28,7 @@ NODES: Final = 10_000
 
 REFERENCE: Final = "$ref"
 MOST_WEIGHT: Final = 2_147_483_647
-"""What the weights of one `fractional` may sum up to; flagd serves no variant beyond."""
+"""Of one bucket of `fractional`, and of all together; flagd serves no variant beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +75,6 @@ UNLISTED: Final = frozenset({"?:", "set", "abs", "contains_all", "contains_any",
 
 COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
 """What may stand between the versions of `sem_ver`."""
-
-_UNSEEN: Final = "the schema does not look into array literals and the arguments of `var`; "
-
-BEYOND_SCHEMA: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "unknown-operator": _UNSEEN + "evaluation there ends in PARSE_ERROR as anywhere else",
-        "unlisted-operator": _UNSEEN + "providers that evaluate in process do not know it there",
-        "bad-argument": _UNSEEN + "the operator yields null there as anywhere else",
-        "bad-bucket": _UNSEEN + "and it lets `fractional` have a bucketing value but no bucket",
-        "bad-weight": _UNSEEN + "the fraction yields null there as anywhere else",
-        "reference-position": _UNSEEN + "a reference there is as unportable as anywhere else",
-        "wrong-arity": "an array is itself a value to the schema, so `!` takes any; `var` takes anything",
-        "empty-rule": "every key of a rule is optional to the schema, so `{}` passes where a rule must stand",
-        "several-operators": "the schema takes operators of one group together; flagd evaluates none of them",
-        "bad-flagd-variable": "the schema does not look into `var`'s list form, and not past a line break",
-        "unknown-reference": "a schema cannot compare a name with the keys of `$evaluators`",
-        "nested-reference": "the schema allows it, flagd's single pass over the text does "
-        "not expand it surely",
-        "reference-cycle": "a schema cannot follow references; no flagd can expand it",
-        "weight-too-large": "a schema cannot add; flagd serves no variant when the sum is beyond 2147483647",
-        "unusual-name": "the schema's pattern binds the keys of objects, not those in a list of flags",
-        "rule-too-deep": "untrusted rules are bounded before they are compiled",
-        "rule-too-large": "untrusted rules are bounded before they are compiled",
-    }
-)
-"""What is reported of rules and names although flagd's schemas accept it: code to reason."""
 
 _LONGEST_NAME: Final = 60
 _CANDIDATES: Final = 30

@@ -1,4 +1,4 @@
-"""What a rule can come to, as far as its text says so: the variants that it names. Pure.
+"""What a rule can come to, as far as its text says so, beside the variants that the flag has. Pure.
 
 A literal is an outcome where the rule's result is that literal: a branch of `if` or `?:`, an operand of `and`
 or `or`, the variant of a bucket of `fractional`, and the same within a shared rule. What any other operator
@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import REFERENCE
+from evaluator.flags.checking.operators import REFERENCE, did_you_mean, shown
+from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.text import choices, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
+    from evaluator.flags.layers.assembled import Assembled
+    from evaluator.flags.model import Flag, Json
 
 _DEEPEST: Final = 100
 """Levels that are followed, shared rules counted in; what is deeper counts as computed."""
@@ -26,6 +29,9 @@ _MOST_SHARED: Final = 1_000
 
 _ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
 """Characters that flagd's JSON escapes, so that a text with one of them names no variant."""
+
+_SUGGESTIONS: Final = 3
+"""Names of one rule that get a suggestion: each costs a search."""
 
 
 @dataclass(slots=True)
@@ -145,12 +151,51 @@ def variant_named(literal: Json) -> str | None:
     if isinstance(literal, bool):
         return "true" if literal else "false"
     if isinstance(literal, int | float):
-        return _number(float(literal))
+        return number_text(float(literal))
     return None
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A finite number as Go writes it in JSON."""
     if value and not 1e-6 <= abs(value) < 1e21:
         return repr(value).replace("e-0", "e-")
-    text = format(Decimal(repr(value)), "f")
-    return text.removesuffix(".0")
+    return fixed(value)
+
+
+def fixed(value: float) -> str:
+    """The shortest digits that read back as the finite `value`, without an exponent."""
+    return format(Decimal(repr(value)), "f").removesuffix(".0")
+
+
+def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
+    """Warn of each literal outcome that is no variant; note unreachable variants. The rule is in bounds."""
+    variants = checked.variants
+    if not variants or not isinstance(checked.targeting, dict) or not checked.targeting:
+        return
+    outcomes = reader.of(checked.targeting)
+    reached = {checked.default_variant}
+    unknown = 0
+    for path, value in outcomes.literals:
+        name = variant_named(value)
+        if name in variants:
+            reached.add(name)
+            continue
+        near = did_you_mean(name, variants) if name is not None and unknown < _SUGGESTIONS else ""
+        unknown += 1
+        _unknown_outcome(flag, path, value, name, near)
+    if not outcomes.computed and not unknown:
+        for name in variants.keys() - reached:
+            message = f"nothing returns the variant {quoted(name)}: not `targeting`, not `defaultVariant`"
+            flag.note("unused-variant", message, "variants", name)
+
+
+def _unknown_outcome(flag: Assembled, path: Path, value: Json, name: str | None, near: str) -> None:
+    text = shown(value)
+    if name is not None and flag.index("variants", name) > flag.index("targeting"):
+        message = f"the variant {quoted(name)} is removed here, but `targeting` can still return it"
+        flag.warn("unknown-outcome", message, "variants", name, at_key=True)
+        return
+    subject = "this shared rule" if path[-1] == REFERENCE else "`targeting`"
+    variants = choices(flag.value["variants"])
+    message = f"{subject} can return {text}, which is not a variant{near}; the variants are {variants}"
+    flag.find(Severity.WARNING, "unknown-outcome", message, "targeting", below=path)

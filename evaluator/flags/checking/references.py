@@ -12,7 +12,7 @@ from evaluator.flags.checking.operators import DEPTH, NODES, REFERENCE, Path, re
 from evaluator.flags.syntax.problems import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from evaluator.flags.model import Json
 
@@ -38,8 +38,8 @@ class Extent:
     """A place at `depth`."""
 
 
-def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
-    """Measure a rule without expanding it; stops at the first excess, so the cost is bounded by `nodes`."""
+def measure(rule: Json) -> Extent:
+    """Measure a rule without expanding it; stops at the first excess, so the cost is bounded by NODES."""
     counted, level = 1, 0
     deepest: Path = ()
     references: list[tuple[str, Path, int]] = []
@@ -52,33 +52,29 @@ def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
         if here > level:
             level, deepest = here, path
         counted += len(value)
-        if level > depth or counted > nodes:
+        if level > DEPTH or counted > NODES:
             break
         if isinstance(value, list):
-            children = [
-                (each, (*path, at), here, False)
-                for at, each in enumerate(value)
-                if isinstance(each, _CONTAINERS)
-            ]
+            parts: Iterable[tuple[str | int, Json]] = enumerate(value)
         else:
-            children = [
-                (each, (*path, key), here, True)
-                for key, each in value.items()
-                if isinstance(each, _CONTAINERS)
-            ]
+            parts = value.items()
             if (name := reference_name(value)) is not None:
                 references.append((name, path, here))
+        listed = isinstance(value, list)
+        children = [
+            (each, (*path, step), here, not listed) for step, each in parts if isinstance(each, _CONTAINERS)
+        ]
         pending.extend(reversed(children))
     return Extent(counted, level, tuple(references), deepest)
 
 
-def excess(extent: Extent, *, depth: int, nodes: int) -> list[Finding]:
+def excess(extent: Extent) -> list[Finding]:
     """The problems of a rule of this extent: none, or one error at the place it is too deep at."""
-    if extent.depth > depth:
-        message = f"the rule is nested more than {depth} levels deep; flatten it"
+    if extent.depth > DEPTH:
+        message = f"the rule is nested more than {DEPTH} levels deep; flatten it"
         return [Finding(extent.deepest, Severity.ERROR, "rule-too-deep", message)]
-    if extent.nodes > nodes:
-        message = f"the rule has more than {nodes} parts, its $refs expanded; split it among flags"
+    if extent.nodes > NODES:
+        message = f"the rule has more than {NODES} parts, its $refs expanded; split it among flags"
         return [Finding((), Severity.ERROR, "rule-too-large", message)]
     return []
 
@@ -90,25 +86,23 @@ class Expander:
     other cost no memory. References to nothing and to members of a cycle stay as they are.
     """
 
-    __slots__ = ("_bodies", "_bounds", "_extents")
+    __slots__ = ("_bodies", "_extents")
 
-    def __init__(self, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES) -> None:
-        self._bounds = (depth, nodes)
+    def __init__(self, evaluators: Mapping[str, Json]) -> None:
         self._extents: dict[str, Extent] = {}
         self._bodies: dict[str, Json] = {}
-        edges = _edges(evaluators, depth=depth, nodes=nodes)
+        edges = _edges(evaluators)
         for members in _components(edges):
             name = members[0]
             if _is_cycle(members, edges):
                 continue
             self._extents[name] = extent = self.extent(evaluators[name])
-            if not excess(extent, depth=depth, nodes=nodes):
+            if not excess(extent):
                 self._bodies[name] = self._substitute(evaluators[name])
 
     def extent(self, rule: Json) -> Extent:
         """How large the expanded rule is; nothing is expanded for it. Its references are the rule's own."""
-        depth, nodes = self._bounds
-        own = measure(rule, depth=depth, nodes=nodes)
+        own = measure(rule)
         total, level, deepest = own.nodes, own.depth, own.deepest
         for name, path, above in own.references:
             body = self._extents.get(name)
@@ -121,8 +115,7 @@ class Expander:
 
     def check(self, rule: Json) -> list[Finding]:
         """One error if the expanded rule is beyond the bounds."""
-        depth, nodes = self._bounds
-        return excess(self.extent(rule), depth=depth, nodes=nodes)
+        return excess(self.extent(rule))
 
     def expand(self, rule: Json) -> Json:
         """Return the rule with its references expanded; parts may be shared, and are not to be changed.
@@ -130,8 +123,7 @@ class Expander:
         Raises RuleTooLarge.
         """
         extent = self.extent(rule)
-        depth, nodes = self._bounds
-        for problem in excess(extent, depth=depth, nodes=nodes):
+        for problem in excess(extent):
             raise RuleTooLarge(problem.message)
         return self._substitute(rule) if extent.references else rule
 
@@ -147,10 +139,8 @@ class Expander:
 
 
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
-    """What is wrong with references between evaluators: the evaluator's name and the problem, all
-    warnings.
-    """
-    edges = _edges(evaluators, depth=DEPTH, nodes=NODES)
+    """What is wrong with references between evaluators, all warnings, each with the evaluator's name."""
+    edges = _edges(evaluators)
     cycle_of = {
         name: members for members in _components(edges) if _is_cycle(members, edges) for name in members
     }
@@ -170,14 +160,10 @@ def _link_problem(target: str, path: Path, cycle: tuple[str, ...]) -> Finding:
     return Finding((*path, REFERENCE), Severity.WARNING, "nested-reference", message)
 
 
-def _edges(evaluators: Mapping[str, Json], *, depth: int, nodes: int) -> dict[str, tuple[str, ...]]:
+def _edges(evaluators: Mapping[str, Json]) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(
-            dict.fromkeys(
-                target
-                for target, _, _ in measure(body, depth=depth, nodes=nodes).references
-                if target in evaluators
-            )
+            dict.fromkeys(target for target, _, _ in measure(body).references if target in evaluators)
         )
         for name, body in evaluators.items()
     }

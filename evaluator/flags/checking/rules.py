@@ -1,6 +1,6 @@
 """What is wrong with a JSONLogic rule: a flag's `targeting`, or one body of `$evaluators`. Pure.
 
-Reports whatever flagd's schema rejects, and what BEYOND_SCHEMA lists with reasons.
+Reports whatever flagd's schema rejects, and what it overlooks (`tests/beyond_schema.py` says why).
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.operators import (
     COMPARISONS,
-    DEPTH,
     MOST_WEIGHT,
-    NODES,
     OPERATORS,
     REFERENCE,
     UNLISTED,
@@ -43,15 +41,13 @@ _VERSION: Final = re.compile(
 _FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
 
 
-def check_rule(
-    rule: Json, *, evaluators: Collection[str], depth: int = DEPTH, nodes: int = NODES
-) -> list[Finding]:
+def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
     """Return every fault of a rule in document order; `evaluators` are the names a `$ref` may have.
 
-    A rule beyond `depth` levels or `nodes` parts is one error, and is not looked into. All else are warnings:
+    A rule beyond DEPTH levels or NODES parts is one error, and is not looked into. All else are warnings:
     flagd loads it.
     """
-    if beyond := excess(measure(rule, depth=depth, nodes=nodes), depth=depth, nodes=nodes):
+    if beyond := excess(measure(rule)):
         return beyond
     return _Walk(evaluators).run(rule)
 

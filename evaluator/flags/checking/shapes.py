@@ -1,8 +1,7 @@
 """What a flag must look like: flagd's schema (https://flagd.dev/schema/v0/flags.json) and what flagd itself
 refuses.
 
-An error is what flagd could not load; whatever else the schema rejects is a warning, and so is what
-BEYOND_SCHEMA lists.
+An error is what flagd could not load; whatever else is wrong is a warning.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
 from evaluator.flags.syntax.fields import FIELDS, KNOWN
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, quoted
 
 if TYPE_CHECKING:
@@ -22,30 +21,6 @@ if TYPE_CHECKING:
     from evaluator.flags.layers.assembled import Assembled
     from evaluator.flags.model import Json, Scalar
     from evaluator.flags.syntax.findings import Piece
-
-BEYOND_SCHEMA: Final[Mapping[str, str]] = {
-    "unknown-field": "the schema allows any further field of a flag; flagd ignores it, so "
-    "it is most often a typo",
-    "field-case": "the schema allows any further field; flagd reads it as the field that it means",
-    "unknown-key": "the schema allows any further key of a document; flagd ignores it, so "
-    "it is most often a typo",
-    "unknown-variant": "a schema cannot compare `defaultVariant` with the keys of "
-    "`variants`; flagd refuses the document",
-    "empty-evaluator": "the schema takes an empty rule; flagd refuses a document with an empty evaluator",
-    "duplicate-key": "a schema sees the last of two equal keys; which of them was meant is not known",
-    "duplicate-flag": "the schema does not compare the items of a list, nor documents with each other",
-    "conflicting-key": "the schema does not compare documents with each other",
-    "unknown-outcome": "a schema cannot compare what a rule returns with the keys of `variants`",
-    "missing-base": "the schema knows no layers",
-    "removes-nothing": "null in a layer removes; the schema knows no layers",
-    "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",
-    "set-metadata-type": "the schema means it, but draft-07 ignores what stands beside a "
-    "`$ref`; flagd selects by text",
-    "too-many-problems": "the number of problems that are listed is limited",
-}
-"""What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of
-their own.
-"""
 
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """What a flag has whose base is not there."""
@@ -95,9 +70,7 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):
         message = f"no lower layer has the flag {quoted(flag.key)}{near}; this layer adds it"
-        flag.notes.append(
-            Finding(first.path, Severity.NOTE, "added-flag", message, first.document, flag.key, at_key=True)
-        )
+        flag.notes.append(first.finding(Severity.NOTE, "added-flag", message, flag.key, at_key=True))
         return
     severity = min((each.severity for each in lacks), key=list(Severity).index)
     message = (
@@ -105,9 +78,7 @@ def check_base(flag: Assembled, first: Piece, near: str) -> None:
         "define it below, or write its `state` and `variants` here"
     )
     flag.findings[:] = [each for each in flag.findings if each not in lacks]
-    flag.findings.append(
-        Finding(first.path, severity, "missing-base", message, first.document, flag.key, at_key=True)
-    )
+    flag.findings.append(first.finding(severity, "missing-base", message, flag.key, at_key=True))
 
 
 def _state(flag: Assembled, state: Json) -> State:

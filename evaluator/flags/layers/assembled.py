@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evaluator.flags.syntax.fields import MERGED_BY_KEY
-from evaluator.flags.syntax.findings import Piece
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from evaluator.flags.checking.operators import Path
+    from evaluator.flags.syntax.findings import Piece
+    from evaluator.flags.syntax.problems import Finding
 
 
 @dataclass(slots=True)
@@ -75,10 +76,9 @@ class Assembled:
     ) -> None:
         """Record a problem at `steps` + `below`, in the piece that said it; at the flag's key if none did."""
         index = self.index(*steps) if index is None else index
-        piece = self.pieces[max(index, 0)]
-        path = (*piece.path, *steps, *below) if index >= 0 else piece.path
+        piece, inner = self.pieces[max(index, 0)], (*steps, *below) if index >= 0 else ()
         at_key = at_key or index < 0
-        self.findings.append(Finding(path, severity, code, message, piece.document, self.key, at_key))
+        self.findings.append(piece.finding(severity, code, message, self.key, below=inner, at_key=at_key))
 
     def error(self, code: str, message: str, *steps: str) -> None:
         """Record what flagd could not load."""
@@ -91,20 +91,16 @@ class Assembled:
     def note(self, code: str, message: str, *steps: str) -> None:
         """Note what is no failure, at the key that `steps` lead to."""
         piece = self.pieces[max(self.index(*steps), 0)]
-        path = (*piece.path, *steps)
-        self.notes.append(Finding(path, Severity.NOTE, code, message, piece.document, self.key, at_key=True))
+        self.notes.append(piece.finding(Severity.NOTE, code, message, self.key, below=steps, at_key=True))
 
     def _removes_nothing(self, piece: Piece, *steps: str) -> None:
-        path = (*piece.path, *steps)
-        self.findings.append(removes_nothing(Piece(None, piece.document, path), self.key))
+        self.findings.append(removes_nothing(piece, self.key, steps))
 
 
-def removes_nothing(piece: Piece, flag: str | None) -> Finding:
+def removes_nothing(piece: Piece, flag: str | None, below: Path = ()) -> Finding:
     """The warning about a null that has nothing below it to remove."""
     message = "null removes what a lower layer defines, and no lower layer defines this; remove the line"
-    return Finding(
-        piece.path, Severity.WARNING, "removes-nothing", message, piece.document, flag, at_key=True
-    )
+    return piece.finding(Severity.WARNING, "removes-nothing", message, flag, below=below, at_key=True)
 
 
 def _has_null(value: dict[str, Any]) -> bool:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 FLAG_SET_ID: Final = "flagSetId"
 TOO_LARGE: Final = "rule-too-large"
-"""Stands for a rule that cannot be expanded: no such operator exists, so the flag is a PARSE_ERROR here and
-in every provider.
-"""
+"""Stands for a rule that cannot be expanded: no provider has this operator, so all say PARSE_ERROR."""
 
 _NOTHING: Final = FlagSet()
 _NOTHING_DIGEST: Final = digest_of(_NOTHING)
@@ -44,9 +42,7 @@ class Catalog:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are the sources in order of priority, the last one wins; raises ValueError for one named
-        twice.
-        """
+        """`names` are the sources by priority, the last one wins; raises ValueError for a name twice."""
         self.names = tuple(names)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"two sources have one name: {self.names}")
@@ -80,9 +76,7 @@ class Catalog:
         return self._with(name, _Delivered(flag_set, digest or digest_of(flag_set), stale_since))
 
     def with_staleness(self, name: str, stale_since: str | None) -> Catalog:
-        """The catalog in which what `name` holds says that it is stale since then (RFC 3339), or that it is
-        not; this one if it does.
-        """
+        """The catalog in which `name` says that it is stale since then (RFC 3339), or that it is not."""
         held = self._delivered.get(name)
         if held is None or held.stale_since == stale_since:
             return self
@@ -178,9 +172,7 @@ class Catalog:
 
 
 class _Delivered:
-    """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several
-    sources.
-    """
+    """What one source delivered, with its flags as they are in a set of several sources."""
 
     def __init__(self, delivered: FlagSet, digest: str, stale_since: str | None = None) -> None:
         self.delivered = delivered

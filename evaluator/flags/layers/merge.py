@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.operators import did_you_mean, shown
-from evaluator.flags.checking.outcomes import OutcomeReader
-from evaluator.flags.checking.reach import check_reach
+from evaluator.flags.checking.outcomes import OutcomeReader, check_reach
 from evaluator.flags.checking.references import Expander, check_cycles
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.checking.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
+from evaluator.flags.layers.layer import as_read, read_layer
 from evaluator.flags.model import ABSENT, FlagSet
 from evaluator.flags.syntax.findings import placed, problem_of
 from evaluator.flags.syntax.problems import Finding, Problem, Severity
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.flags.checking.operators import Path
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.model import Flag, Json, Scalar
+    from evaluator.flags.syntax.document import Document
     from evaluator.flags.syntax.findings import Piece
     from evaluator.flags.syntax.text import Bounds
 
@@ -65,6 +65,20 @@ class Parsed:
         return tuple(each for each in self.problems if each.severity is Severity.WARNING)
 
 
+def parse(
+    data: bytes,
+    *,
+    file: str,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Document] = as_read,
+) -> Parsed:
+    """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever
+    the content. `prepare` is called with the document that was read.
+    """
+    layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
+    return merge([layer], document=True, bounds=bounds)
+
+
 def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:
     """Lay each layer over those before it and judge the result.
 
@@ -94,7 +108,7 @@ class _Merging:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
         bodies = {name: piece.value for name, piece in self._evaluators.items()}
-        self._expander = Expander(bodies, depth=self._bounds.rule_depth, nodes=self._bounds.rule_nodes)
+        self._expander = Expander(bodies)
         self._outcomes = OutcomeReader(bodies)
         sound = self._check_evaluators(bodies)
         good = {key: flag for key, flag in map(self._check, flags) if flag is not None}
@@ -164,9 +178,7 @@ class _Merging:
             piece = piece._replace(value={})
         if not isinstance(piece.value, dict):
             message = f"a flag must be an object, not {shown(piece.value)}"
-            self._findings.append(
-                Finding(piece.path, Severity.ERROR, "not-a-flag", message, piece.document, key)
-            )
+            self._findings.append(piece.finding(Severity.ERROR, "not-a-flag", message, key))
             self._bad.add(key)
             return
         flag = flags.get(key)
@@ -204,11 +216,7 @@ class _Merging:
                 "give each flag set files of its own"
             )
             self._bad.add(key)
-            self._findings.append(
-                Finding(
-                    piece.path, Severity.ERROR, "duplicate-flag", message, piece.document, key, at_key=True
-                )
-            )
+            self._findings.append(piece.finding(Severity.ERROR, "duplicate-flag", message, key, at_key=True))
 
     def _check(self, flag: Assembled) -> tuple[str, Flag | None]:
         checked = check_shape(flag)
@@ -235,39 +243,20 @@ class _Merging:
                 message = (
                     f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} refers to it"
                 )
-                flag.findings.append(
-                    Finding(
-                        removal.path,
-                        problem.severity,
-                        problem.code,
-                        message,
-                        removal.document,
-                        flag.key,
-                        at_key=True,
-                    )
-                )
+                found = removal.finding(problem.severity, problem.code, message, flag.key, at_key=True)
+                flag.findings.append(found)
             else:
-                flag.find(
-                    problem.severity,
-                    problem.code,
-                    problem.message,
-                    "targeting",
-                    below=problem.path,
-                    index=index,
-                )
+                severity, code, message = problem.severity, problem.code, problem.message
+                flag.find(severity, code, message, "targeting", below=problem.path, index=index)
 
     def _later(self, one: Piece, other: Piece) -> bool:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
     def _rule_problems(self, rule: Json) -> list[Finding]:
-        problems = self._own_problems(rule)
+        problems = check_rule(rule, evaluators=self._evaluators)
         if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
             problems += self._expander.check(rule)
         return problems
-
-    def _own_problems(self, rule: Json) -> list[Finding]:
-        depth, nodes = self._bounds.rule_depth, self._bounds.rule_nodes
-        return check_rule(rule, evaluators=self._evaluators, depth=depth, nodes=nodes)
 
     def _merge_evaluators(self) -> dict[str, Piece]:
         merged: dict[str, Piece] = {}
@@ -292,22 +281,16 @@ class _Merging:
         for name, piece in self._evaluators.items():
             if unusual(name):
                 message = "an evaluator's name must not be empty or have a line break; rename it"
-                self._note(piece, Severity.WARNING, "unusual-name", message)
+                self._findings.append(piece.finding(Severity.WARNING, "unusual-name", message))
             if piece.value == {}:
                 message = "the evaluator is empty, which flagd refuses; write a rule or remove it"
-                self._note(piece, Severity.ERROR, "empty-evaluator", message)
+                self._findings.append(piece.finding(Severity.ERROR, "empty-evaluator", message))
                 continue
             # What it expands to is judged where a flag uses it, and spoils that flag only.
-            for problem in self._own_problems(piece.value):
-                self._note(piece, problem.severity, problem.code, problem.message, problem.path)
+            for problem in check_rule(piece.value, evaluators=self._evaluators):
+                self._find(piece, problem)
         for name, problem in check_cycles(bodies):
-            self._note(
-                self._evaluators[name],
-                problem.severity,
-                problem.code,
-                problem.message,
-                problem.path,
-            )
+            self._find(self._evaluators[name], problem)
         broken = {each.path[1] for each in self._findings[before:] if each.spoils_all}
         return {name: body for name, body in bodies.items() if name not in broken}
 
@@ -320,17 +303,18 @@ class _Merging:
         for key, piece in merged.items():
             if not scalar(piece.value):
                 message = metadata_message(piece.value)
-                self._note(piece, Severity.WARNING, "metadata-type", message)
+                self._findings.append(piece.finding(Severity.WARNING, "metadata-type", message))
                 continue
             metadata[key] = piece.value
             if key in _SET_TEXTS and not isinstance(piece.value, str):
                 message = f"`{key}` must be text, not {shown(piece.value)}; put it in quotes"
-                self._note(piece, Severity.WARNING, "set-metadata-type", message)
+                self._findings.append(piece.finding(Severity.WARNING, "set-metadata-type", message))
         return metadata
 
-    def _note(self, piece: Piece, severity: Severity, code: str, message: str, below: Path = ()) -> None:
-        path = (*piece.path, *below)
-        self._findings.append(Finding(path, severity, code, message, piece.document))
+    def _find(self, piece: Piece, problem: Finding) -> None:
+        """Record a problem of the rule that is the piece."""
+        found = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
+        self._findings.append(found)
 
 
 def _unknown_reference(rule: Json, problem: Finding) -> str | None:

@@ -93,9 +93,7 @@ class Document:
 
 
 def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Document:
-    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises, whatever the
-    content.
-    """
+    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises."""
     if len(data) > bounds.document_bytes:
         message = (
             f"the file has {len(data)} bytes, more than the {bounds.document_bytes} of a document; split it"

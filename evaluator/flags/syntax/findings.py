@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from evaluator.flags.syntax.problems import Finding, Problem, Severity
 from evaluator.flags.syntax.text import json_path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
     from evaluator.flags.syntax.document import Document
     from evaluator.flags.syntax.text import Bounds
+
+_BY_PLACE: Final = attrgetter("file", "line", "column", "severity", "code", "message")
 
 
 class Piece(NamedTuple):
@@ -27,6 +30,19 @@ class Piece(NamedTuple):
         """Where it is, for a message about another place."""
         line, column = self.document.place(self.path, key=key)
         return f"{self.document.file}:{line}:{column}"
+
+    def finding(
+        self,
+        severity: Severity,
+        code: str,
+        message: str,
+        flag: str | None = None,
+        *,
+        below: Path = (),
+        at_key: bool = False,
+    ) -> Finding:
+        """What is wrong with it, or with the part `below`; `flag` as in Finding."""
+        return Finding((*self.path, *below), severity, code, message, self.document, flag, at_key)
 
 
 def problem_of(finding: Finding) -> Problem:
@@ -47,21 +63,10 @@ def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
     if len(shown) > bounds.problems:
         shown.sort(key=lambda finding: finding.severity is not Severity.ERROR)
         shown, left_out = shown[: bounds.problems], shown[bounds.problems :]
-    problems = sorted((problem_of(finding) for finding in shown), key=_by_place)
+    problems = sorted((problem_of(finding) for finding in shown), key=_BY_PLACE)
     if left_out:
         message = f"{len(left_out)} more problems are not shown; correct these first"
         problems.append(
             Problem(problem_of(left_out[0]).file, 0, 0, left_out[0].severity, "too-many-problems", message)
         )  # fmt: skip
     return tuple(problems)
-
-
-def _by_place(problem: Problem) -> tuple[str, int, int, str, str, str]:
-    return (
-        problem.file,
-        problem.line,
-        problem.column,
-        problem.severity,
-        problem.code,
-        problem.message,
-    )

@@ -207,9 +207,7 @@ def unusable_number(path: Path, literal: str, offset: int) -> Finding:
 
 
 def _check_size(text: str, bounds: Bounds) -> None:
-    """Depth and size before anything recursive reads the text: peels the innermost brackets, a layer at a
-    time.
-    """
+    """Check depth and size before anything recursive reads the text: remove innermost brackets in turn."""
     bare = _TEXT.sub("", text)
     if bare.count(",") + bare.count("[") + bare.count("{") > bounds.nodes:
         raise too_many_nodes(bounds)

@@ -42,9 +42,7 @@ def read_number(literal: str) -> int | float | None:
 
 
 def normal_number(value: float) -> int | float:
-    """A number from any decoder as `read_number` would have read it; raises ValueError if no finite float64
-    is that large.
-    """
+    """A decoder's number as `read_number` has it. Raises ValueError if it is no finite float64."""
     if -_EXACT <= value <= _EXACT and type(value) is int:
         return value
     try:

@@ -1,6 +1,4 @@
-"""What is wrong with a document, and where: data, so that a CLI, a status and an editor can each show it
-their way.
-"""
+"""What is wrong with a document, and where: data that a CLI, a status and an editor each show their way."""
 
 from __future__ import annotations
 

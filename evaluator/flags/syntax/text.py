@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import DEPTH, NODES
 from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.visible import visible
 
@@ -37,8 +36,6 @@ class Bounds:
     """Values of any kind in one document."""
     alias_nodes: int = 10_000
     """Values that YAML aliases may add to one document."""
-    rule_depth: int = DEPTH
-    rule_nodes: int = NODES
     problems: int = 1_000
     """How many problems are reported; of the rest only their number is."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """The text with what is unprintable as `\\uXXXX`: what others wrote neither breaks a line of a log nor
-    steers a terminal.
-    """
+    """The text with unprintable characters as `\\uXXXX`: it breaks no log line and steers no terminal."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)

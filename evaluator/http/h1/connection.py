@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.deferred import Deferred
-from evaluator.http.h1.body import BodyTransport
 from evaluator.http.h1.reader import Phase, Reader, held_by
 from evaluator.http.messages import SIZED, Code, Headers, Request, Response, Streamed, header
 from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port, response_of
@@ -20,11 +19,12 @@ from evaluator.http.statuses import BODILESS, reason_phrase, refusal
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from evaluator.http.server.job import Job, Result
+    from evaluator.http.deferred import Job, Result
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 @lru_cache(maxsize=256)
@@ -92,9 +92,7 @@ class Http1Peer(Peer):
     # -- bytes out -------------------------------------------------------------------------------------------
 
     def _answer(self, now: float | None = None) -> None:
-        """From `now` on, where requests have waited, answer the queue for as long as the peer takes it, then
-        refuse or end what is to be refused or ended.
-        """
+        """Answer the queue while the peer takes it (waited until `now`), then refuse or end what is due."""
         if self._answering:
             return
         self._answering = True
@@ -137,9 +135,7 @@ class Http1Peer(Peer):
         return 0
 
     def _next(self, now: float | None) -> tuple[Request, str, bool]:
-        """The first that waits: its request, the `connection` header of its response, whether that may be in
-        chunks.
-        """
+        """The first that waits: its request, its response's `connection` header, whether chunks may be."""
         reader = self._reader
         request, since, connection, chunked = reader.queue.popleft()
         self.active = max(self.active, since)
@@ -193,7 +189,7 @@ class Http1Peer(Peer):
         if method == "HEAD":
             return [head]
         until = None if answer.seconds is None else self.clock() + answer.seconds
-        transport = BodyTransport(self, head, chunked=chunked)
+        transport = _BodyTransport(self, head, chunked=chunked)
         self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         stream.begin(answer.start, "a streamed response")
         return []
@@ -256,9 +252,7 @@ class Http1Peer(Peer):
         super().cut()
 
     def check(self, now: float) -> None:
-        """End a response past its deadline; 408 for a slow request; a connection that asks for nothing and is
-        owed nothing goes.
-        """
+        """End a late response, answer a slow request with 408, and close an idle connection."""
         limits, stream, reader = self.port.limits, self._stream, self._reader
         if stream is not None:
             if stream.deadline is not None and now >= stream.deadline:
@@ -274,3 +268,52 @@ class Http1Peer(Peer):
         ):
             reader.refused = 408
             self._answer()
+
+
+class _BodyTransport:
+    """A body that lasts: of its head's length, in chunks (RFC 9112, 7.1), or until the connection ends."""
+
+    __slots__ = ("_chunked", "_head", "_peer")
+
+    def __init__(self, peer: Http1Peer, head: bytes, *, chunked: bool) -> None:
+        """Without chunks the head gives the length, or the connection's end is the body's."""
+        self._peer = peer
+        self._head = head
+        """Goes out with the first piece, or by itself if that does not come at once."""
+        self._chunked = chunked
+
+    @property
+    def writable(self) -> bool:
+        """See StreamTransport."""
+        return not self._peer.paused
+
+    def start(self) -> None:
+        """See StreamTransport."""
+        if self._head:
+            self._write(b"")
+
+    def send(self, pieces: Sequence[bytes]) -> None:
+        """See StreamTransport."""
+        # A chunk of nothing would be the last.
+        if piece := b"".join(pieces):
+            self._write(self._framed(piece))
+
+    def end(self, last: bytes) -> None:
+        """See StreamTransport."""
+        self._write((self._framed(last) if last else b"") + (_LAST_CHUNK if self._chunked else b""))
+        self._peer.body_ended()
+
+    def break_off(self) -> None:
+        """Without the last chunk, or its whole length, the body counts as cut short."""
+        self._peer.break_off()
+
+    def forget(self) -> None:
+        """See StreamTransport."""
+        self._peer.body_ended()
+
+    def _framed(self, piece: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece
+
+    def _write(self, output: bytes) -> None:
+        head, self._head = self._head, b""
+        self._peer.write(head + output)

@@ -1,6 +1,4 @@
-"""Requests of one HTTP/1.1 connection (RFC 9112) as they are read: bytes in, whole requests out, or the
-status that ends it. No I/O.
-"""
+"""Read one HTTP/1.1 connection (RFC 9112): bytes in, whole requests or an ending status out. No I/O."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _KEPT_FIELD_BYTES: Final = 160
 """What Python takes for a header beside its text."""
 
 Asked: TypeAlias = tuple[Request, float, str, bool]
-"""A request, when it began to come, the `connection` header of its response, and whether that may be in
-chunks.
-"""
+"""A request, when it began to come, its response's `connection` header, whether chunks are allowed."""
 
 
 @lru_cache(maxsize=512)

@@ -39,13 +39,13 @@ from evaluator.http.statuses import BODILESS, refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evaluator.http.deferred import Job, Result
     from evaluator.http.h2.events import (
         RequestReceived,
     )
     from evaluator.http.h2.hpack import Block
     from evaluator.http.h2.peer import Http2Peer
     from evaluator.http.routes import StreamHandler, UnaryHandler
-    from evaluator.http.server.job import Job, Result
 
 
 _GRPC: Final = "application/grpc"
@@ -110,9 +110,7 @@ class Answers:
             stream.lost()
 
     def serve(self, event: RequestReceived, waited: float) -> int:
-        """Answer one request that has waited for some seconds; returns about how many bytes the answer
-        has.
-        """
+        """Answer a request that has waited some seconds; returns about how many bytes the answer has."""
         block, routes = event.block, self._peer.port.routes
         if not _is_grpc(block):
             return self._plain(event, waited)

@@ -62,7 +62,9 @@ class Connection:
         copying what is left each time would cost more than parsing it.
         """
         self._greeted = self._settled = False
-        self._closed = self._draining = False
+        self._closed = False
+        self.draining = False
+        """Either side has sent GOAWAY."""
         self._owed: list[tuple[Stream, int]] = []
         """Answers of this second that flow control holds back, and their bytes."""
         self._late: list[tuple[Stream, int]] = []
@@ -83,11 +85,6 @@ class Connection:
         return len(self._streams.open)
 
     @property
-    def draining(self) -> bool:
-        """Either side has sent GOAWAY."""
-        return self._draining
-
-    @property
     def header_block_open(self) -> bool:
         """A header block has begun and waits for its CONTINUATION, or for the rest of its first frame."""
         begun = self._greeted and self._pending[_TYPE:_FLAGS] == _HEADERS
@@ -100,9 +97,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes requests make us keep until they are answered, and answers that are not read
-        within a second.
-        """
+        """About how many bytes unanswered requests and answers unread for a second make us keep."""
         return self._streams.held + len(self._pending) + len(self._rest)
 
     @property
@@ -180,7 +175,7 @@ class Connection:
         refuses new ones.
         """
         if not self._closed:
-            self._draining = True
+            self.draining = True
             self._inbox.refusing = self._inbox.refusing or last
             last_stream_id = self._streams.processed if last else MAX_STREAM_ID
             self._out.pieces.append(frames.goaway_frame(last_stream_id, error))
@@ -205,9 +200,7 @@ class Connection:
             self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def tick(self) -> None:
-        """A second has passed: the counters of floods begin anew, and answers that wait for a second or more
-        count as held.
-        """
+        """A second has passed: flood counters begin anew; answers that wait for a second count as held."""
         self._guard.tick()
         for stream, size in self._late:
             if self._streams.open.get(stream.id) is stream:
@@ -243,7 +236,7 @@ class Connection:
         return events
 
     def _close(self, error: int) -> None:
-        self._closed = self._draining = True
+        self._closed = self.draining = True
         self._pending.clear()
         self._rest, self.unread = b"", False
         self._inbox.events.append(ConnectionClosed(error))
@@ -337,7 +330,7 @@ class Connection:
     def _on_goaway(self, payload: bytes) -> None:
         if len(payload) < 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY length")
-        self._draining = True
+        self.draining = True
         self._guard.idle()
         if not self._streams.open:
             self._out.pieces.append(frames.goaway_frame(self._streams.processed, 0))

@@ -32,9 +32,7 @@ class HeadersReceived:
 
 @dataclass(frozen=True, slots=True)
 class BodyTooLarge:
-    """The body is, or says it will be, over the limit; what comes of it is discarded. The listener answers on
-    this stream.
-    """
+    """The body is, or will be, over the limit and is discarded. The listener answers on this stream."""
 
     stream_id: int
     block: Block
@@ -58,9 +56,7 @@ class Writable:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The connection is over, by an error (our GOAWAY is in the output) or by the peer's GOAWAY with no
-    stream open.
-    """
+    """The connection is over, by an error (our GOAWAY is in the output) or by the peer's GOAWAY."""
 
     error: int
 

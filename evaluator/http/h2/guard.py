@@ -79,9 +79,7 @@ class Guard:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
 
     def idle(self) -> None:
-        """A frame that asks for nothing: any but a request's, unless it is short. What the peer is sent earns
-        it more of them, and nothing else does.
-        """
+        """A frame that asks for nothing, or a short one. Only what we send the peer earns it more of them."""
         sent = self._out.frames
         self._tokens = min(self._tokens + EARNED * (sent - self._seen), MOST_EARNED) - 1
         self._seen = sent

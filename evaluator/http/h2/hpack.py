@@ -175,9 +175,7 @@ class Decoder:
     __slots__ = ("_bytes", "_limit", "_max_bytes", "_table")
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: bound of a decoded block, each field counted as name + value + 32 (RFC 9113 section
-        6.5.2).
-        """
+        """`max_bytes`: bound of a decoded block; a field is name + value + 32 (RFC 9113 section 6.5.2)."""
         self._max_bytes = max_bytes
         self._limit = TABLE_BYTES
         self._bytes = 0

@@ -1,6 +1,4 @@
-"""What comes in on streams: HEADERS, CONTINUATION and DATA frames become requests (RFC 9113 sections 5.1 and
-8.1).
-"""
+"""HEADERS, CONTINUATION and DATA frames become requests (RFC 9113 sections 5.1 and 8.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The sending half of an HTTP/2 connection: frames go out as far as the peer's windows allow, the
-rest waits.
-"""
+"""The sending half of an HTTP/2 connection: frames go out as the peer's windows allow, the rest waits."""
 
 from __future__ import annotations
 

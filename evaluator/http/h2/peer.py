@@ -7,6 +7,7 @@ responses.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.h2.answers import Answers
@@ -21,7 +22,6 @@ from evaluator.http.h2.events import (
     Writable,
 )
 from evaluator.http.h2.frames import ErrorCode
-from evaluator.http.h2.waiting import Waiting
 from evaluator.http.messages import Code
 from evaluator.http.server.peer import BATCH_BYTES, MOST_DEFERRED, QUIET_SECONDS, Peer, Port
 
@@ -31,6 +31,26 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 32
 """Frames that are parsed between two looks at the clock."""
+
+
+class _Waiting(deque[RequestReceived]):
+    """Requests that wait to be answered, and since when: what a caller waits for includes that."""
+
+    __slots__ = ("since",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: dict[int, float] = {}
+        """By stream, of those that were not answered when they came."""
+
+    def stay(self, now: float) -> None:
+        """They are left waiting. `now`: when the newest of them came."""
+        for event in self:
+            self.since.setdefault(event.stream_id, now)
+
+    def clear(self) -> None:
+        super().clear()
+        self.since.clear()
 
 
 class Http2Peer(Peer):
@@ -44,7 +64,7 @@ class Http2Peer(Peer):
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
         self.connection = Connection(port.limits)
-        self._waiting = Waiting()
+        self._waiting = _Waiting()
         self._answers = Answers(self)
         self._bodies: dict[int, float] = {}
         """Since when we wait for a body."""
@@ -66,9 +86,7 @@ class Http2Peer(Peer):
             self._read(data, _PIECE if at_once else 0)
 
     def _read(self, data: bytes, most: int = _PIECE) -> None:
-        """Parse and answer a piece of at most so many frames after the other, until all is read or the turn
-        is over.
-        """
+        """Parse and answer at most so many frames at a time, until all is read or the turn is over."""
         connection = self.connection
         self._batching = True
         while True:
@@ -177,9 +195,7 @@ class Http2Peer(Peer):
             self._write_all()
 
     def resumed(self) -> None:
-        """Answer what waits, then offer the transport to the streams in turn, for as long as it
-        takes more.
-        """
+        """Answer what waits, then offer the transport to the streams in turn while it takes more."""
         self.go_on()
         for stream_id, stream in tuple(self._answers.streams.items()):
             if self.paused:
@@ -189,9 +205,7 @@ class Http2Peer(Peer):
                 stream.offer()
 
     def check(self, now: float) -> None:
-        """End slow requests and calls past their deadline; ask a silent peer for a sign of life; let an idle
-        one go.
-        """
+        """End slow requests and late calls, ping a silent peer, and close an idle connection."""
         connection, limits = self.connection, self.port.limits
         connection.tick()
         self._batching = True

@@ -1,6 +1,4 @@
-"""The streams of one HTTP/2 connection: those open, what is remembered of those closed, and the bodies that
-come in on them.
-"""
+"""The streams of one HTTP/2 connection: open ones, those recently closed, and incoming bodies."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ class Streams:
             self.drop(stream)
 
     def sent(self, stream: Stream) -> None:
-        """All of our side is in the output: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still
-        sending.
-        """
+        """Our side is all sent: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still sending."""
         if stream.ended:
             del self.open[stream.id]
             self.held -= stream.held
@@ -138,9 +134,7 @@ class Streams:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
 
     def ignored(self, stream_id: int) -> bool:
-        """Whether to ignore what comes on this closed stream; ConnectionFault if the peer itself had ended
-        it.
-        """
+        """Whether to ignore what comes on this closed stream; ConnectionFault if the peer had ended it."""
         if stream_id in self._reset:
             return True
         if stream_id in self._ended:
@@ -150,9 +144,7 @@ class Streams:
     # ------------------------------------------------------------------ bodies
 
     def spend(self, size: int) -> None:
-        """DATA has come, on whatever stream. It is credited at once, before the window can be used up; bodies
-        have bounds of their own.
-        """
+        """DATA has come on any stream. It is credited before the window ends; bodies have own bounds."""
         self._credit -= size
         if self._credit < CONNECTION_WINDOW // 2:
             self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))

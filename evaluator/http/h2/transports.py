@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from evaluator.http.h2.frames import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evaluator.http.h2.connection import Connection
-
-
-class Carrier(Protocol):
-    """What a stream asks of its connection."""
-
-    connection: Connection
-    paused: bool
-
-    def wrote(self) -> None:
-        """Something is in the output of `connection`."""
-
-    def forget(self, stream_id: int) -> None:
-        """The stream has ended."""
+    from evaluator.http.h2.peer import Http2Peer
 
 
 class BodyTransport:
@@ -30,7 +17,7 @@ class BodyTransport:
 
     __slots__ = ("_head", "_id", "_peer")
 
-    def __init__(self, peer: Carrier, stream_id: int, head: bytes) -> None:
+    def __init__(self, peer: Http2Peer, stream_id: int, head: bytes) -> None:
         """`head`: the header block that goes before the body."""
         self._peer = peer
         self._id = stream_id

@@ -7,7 +7,7 @@ gRPC itself needs HTTP/2's trailers and is recognised earlier, in `h2.answers`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header
 from evaluator.http.rpc import connect, grpc_web
@@ -27,14 +27,8 @@ _WEB = {
 }
 
 
-class Endpoint(Protocol):
-    """One handler, spoken to in one protocol and codec."""
-
-    def answer(self, request: Request) -> Answer:
-        """The answer; errors are answers too."""
-
-    def refuse(self, error: RpcError) -> Response:
-        """The response to a call that is not made."""
+Endpoint: TypeAlias = connect.PostUnary | connect.PostStream | grpc_web.WebUnary | grpc_web.WebStream
+"""One handler, spoken to in one protocol and codec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,18 +77,14 @@ def _unary(headers: Headers) -> UnaryFraming:
 
 
 def timeout_seconds(value: str) -> float:
-    """Seconds of a `connect-timeout-ms`: at most ten digits. Raises RpcError INVALID_ARGUMENT for anything
-    else.
-    """
+    """Seconds of a `connect-timeout-ms` of at most ten digits. Raises RpcError INVALID_ARGUMENT otherwise."""
     if not (value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS):
         raise RpcError(Code.INVALID_ARGUMENT, "malformed connect-timeout-ms")
     return int(value) / 1000
 
 
 def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
-    """(those of `wanted` that were sent; seconds that the caller still waits). Raises RpcError for a version
-    that we do not speak.
-    """
+    """(those of `wanted` that were sent; seconds the caller still waits). RpcError for a bad version."""
     found = {name: value for name, value in request.headers if name in wanted}
     if found.get(_VERSION, "1") != "1":
         raise RpcError(Code.INVALID_ARGUMENT, 'connect-protocol-version must be "1"')
@@ -148,9 +144,7 @@ class GetUnary:
 
 
 def parse_query(query: str) -> dict[str, bytes]:
-    """The parameters, percent-decoded. Raises RpcError INVALID_ARGUMENT for too many, and for a protocol
-    version that is not 1.
-    """
+    """The parameters, percent-decoded. Raises RpcError INVALID_ARGUMENT for too many or a wrong version."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, encoding="latin-1", max_num_fields=_MOST_PARAMETERS)
     except ValueError as error:
@@ -180,9 +174,7 @@ def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PostStream:
-    """Calls of one stream handler in one codec. The status is always 200: what went wrong stands at the end
-    of the stream.
-    """
+    """Calls of one stream handler in one codec. The status is 200; an error is at the stream's end."""
 
     handler: StreamHandler
     headers: Headers

@@ -46,9 +46,7 @@ def prefix(message: bytes) -> bytes:
 
 
 def envelope(message: bytes) -> Sequence[bytes]:
-    """`message` behind its prefix; not joined to it if it is large, so that what waits for slow peers is one
-    copy for all of them.
-    """
+    """`message` behind its prefix; a large one stays apart, so that slow peers share one copy."""
     return (prefix(message), message) if len(message) > SHARED_BYTES else (frame(message),)
 
 
@@ -91,9 +89,7 @@ def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> by
 
 
 def timeout_seconds(value: str) -> float:
-    """Seconds of a `grpc-timeout`: 1 to 8 ASCII digits and a unit. Raises RpcError INTERNAL for anything
-    else.
-    """
+    """Seconds of a `grpc-timeout`: 1 to 8 ASCII digits and a unit. Raises RpcError INTERNAL otherwise."""
     digits, unit = value[:-1], _UNITS.get(value[-1:])
     if unit is None or not (0 < len(digits) <= 8 and digits.isascii() and digits.isdigit()):
         raise RpcError(Code.INTERNAL, "malformed grpc-timeout")
@@ -101,9 +97,7 @@ def timeout_seconds(value: str) -> float:
 
 
 def grpc_timeout(headers: Headers) -> float | None:
-    """How many seconds the caller waits; None: for ever. Raises RpcError INTERNAL for a malformed
-    `grpc-timeout`.
-    """
+    """Seconds that the caller waits; None: for ever. Raises RpcError INTERNAL for a malformed timeout."""
     timeout = header(headers, "grpc-timeout")
     return None if timeout is None else timeout_seconds(timeout)
 

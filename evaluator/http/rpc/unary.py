@@ -32,9 +32,7 @@ def call_unary(
     framing: UnaryFraming,
     left: float | None = None,
 ) -> Response | Deferred[Response]:
-    """The handler's answer as a response, whatever becomes of the call. left: seconds that the caller still
-    waits. Raises nothing.
-    """
+    """The handler's answer, or its error, as a response. left: seconds that the caller still waits."""
     if left is not None and left <= 0:
         return framing.refused(too_late())
     try:

@@ -1,6 +1,4 @@
-"""Cross-origin requests of browsers (https://fetch.spec.whatwg.org/#http-cors-protocol), allowed as flagd
-allows them.
-"""
+"""Cross-origin requests of browsers (https://fetch.spec.whatwg.org/#http-cors-protocol), as in flagd."""
 
 from __future__ import annotations
 

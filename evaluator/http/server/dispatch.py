@@ -35,9 +35,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def check_headers(headers: Headers) -> None:
-    """Raises ValueError for headers that may not go out: a line break would let a value forge
-    what follows.
-    """
+    """Raises ValueError for headers that may not go out: a line break would let a value forge others."""
     for name, value in headers:
         value.encode("latin-1")
         if name != name.lower() or not name.isascii() or any(c in name + value for c in "\r\n\0"):
@@ -54,9 +52,7 @@ def _with(response: Response, more: Headers) -> Response:
 
 
 def _failed(request: Request) -> Response:
-    """The response to a request whose handler failed, which is logged: one handler's failure is not the
-    port's.
-    """
+    """The response to a request whose handler failed, which is logged: other requests go on."""
     log.exception("%s %s failed", request.method, request.path)  # noqa: LOG004 - called while it is handled
     return refusal(500)
 
@@ -71,9 +67,7 @@ def _later(request: Request, steps: Generator[None, None, Response]) -> Generato
 
 
 class Dispatch:
-    """Routes for requests that are not gRPC: RPC paths first, then plain ones, exact before the longest
-    prefix.
-    """
+    """Routes for all requests but gRPC's: RPC paths first, then plain ones, exact before longest prefix."""
 
     def __init__(
         self,
@@ -91,9 +85,7 @@ class Dispatch:
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
 
     def answer(self, request: Request) -> Answer:
-        """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged. Raises
-        nothing.
-        """
+        """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged."""
         if self._cors is None:
             return self._calls.answer(request) or self._plain(request)
         preflight = self._cors.preflight(request)
@@ -140,12 +132,9 @@ class Dispatch:
         return response
 
     def _find(self, request: Request) -> HttpHandler | Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        exact = self._exact.get(request.path)
-        if exact is not None and method in exact:
-            return exact[method]
-        known = [exact] if exact is not None else []
-        known += [methods for prefix, methods in self._prefixes if request.path.startswith(prefix)]
+        method, path = "GET" if request.method == "HEAD" else request.method, request.path
+        known = [self._exact[path]] if path in self._exact else []
+        known += [methods for prefix, methods in self._prefixes if path.startswith(prefix)]
         for methods in known:
             if method in methods:
                 return methods[method]

@@ -30,9 +30,7 @@ class Limits:
     idle_seconds: float = 300.0
     """A connection without an open stream or request is closed after this."""
     resets_per_second: int = 100
-    """RST_STREAM frames of the peer's, and as many frames that ask for nothing (more where it is sent much);
-    over it GOAWAY(ENHANCE_YOUR_CALM).
-    """
+    """RST_STREAM frames, and idle frames beyond what we send; over it GOAWAY(ENHANCE_YOUR_CALM)."""
     ping_seconds: float = 0.0
     """The least time between a peer's pings; after two that come early GOAWAY(ENHANCE_YOUR_CALM)."""
     pings_without_stream: bool = True

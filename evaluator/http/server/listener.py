@@ -1,6 +1,4 @@
-"""One port: accepts connections, distinguishes HTTP/2 from HTTP/1.1, ends what lasts too long, drains at the
-end.
-"""
+"""One port: accepts connections, tells HTTP/2 from HTTP/1.1, ends what lasts too long, and drains."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ _BACKLOG: Final = 4096
 _TLS_BUFFER_BYTES: Final = 65_536
 """As a transport's without TLS; the loops' own figure for TLS is eight times as much for each connection."""
 _TLS_GOODBYE_SECONDS: Final = 30.0
-"""For the peer to read what is left and to say its own goodbye. Without an end of our own half there is no
-shorter way that is safe.
-"""
+"""For the peer to read what is left and to say goodbye. No shorter way is safe."""
 _wall_date = partial(formatdate, usegmt=True)
 
 
@@ -77,9 +73,7 @@ class _Greeting(Peer):
             made.abort()
 
     async def _secure(self, tls: TlsFiles, accepted: socket.socket) -> None:
-        """Shake hands. A client that fails, or takes longer than a header block may, is disconnected without
-        a line in the log.
-        """
+        """Shake hands. A client that fails or takes too long is disconnected without a line in the log."""
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self,
@@ -149,9 +143,7 @@ class _Greeting(Peer):
 
 
 def _name(peer: object) -> str:
-    """`host:port`; `unix:` for a unix socket, whose clients have no address; empty for one that has gone
-    already.
-    """
+    """`host:port`; `unix:` for a client of a unix socket; empty for one that has gone already."""
     match peer:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -257,9 +249,7 @@ class Listener:
         self.sweep(loop.time())
 
     def sweep(self, now: float) -> None:
-        """End what has lasted too long by `now` (loop.time()). Once a second, by itself: no request has a
-        timer of its own.
-        """
+        """End what has lasted too long by `now` (loop.time()). Runs once a second in place of many timers."""
         self._port.date = self._date()
         for peer in tuple(self._port.peers):
             peer.sweep(now)

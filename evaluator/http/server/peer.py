@@ -11,27 +11,24 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from evaluator.http.server.job import Job
+from evaluator.http.deferred import Job
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.deferred import Deferred
+    from evaluator.http.deferred import Deferred, Result
     from evaluator.http.messages import Response
     from evaluator.http.routes import Routes
     from evaluator.http.server.dispatch import Dispatch
-    from evaluator.http.server.job import Result
     from evaluator.http.server.limits import Limits
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LINGER_SECONDS: Final = 2.0
-"""How long a connection that we half-closed may still send: closing at once would reset it, and lose what was
-written last.
-"""
+"""How long a connection that we half-closed may still send: closing at once would lose what we wrote."""
 MOST_DEFERRED: Final = 8
 """Deferred answers of one connection; its further requests wait, as those of a peer that does not read."""
 QUIET_SECONDS: Final = 1.0
@@ -68,9 +65,7 @@ class Port:
     _hosts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, peer: Peer) -> bool:
-        """Count a connection that was accepted; False where there are too many already, in all or from its
-        address.
-        """
+        """Count a connection that was accepted; False if there are too many, in all or from its address."""
         full = len(self.peers) >= self.limits.connections
         crowded = bool(peer.host) and self._hosts[peer.host] >= self.limits.connections_per_host
         self.peers.add(peer)
@@ -115,9 +110,7 @@ class Port:
 
 
 class Peer(asyncio.Protocol):
-    """One connection. `paused` is True while the transport's buffer is full; nothing is read meanwhile, so
-    nothing grows.
-    """
+    """One connection. While `paused`, the transport's buffer is full, and nothing is read or grows."""
 
     __slots__ = (
         "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "held", "host",

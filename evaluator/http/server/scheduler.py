@@ -1,6 +1,4 @@
-"""Who takes a turn of the loop: those who asked for more than they are answered at once share a part of each
-turn, one after another.
-"""
+"""Who takes a turn of the loop: long tasks share a part of each turn, one after another."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ BUDGET_SECONDS: Final = 0.001
 
 
 Turn: TypeAlias = Callable[[float], bool]
-"""Work that is done a little at a time: takes a step, and more while the stopwatch is before the argument;
-returns whether any are left.
-"""
+"""Takes a step of its work, and more until the stopwatch reaches the argument; whether any is left."""
 
 
 class Scheduler(Protocol):
@@ -36,9 +32,7 @@ class FairQueue:
         stopwatch: Callable[[], float] = perf_counter,
         loop: Scheduler | None = None,
     ) -> None:
-        """`budget`: seconds of each turn of the loop. `stopwatch`: seconds, of a higher resolution than the
-        loop's. `loop`: the running one, unless it is given.
-        """
+        """`budget`: seconds of a turn. `stopwatch`: precise seconds. `loop`: None for the running one."""
         self.stopwatch = stopwatch
         self._budget = budget
         self._loop = loop

@@ -1,6 +1,4 @@
-"""Unix sockets: bound without a moment in which too many may connect, over nothing but a dead one, and
-removed by their owner.
-"""
+"""Unix sockets: never open to too many, bound over none but a dead one, removed by their owner."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from evaluator.http.messages import Code, RpcError
@@ -58,16 +59,15 @@ class StreamTransport(Protocol):
 class ServerStream:
     """A MessageStream and ByteStream: `framing` writes into what `transport` carries."""
 
-    __slots__ = ("_framing", "_transport", "closed", "code", "deadline", "on_closed", "on_writable")
+    __slots__ = ("_framing", "_transport", "closed", "deadline", "on_closed", "on_ended", "on_writable")
 
     def __init__(self, transport: StreamTransport, framing: Framing, deadline: float | None = None) -> None:
         self._transport = transport
         self._framing = framing
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
+        self.on_ended: Callable[[Code], None] | None = None
         self.closed = False
-        self.code = Code.CANCELLED
-        """Why `on_closed` is called."""
         self.deadline = deadline
         """When the caller stops waiting, on the loop's clock."""
 
@@ -95,11 +95,10 @@ class ServerStream:
         self._transport.send(self._framing.pieces(message))
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End it with a status, as far as its format can say one, behind whatever waits; harmless if it has
-        ended.
-        """
+        """End it with a status, if its format has one, behind whatever waits; harmless if it has ended."""
         if self.closed:
             return
+        self._report(code)
         framing = self._framing
         if framing.ending is not None:
             self.closed = True
@@ -124,7 +123,6 @@ class ServerStream:
     def end(self, code: Code, message: str) -> None:
         """End it for a reason of the connection's, and notify its owner."""
         if not self.closed:
-            self.code = code
             self.close(code, message)
             _notified(self.on_closed)
 
@@ -132,8 +130,13 @@ class ServerStream:
         """The peer has ended it, or is gone."""
         if not self.closed:
             self.closed = True
+            self._report(Code.CANCELLED)
             self._transport.forget()
             _notified(self.on_closed)
+
+    def _report(self, code: Code) -> None:
+        if self.on_ended is not None:
+            _notified(partial(self.on_ended, code))
 
     def offer(self) -> None:
         """Notify the owner that it may send, if it may. An owner that fails loses the stream."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
@@ -20,29 +19,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.9
-"""Below the listeners' sweep of a second, so that each sweep polls, and several listeners with the same files
-poll once.
-"""
+"""Below the listeners' sweep of a second, so that listeners with the same files poll once a sweep."""
 ALPN: Final = ("h2", "http/1.1")
 MAX_BYTES: Final = 1_048_576
 """Of one file: a CA bundle of a thousand certificates is smaller by a third."""
 
 _Signature: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
+_Paths: TypeAlias = tuple[Path, ...]
+"""Certificate, key and, where clients must show a certificate, their CA."""
 
 
 class TlsError(OSError):
     """Certificate, key and client CA cannot be used; says which file and why, and never what a key holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    certificate: Path
-    key: Path
-    client_ca: Path | None
-
-    def all(self) -> tuple[Path, ...]:
-        pair = (self.certificate, self.key)
-        return pair if self.client_ca is None else (*pair, self.client_ca)
 
 
 class TlsFiles:
@@ -55,7 +43,7 @@ class TlsFiles:
     """
 
     def __init__(self, certificate: str | Path, key: str | Path, client_ca: str | Path | None = None) -> None:
-        self._paths = _Paths(Path(certificate), Path(key), None if client_ca is None else Path(client_ca))
+        self._paths = (Path(certificate), Path(key), *([] if client_ca is None else [Path(client_ca)]))
         self._signature: _Signature | None = None
         self._digest = b""
         self._fault: str | None = None
@@ -85,9 +73,7 @@ class TlsFiles:
             self._polling = False
 
     def refresh(self) -> bool:
-        """Re-read the files if they have changed; True if there is a new context. A fault is logged once,
-        until it is another one.
-        """
+        """Re-read changed files; True if there is a new context. The same fault is logged once."""
         try:
             signature = _signature(self._paths)
             if signature == self._signature:
@@ -107,20 +93,20 @@ class TlsFiles:
         self._signature = signature if unchanged else None
         self._fault, self._digest = None, digest
         if not unchanged:
-            log.info("certificate %s re-read", self._paths.certificate)
+            log.info("certificate %s re-read", self._paths[0])
         return not unchanged
 
 
 def _signature(paths: _Paths) -> _Signature:
     try:
-        found = [path.stat() for path in paths.all()]
+        found = [path.stat() for path in paths]
     except OSError as error:
         raise TlsError(f"{error.filename}: {error.strerror}") from error
     return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found)
 
 
 def _read(paths: _Paths) -> tuple[bytes, ...]:
-    return tuple(_bounded(path) for path in paths.all())
+    return tuple(_bounded(path) for path in paths)
 
 
 def _bounded(path: Path) -> bytes:
@@ -141,36 +127,36 @@ def _digest(contents: tuple[bytes, ...]) -> bytes:
 def _context(paths: _Paths, contents: tuple[bytes, ...]) -> ssl.SSLContext:
     certificate, key, *client_ca = contents
     if b"-----BEGIN CERTIFICATE-----" not in certificate:
-        raise TlsError(f"{paths.certificate}: no PEM certificate in it")
+        raise TlsError(f"{paths[0]}: no PEM certificate in it")
     if b" PRIVATE KEY-----" not in key:
-        raise TlsError(f"{paths.key}: no PEM private key in it")
+        raise TlsError(f"{paths[1]}: no PEM private key in it")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A peer that renegotiates makes us sign again and again for nothing.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(ALPN)
-    _take_pair(context, paths)
-    if paths.client_ca is not None:
-        _take_client_ca(context, paths.client_ca, client_ca[0])
+    _take_pair(context, *paths[:2])
+    if client_ca:
+        _take_client_ca(context, paths[2], client_ca[0])
     return context
 
 
-def _take_pair(context: ssl.SSLContext, paths: _Paths) -> None:
+def _take_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     def passphrase() -> NoReturn:
         # Without this OpenSSL would ask for it on the terminal.
-        raise TlsError(f"{paths.key}: has a passphrase; give a key without one")
+        raise TlsError(f"{key}: has a passphrase; give a key without one")
 
     try:
-        context.load_cert_chain(paths.certificate, paths.key, passphrase)
+        context.load_cert_chain(certificate, key, passphrase)
     except TlsError:
         raise
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise TlsError(f"{paths.key}: not the key of {paths.certificate}") from error
+            raise TlsError(f"{key}: not the key of {certificate}") from error
         reason = error.reason or "not readable"
-        raise TlsError(f"{paths.certificate} with {paths.key}: damaged ({reason})") from error
+        raise TlsError(f"{certificate} with {key}: damaged ({reason})") from error
     except OSError as error:
-        raise TlsError(f"{paths.certificate} with {paths.key}: {error.strerror}") from error
+        raise TlsError(f"{certificate} with {key}: {error.strerror}") from error
 
 
 def _take_client_ca(context: ssl.SSLContext, path: Path, content: bytes) -> None:

@@ -45,9 +45,7 @@ def histogram(name: str, what: str, labels: Sequence[str]) -> HistogramMetricFam
 
 
 def text(families: Iterable[Metric]) -> bytes:
-    """Prometheus' text format 0.0.4 of these and of the process' own: as flagd has it from Go's client,
-    memory, CPU and open files.
-    """
+    """Prometheus' text format 0.0.4 of these and of the process' own memory, CPU and open files."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
     from prometheus_client.registry import Collector
 

@@ -37,9 +37,7 @@ class ServingStatus(IntEnum):
 
 
 class Health:
-    """Serving once there are flags, until `close`; one for all ports of a process. Stale flags are served,
-    hence SERVING.
-    """
+    """SERVING once there are flags, stale ones too, until `close`; one for all ports of a process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,9 +52,7 @@ class Health:
         return ServingStatus.SERVING if served else ServingStatus.NOT_SERVING
 
     def watch(self, stream: MessageStream, *, known: bool) -> None:
-        """Send to `stream` the status of a service, `known` or not, now and whenever it changes, until either
-        side ends it.
-        """
+        """Send `stream` the status of a service, `known` or not, now and at each change, until it ends."""
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         watch = _Watch(self, stream, known)

@@ -30,9 +30,7 @@ STRIDE: Final = 16
 
 FINE: Final = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
 COARSE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""flagd's bounds for a request's duration (core/pkg/telemetry/metrics.go), in seconds; FINE is where our
-evaluations are.
-"""
+"""flagd's bounds of durations (core/pkg/telemetry/metrics.go) in seconds; ours are in FINE."""
 SECONDS: Final = FINE + COARSE
 BYTES: Final = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 """flagd's bounds for a response's size."""
@@ -49,9 +47,7 @@ SERVICE: Final = "flagd"
 
 
 class Outcome(NamedTuple):
-    """What distinguishes one series from another. All from fixed sets: never a path or a key that was asked
-    for.
-    """
+    """What distinguishes one series from another: fixed sets only, never a path or a key from a client."""
 
     protocol: str
     """`grpc` (its messages, by whatever protocol), `json` or `ofrep`."""
@@ -110,9 +106,7 @@ class Requests:
         self._series: dict[tuple[str, Outcome], Series] = {}
 
     def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
-        """The same routes, their unary calls and requests measured; streams are counted where
-        they are kept.
-        """
+        """The same routes, their unary calls and requests measured; streams are counted elsewhere."""
         return replace(
             routes,
             unary={p: self._rpc(scheme, "grpc", p, run) for p, run in routes.unary.items()},

@@ -66,68 +66,21 @@ def _unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes
 
 
 def _stream(run: StreamHandler, begin: Begin, call: Call, message: bytes, stream: MessageStream) -> None:
-    followed = _Followed(stream, begin(call))
+    end, before = begin(call), stream.on_ended
+
+    def ended(code: Code) -> None:
+        end(code)
+        if before is not None:
+            before(code)
+
+    stream.on_ended = ended
     try:
-        run(call, message, followed)
+        run(call, message, stream)
     except Exception as error:
-        followed.ended(code_of(error))
+        if not stream.closed:
+            stream.on_ended = before
+            end(code_of(error))
         raise
-
-
-class _Followed:
-    """A MessageStream whose end is reported."""
-
-    __slots__ = ("_end", "_stream", "on_closed")
-
-    def __init__(self, stream: MessageStream, end: End) -> None:
-        self.on_closed: Callable[[], None] | None = None
-        self._stream = stream
-        self._end: End | None = end
-        stream.on_closed = self._closed
-
-    @property
-    def on_writable(self) -> Callable[[], None] | None:
-        """See MessageStream."""
-        return self._stream.on_writable
-
-    @on_writable.setter
-    def on_writable(self, callback: Callable[[], None] | None) -> None:
-        self._stream.on_writable = callback
-
-    @property
-    def code(self) -> Code:
-        """See MessageStream."""
-        return self._stream.code
-
-    @property
-    def writable(self) -> bool:
-        """True while open and nothing waits."""
-        return self._stream.writable
-
-    @property
-    def closed(self) -> bool:
-        """True once ended by either side."""
-        return self._stream.closed
-
-    def send(self, message: bytes) -> None:
-        """Send one message."""
-        self._stream.send(message)
-
-    def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End the stream with a status; harmless if it has ended."""
-        self.ended(code)
-        self._stream.close(code, message)
-
-    def ended(self, code: Code) -> None:
-        """Report the end, the first time."""
-        end, self._end = self._end, None
-        if end is not None:
-            end(code)
-
-    def _closed(self) -> None:
-        self.ended(self._stream.code)
-        if self.on_closed is not None:
-            self.on_closed()
 
 
 class Durations:

@@ -1,6 +1,4 @@
-"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, connections
-and streams.
-"""
+"""Metrics of the evaluator's state: what it serves, each source's health, swaps, connections, streams."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ _STATES: Final = {
 
 
 class Lifetimes:
-    """How long SyncFlags streams were open, by why they ended. flagd adds labels for selector and provider,
-    which clients choose freely.
-    """
+    """How long SyncFlags streams were open, by reason; flagd's other labels are chosen by clients."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[list[int], list[float]]] = {}

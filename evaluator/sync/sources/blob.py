@@ -1,6 +1,4 @@
-"""An object in S3, Google Cloud Storage or Azure, asked for again and again; its ETag shows that it is
-unchanged.
-"""
+"""An object in S3, Google Cloud Storage or Azure, asked for again and again with its ETag."""
 
 from __future__ import annotations
 

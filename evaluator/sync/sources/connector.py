@@ -52,24 +52,27 @@ class Connector:
         return grpc.aio.secure_channel(self._target, credentials, self._options)
 
     async def metadata(self) -> list[tuple[str, str]]:
-        """What each call says; a token's file is read again, as a stream may outlive its token. Raises
-        SourceFault.
-        """
+        """What each call says. A token's file is read again, as tokens are renewed. Raises SourceFault."""
         return await asyncio.to_thread(self._metadata)
 
+    async def call(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
+        """One unary call. Raises AioRpcError, and SourceFault for a token that cannot be read."""
+        metadata = await self.metadata()
+        answer: bytes = await channel.unary_unary(path, None, None)(
+            request, metadata=metadata, timeout=ASK_SECONDS
+        )
+        return answer
+
     async def ask(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
-        """One unary call. Raises AskFailed."""
+        """`call` for a Companion. Raises AskFailed."""
         try:
-            answer: bytes = await channel.unary_unary(path, None, None)(
-                request, metadata=await self.metadata(), timeout=ASK_SECONDS
-            )
+            return await self.call(channel, path, request)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise NotOffered("it does not accept receipts") from None
             raise AskFailed(self.fault(error).message) from None
         except SourceFault as fault:
             raise AskFailed(fault.message) from None
-        return answer
 
     def fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
         """What a status means."""

@@ -17,9 +17,7 @@ _MAX_SECRET: Final = 64 * 1024
 
 
 def authorization(config: SourceConfig) -> str | None:
-    """The value of `Authorization`, from the configuration, a token's file, or the URL. Blocks; raises
-    SourceFault.
-    """
+    """The value of `Authorization`, by configuration, token file or URL. Blocks; raises SourceFault."""
     if config.auth_header:
         return config.auth_header
     if config.bearer_token_file:

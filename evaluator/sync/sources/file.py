@@ -1,6 +1,4 @@
-"""A file of definitions, or a folder of them, on this machine: replaced by rename, rewritten in place, or a
-mounted ConfigMap.
-"""
+"""A local file or folder of definitions: replaced by rename, rewritten in place, or a mounted ConfigMap."""
 
 from __future__ import annotations
 
@@ -21,25 +19,17 @@ if TYPE_CHECKING:
     from evaluator.sync.source import SourceEvent
 
 POLL: Final = 1.0
-"""Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file
-system.
-"""
+"""Seconds between looks, as inotify does not report what other machines write to a shared file system."""
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""
 _LOOKS: Final = 2
-"""Looks after a change that read again: a second change within the clock's grain leaves no trace in the
-times.
-"""
+"""Looks after a change that read again: a change within the clock's grain does not alter the times."""
 _STILL: Final = 0.2
-"""Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it
-is a document, too.
-"""
+"""Seconds without a change before YAML written in place is taken: cut at a line's end it is valid, too."""
 _FRESH: Final = 1.0
 """Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: the resolution of a file's times. Writing sets both to one moment, a later rename that of its
-inode alone.
-"""
+"""Nanoseconds: the resolution of a file's times. A rename later than the writing moves only the inode's."""
 _LONGEST_WRITING: Final = 5.0
 """Seconds after which a file that is still being written is a fault."""
 _MAX_FILES: Final = 1_000
@@ -126,9 +116,7 @@ class FileSource:
         return delivery
 
     def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
-        """What was there from before the reading until after it; None where that may be half of what is
-        meant.
-        """
+        """What stayed the same while it was read; None where it may be half of what is meant."""
         for _ in range(_TRIES):
             if mark != self._unsettled and self._may_be_half(mark):
                 self._unsettled = mark
@@ -150,9 +138,7 @@ class FileSource:
         )
 
     def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
-        """Whether the file may be. What was renamed into another's place was whole before; what was made
-        there may be half.
-        """
+        """Whether the file may be unfinished: a renamed file was whole before, a new one may be half."""
         if held is not None and (seen == held or seen[1:3] == held[1:3]):
             return seen != held
         *_, modified, changed = seen
@@ -207,14 +193,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _mark(name: str, status: os.stat_result) -> _FileMark:
-    return (
-        name,
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return name, status.st_dev, status.st_ino, status.st_size, *times
 
 
 def _fault(name: str, error: OSError) -> SourceFault:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc.aio
 
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.sources import connector, peer
+from evaluator.sync.sources import peer
 from evaluator.sync.sources.connector import KEEPALIVE, Connector
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK
@@ -50,14 +50,13 @@ class GrpcSource:
         keepalive: float = KEEPALIVE,
         companion: Companion | None = None,
     ) -> None:
-        """`companion` talks with the peer while it is followed. Raises InvalidSourceError for a target that
-        cannot be reached.
-        """
+        """`companion` talks with the peer, too. Raises InvalidSourceError for an unusable target."""
         self.name = name
         self.identity = identity
-        self._config = config
+        self._timeout = config.timeout
         self._companion = companion
         self._connector = Connector(name, config, keepalive)
+        self._request = sync_pb2.SyncFlagsRequest(provider_id=config.provider_id, selector=config.selector)
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """Each set that the peer sends; a stream that ends, for whatever reason, is raised."""
@@ -85,18 +84,13 @@ class GrpcSource:
             request_serializer=sync_pb2.SyncFlagsRequest.SerializeToString,
             response_deserializer=sync_pb2.SyncFlagsResponse.FromString,
         )
-        request = sync_pb2.SyncFlagsRequest(
-            provider_id=self._config.provider_id, selector=self._config.selector
-        )
         if self._companion is not None:
             metadata = [*metadata, (MARK, "1")]
-        return method(request, metadata=metadata)
+        return method(self._request, metadata=metadata)
 
     @asynccontextmanager
     async def _talking(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-        """Receipts are sent for as long as the block lasts, and a goodbye where it is our own doing that it
-        ends.
-        """
+        """Send receipts for as long as the block lasts, and a goodbye if we are the ones who end it."""
         if self._companion is None:
             yield
             return
@@ -142,10 +136,8 @@ class GrpcSource:
         reading: asyncio.Future[Any],
         accepted: asyncio.Event,
     ) -> AsyncGenerator[SourceFault, None]:
-        """Why nothing comes, until something does. Raises SourceFault for a peer that does not
-        say so either.
-        """
-        clock, limit, pause = asyncio.get_running_loop().time, self._config.timeout, _SILENCE
+        """Why nothing comes, until something does. Raises SourceFault for a peer that does not say why."""
+        clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE
         until = clock() + limit
         while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
             if clock() >= until:
@@ -160,13 +152,8 @@ class GrpcSource:
 
     async def _absence(self, channel: grpc.aio.Channel) -> SourceFault | None:
         """Why there are no flags, by a peer whose stream is silent; None where it does not say."""
-        request = sync_pb2.SyncFlagsRequest(
-            provider_id=self._config.provider_id, selector=self._config.selector
-        )
         try:
-            metadata = await self._connector.metadata()
-            fetch = channel.unary_unary(_FETCH, sync_pb2.SyncFlagsRequest.SerializeToString, None)
-            await fetch(request, metadata=metadata, timeout=connector.ASK_SECONDS)
+            await self._connector.call(channel, _FETCH, self._request.SerializeToString())
         except grpc.aio.AioRpcError as error:
             fault = self._connector.fault(error)
             return fault if fault.reason in peer.SAID else None
@@ -175,16 +162,11 @@ class GrpcSource:
         return None
 
     async def _answers(self, channel: grpc.aio.Channel) -> bool:
-        """Whether the peer answers on the connection that its stream is on, be it that it has no
-        such method.
-        """
+        """Whether the peer answers on its stream's connection, if only that it has no such method."""
         if self._companion is not None and self._companion.taken_within(_CONFIRM):
             return True
         try:
-            metadata = await self._connector.metadata()
-            await channel.unary_unary(_METADATA, None, None)(
-                b"", metadata=metadata, timeout=connector.ASK_SECONDS
-            )
+            await self._connector.call(channel, _METADATA, b"")
         except grpc.aio.AioRpcError as error:
             return error.code() not in _UNANSWERED
         except SourceFault:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from evaluator.flags.syntax.document import Format, format_of
-from evaluator.sync.retry import CAP
+from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
 from evaluator.sync.sources.http_client import Client, Request, Response
@@ -101,9 +101,7 @@ class HttpSource:
 
 
 def wait_of(retry_after: str, now: float) -> float:
-    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, as long as any pause at most; 0 for
-    none (RFC 9110, 10.2.3).
-    """
+    """Seconds that a `Retry-After` asks for, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(CAP, float(retry_after[:9]))
     try:

@@ -75,9 +75,7 @@ class _EncryptedPool(HTTPSConnectionPool):
 
 
 class Client:
-    """One source's requests, one after another, each in a thread that no exit waits for: looking up a name
-    cannot be cut short.
-    """
+    """One source's requests, one after another, each in a daemon thread: a DNS lookup cannot be cut short."""
 
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
@@ -139,7 +137,7 @@ class Client:
                 "GET" if request.form is None else "POST",
                 request.url,
                 headers=request.headers,
-                body=None if request.form is None else _encoded(request.form),
+                body=None if request.form is None else urlencode(request.form).encode(),
                 preload_content=False,
                 retries=_retries(request.headers),
                 timeout=self._timeout,
@@ -191,10 +189,6 @@ def _retries(headers: Mapping[str, str]) -> urllib3.Retry:
         total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS,
         remove_headers_on_redirect=frozenset(headers) - {"Accept", "Accept-Encoding", "User-Agent"},
     )  # fmt: skip
-
-
-def _encoded(form: Mapping[str, str]) -> bytes:
-    return urlencode(form).encode()
 
 
 def _pool(config: SourceConfig) -> urllib3.PoolManager:

@@ -30,9 +30,7 @@ _REASONS: Final = {
     "UNIMPLEMENTED": "Refused",
 }
 SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
-"""What a peer can say of flags that it does not send: that there are none, that it cannot say, that they are
-bad, or not for us.
-"""
+"""What a peer can say of flags that it does not send: none, unknown, bad, or not for us."""
 
 
 def fault(peer: str, code: str, details: str) -> SourceFault:
@@ -43,9 +41,7 @@ def fault(peer: str, code: str, details: str) -> SourceFault:
 
 
 def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
-    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or
-    nests without end.
-    """
+    """What a peer sent. Raises SourceFault for a context with bad numbers, or nested without end."""
     try:
         context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
     except (ValueError, RecursionError):

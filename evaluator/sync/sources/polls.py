@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class Polls:
-    """When to ask next, and what was delivered last: identified by its ETag for the peer, by its content for
-    the follower.
-    """
+    """When to ask next, and what was delivered last, by ETag for the peer and by content for us."""
 
     def __init__(self, schedule: Schedule, clock: Callable[[], float]) -> None:
         """`clock` is Unix seconds."""

@@ -20,9 +20,7 @@ _LINKS: Final = 40
 
 
 def places(path: Path) -> tuple[Path, ...]:
-    """The folders in which the path, or what a symlink on its way leads to, may be replaced; those that
-    exist.
-    """
+    """The existing folders in which the path, or what a symlink on its way leads to, may be replaced."""
     found: dict[Path, None] = {}
     # Not resolve(): it would follow the very links that are watched.
     pending = [Path(os.path.abspath(path))]

@@ -55,7 +55,7 @@ class Exposures:
         self.seen: list[tuple[Any, ...]] = []
 
     def __call__(self, query: Query, key: str, resolution: Resolution) -> None:
-        about = (query.revision(resolution), query.flag_set_id(resolution), query.targeting_key)
+        about = (query.snapshot.revision, query.flag_set_id(resolution), query.context.get("targetingKey"))
         self.seen.append((key, resolution.variant, resolution.reason, *about))
 
 

@@ -6,7 +6,7 @@ import threading
 import weakref
 
 from evaluator.exchange import Exchange, let_go
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import FlagSet
 from evaluator.gc_policy import GcPolicy
 from evaluator.resolve import compile_flag_set, resolve

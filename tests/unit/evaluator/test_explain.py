@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.explain import explain
-from evaluator.flags import Bucketing, parse
+from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import Bucketing
 from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting.names import variant_name
 from tests.contract.generated_flags import contexts, definitions

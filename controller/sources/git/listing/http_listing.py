@@ -17,8 +17,8 @@ import aiohttp
 
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.sources.git.git_url import Transport
-from controller.sources.git.listing.ls_remote import References
 from controller.sources.git.listing.names import HEADS, TAGS
+from controller.sources.git.listing.reference import References, commits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +48,7 @@ class HttpListing:
         self._direct = not any(name.lower() in _PROXIES for name in os.environ)
 
     async def references(self, program: GitProgram, *, narrowed: bool) -> References | None:
-        """The remote's references, of branches and tags alone if `narrowed`; None: git is to be asked.
-
-        Raises Failed (Timeout), Stalled (HostDenied).
-        """
+        """The remote's references, if `narrowed` its branches and tags; None: ask git. Raises Setback."""
         if not self._direct or not _is_plain(program) or program.location.url in self._large:
             return None
         async with program.deadline.running():
@@ -111,8 +108,7 @@ class HttpListing:
 
 def parse_advertisement(content: bytes, *, narrowed: bool) -> References:
     """What `info/refs` answers (gitprotocol-http, protocol 0). Raises ValueError."""
-    commits: dict[str, str] = {}
-    peeled: dict[str, str] = {}
+    listed: list[tuple[str, str]] = []
     head = None
     lines = _lines(content)
     if next(lines, b"") != f"# service={_SERVICE}\n".encode() or next(lines, None) is not None:
@@ -122,15 +118,10 @@ def parse_advertisement(content: bytes, *, narrowed: bool) -> References:
         value, _, name = said.decode("utf-8", "replace").partition(" ")
         if number == 0:
             head = _head(capabilities.decode("utf-8", "replace"))
-        if narrowed and not name.startswith((HEADS, TAGS)):
-            continue
-        if name.endswith("^{}"):
-            peeled[name.removesuffix("^{}")] = value
-        else:
-            commits[name] = value
-    # What an empty repository has in place of a reference.
-    peeled.pop("capabilities", None)
-    return References(commits | peeled, head)
+        # An empty repository has `capabilities^{}` in place of a reference.
+        if name != "capabilities^{}" and (not narrowed or name.startswith((HEADS, TAGS))):
+            listed.append((value, name))
+    return References(commits_of(listed), head)
 
 
 def _lines(content: bytes) -> Iterator[bytes | None]:
@@ -166,5 +157,4 @@ def _is_plain(program: GitProgram) -> bool:
 
 @lru_cache(maxsize=64)
 def _context(authority: str) -> ssl.SSLContext | bool:
-    """Verifies with the system's authorities, or with `authority` alone."""
     return ssl.create_default_context(cadata=authority) if authority else True

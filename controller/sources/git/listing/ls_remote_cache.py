@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.git.listing.http_listing import HttpListing
-from controller.sources.git.listing.ls_remote import parse
+from controller.sources.git.listing.reference import parse
 from controller.sources.git.programs.program import BrokenMirrorError
 from controller.sources.looking.freshness import SHARED
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.runtime.tenancy.places import Places
-    from controller.sources.git.listing.ls_remote import References
+    from controller.sources.git.listing.reference import References
     from controller.sources.git.programs.program import GitProgram
     from controller.sources.looking.freshness import Freshness
 
@@ -27,12 +27,10 @@ _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 class _Listing:
     began: datetime
     answer: asyncio.Task[References | Setback]
-    """A setback is returned: a task that raises one while kopf stops would count as a failure of the process.
-    """
+    """Returns setbacks: kopf takes a task that raises while it stops for a failure of the process."""
     namespace: str
     """The one in whose turn it runs."""
     running: asyncio.Event
-    """Set once its turn has come."""
 
     def serves(self, freshness: Freshness, namespace: str) -> bool:
         # Another namespace may have to wait much longer for its turn.
@@ -48,7 +46,6 @@ class LsRemoteCache:
 
     places: Places
     http: HttpListing = field(default_factory=HttpListing)
-    """Asked before git's program is."""
     _latest: dict[_Question, _Listing] = field(default_factory=dict)
 
     async def references(

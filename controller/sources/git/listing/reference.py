@@ -1,36 +1,34 @@
-"""Which revision is meant: what a person writes, and what it is found to be among a repository's
-references.
-"""
+"""A remote's references, and the revision that a person names among them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.sources.git.complaints import LIMIT
 from controller.sources.git.listing.names import HEADS, TAGS
-from controller.sources.listed import listed, near
 from controller.sources.provider import Revision
-from controller.sources.versions import highest, parse_range
+from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KINDS = ("branch", "tag", "semver", "name", "commit")
-
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
 _BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]""")
+MAX_REFERENCES: Final = 100_000
+_MANY: Final = 1_000
+_LONG: Final = 64 * 1024
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What to follow. Given several, Flux's order decides: commit, name, tag, semver, branch; none is the
-    remote's HEAD.
-
-    Raises `Stalled` where a field could never name anything.
-    """
+    """What to follow, by Flux's order: commit, name, tag, semver, branch, HEAD. Raises `Stalled`."""
 
     branch: str | None = None
     tag: str | None = None
@@ -56,9 +54,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str | None) -> Reference:
-        """`branch:main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`; a bare word is
-        a branch.
-        """
+        """`branch:main` or `main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`."""
         if text is None:
             return cls()
         kind, colon, value = text.strip().partition(":")
@@ -83,9 +79,7 @@ class Reference:
         return self.semver is not None and self.commit is self.name is self.tag is None
 
     def full_name(self, revision: Revision) -> str | None:
-        """The remote's own name of what `revision` was read from; None for a commit that is pinned without a
-        branch.
-        """
+        """The remote's name of what `revision` was read from; None for a pinned commit without a branch."""
         if self.commit is not None:
             return HEADS + self.branch if self.branch else None
         if self.name is not None:
@@ -169,3 +163,58 @@ def _highest(refs: Mapping[str, str], text: str) -> Revision:
 
 def _under(refs: Iterable[str], prefix: str) -> list[str]:
     return sorted(name.removeprefix(prefix) for name in refs if name.startswith(prefix))
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a remote's references point at."""
+
+    commits: Mapping[str, str]
+    """Commit ids by full name, of an annotated tag its commit's; a detached HEAD may be among them."""
+    head: str | None
+    """The full name that HEAD stands for, if it stands for one."""
+
+
+def narrowed(reference: Reference) -> tuple[str, ...]:
+    """Options for `git ls-remote`: pull requests, which forges list, are asked for by name alone."""
+    everything = reference.name is not None or reference == Reference()
+    return () if everything else ("--heads", "--tags")
+
+
+async def parse(text: str, where: str) -> References:
+    """What `git ls-remote --symref` printed. Raises Stalled (LimitExceeded)."""
+    if len(text) < _LONG:
+        return _parsed(text.splitlines(), where)
+    return await asyncio.to_thread(lambda: _parsed(text.splitlines(), where))
+
+
+async def choose_among(references: References, reference: Reference) -> Revision:
+    """As `choose`."""
+    if len(references.commits) < _MANY:
+        return choose(references.commits, references.head, reference)
+    return await asyncio.to_thread(choose, references.commits, references.head, reference)
+
+
+def _parsed(lines: Iterable[str], where: str) -> References:
+    """`<id>\\t<name>`, `ref: <name>\\tHEAD`, and tags' commits as `^{}`."""
+    head = None
+    listed: list[tuple[str, str]] = []
+    for line in lines:
+        value, tab, name = line.partition("\t")
+        if value.startswith("ref: "):
+            head = value.removeprefix("ref: ") if name == "HEAD" else head
+        elif tab:
+            listed.append((value, name))
+    commits = commits_of(listed)
+    if len(commits) > MAX_REFERENCES:
+        raise Stalled(LIMIT, f"{where}: the repository has more than {MAX_REFERENCES} references")
+    return References(commits, head)
+
+
+def commits_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Commit ids by name, from (id, name); what is listed as `NAME^{}` is the commit of the tag `NAME`."""
+    commits: dict[str, str] = {}
+    of_tags: dict[str, str] = {}
+    for value, name in listed:
+        (of_tags if name.endswith("^{}") else commits)[name.removesuffix("^{}")] = value
+    return commits | of_tags

@@ -31,13 +31,12 @@ def environment(
     location: Location,
     credentials: Credentials | None,
     folder: Path | None,
-    protocol: int = 2,
     more: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """All of git's environment; `folder` is that of `secret_files`, `more` is configuration beside ours."""
     configuration = [
         *more,
-        ("protocol.version", str(protocol)),
+        ("protocol.version", "2"),
         # A few small limits keep git's address space near to what a repository of flags needs.
         ("pack.threads", "1"),
         ("core.packedGitWindowSize", "16m"),
@@ -91,9 +90,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _http(location: Location, credentials: Credentials, folder: Path | None) -> list[tuple[str, str]]:
-    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to
-    read.
-    """
+    """In the environment, which only we and root can read, as all may read a program's arguments."""
     configuration = []
     if credentials.username:
         configuration.append((f"credential.{location.origin}.helper", _ASKED))
@@ -118,10 +115,7 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
 
 
 def ssh_command(credentials: Credentials | None, folder: Path | None, user: str = "") -> str:
-    """The user's own keys and known hosts, except where the credentials bring theirs: then only theirs count.
-
-    `user`: the username of a given key, where the location has none.
-    """
+    """The user's own keys and known hosts, unless the credentials bring theirs; `user`: of a given key."""
     words = ["ssh", "-o", "StrictHostKeyChecking=yes"]
     asks = folder is not None and credentials is not None and bool(credentials.key_password)
     if folder is not None and asks:
@@ -143,9 +137,7 @@ def ssh_command(credentials: Credentials | None, folder: Path | None, user: str 
 
 @contextlib.asynccontextmanager
 async def secret_files(credentials: Credentials | None) -> AsyncIterator[Path | None]:
-    """A folder with what the credentials have of `key`, `known_hosts`, `ca.crt`, `tls.crt` and `tls.key`,
-    removed afterwards; None if they have none of it. Raises OSError.
-    """
+    """A folder with what the credentials have for files; None: nothing. Raises OSError."""
     texts = _texts(credentials) if credentials is not None else {}
     if not texts:
         yield None

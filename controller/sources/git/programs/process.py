@@ -1,6 +1,4 @@
-"""A child process with limits of memory, CPU time and file size, in a process group that ends with its
-caller.
-"""
+"""A child process with limits of memory, CPU time and file size, which ends with its caller."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ class Ended:
     """Its exit status; negative: the signal that ended it."""
     output: bytes
     complaint: str
-    """The last lines of standard error; a line that was cut is left out, as it could show half of a secret.
-    """
+    """The last lines of standard error, whole ones alone: a cut one could show half of a secret."""
 
 
 class TooMuchOutputError(Exception):
@@ -85,9 +82,7 @@ async def run(
 
 
 async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Popen[bytes]:
-    """Started in a thread: the loop's own way copies our page tables and waits until the child runs its
-    program, which held the loop for 80 ms where the processors were busy.
-    """
+    """Started in a thread: the loop's own way copies our page tables, and held the loop for 80 ms."""
 
     def start() -> Popen[bytes]:
         return Popen(  # noqa: S603 - our own command, and no shell reads its arguments

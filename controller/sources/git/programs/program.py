@@ -37,23 +37,13 @@ class GitProgram:
     hosts: Hosts | None = field(default=None, compare=False)
     """Where remotes may be; None: anywhere."""
 
-    async def list_references(self, *patterns: str, protocol: int = 2) -> str:
-        """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`.
-
-        Protocol 0 takes one request and always sends all references; 2 takes two.
-        """
+    async def list_references(self, *patterns: str) -> str:
+        """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`."""
         arguments = ("ls-remote", "--symref", *patterns, "--end-of-options", self.location.url)
-        return (await self._run(arguments, protocol)).decode("utf-8", "replace")
+        return (await self._run(arguments)).decode("utf-8", "replace")
 
-    async def fetch(
-        self, mirror: Path, *refspecs: str, depth: int | None = 1, protocol: int = 2, whole: bool = False
-    ) -> None:
-        """Fetch into the bare repository `mirror`. Raises `Setback`, or `BrokenMirrorError`.
-
-        `whole`: a server that has but a part of the history may not cut that of the mirror.
-
-        Protocol 0 takes two requests, and most servers then send nothing but what a reference points at.
-        """
+    async def fetch(self, mirror: Path, *refspecs: str, depth: int | None = 1, whole: bool = False) -> None:
+        """Fetch into `mirror`, which is never cut if `whole`. Raises `Setback`, or `BrokenMirrorError`."""
         shallow = () if depth is None else (f"--depth={depth}",)
         cut = () if whole else ("--update-shallow",)
         arguments = (
@@ -62,14 +52,14 @@ class GitProgram:
             *("--no-write-fetch-head", "--no-recurse-submodules", *shallow),
             *("--end-of-options", self.location.url, *refspecs),
         )
-        await self._run(arguments, protocol)
+        await self._run(arguments)
 
-    async def _run(self, arguments: tuple[str, ...], protocol: int) -> bytes:
+    async def _run(self, arguments: tuple[str, ...]) -> bytes:
         where = self.location.shown
         try:
             async with secret_files(self.credentials) as folder, self.deadline.running():
                 more = await self._confined()
-                variables = environment(self.location, self.credentials, folder, protocol, more)
+                variables = environment(self.location, self.credentials, folder, more)
                 ended = await run(("git", *arguments), variables, self.limits, self.deadline.left)
         except TooMuchOutputError as error:
             message = f"{where}: more than {self.limits.output_bytes} bytes of references"
@@ -82,9 +72,7 @@ class GitProgram:
         raise self._failure(ended)
 
     async def _confined(self) -> list[tuple[str, str]]:
-        """Configuration that keeps git to the addresses that were judged. Raises Setback for a host that no
-        source may be on.
-        """
+        """Configuration that keeps git to judged addresses. Raises Setback for a host that is denied."""
         if self.hosts is None or self.location.path is not None:
             return []
         host, port = self.location.server
@@ -97,7 +85,6 @@ class GitProgram:
         return [*confined, ("http.curloptResolve", f"{host}:{port}:{','.join(addresses)}")]
 
     def _is_proxied(self, host: str) -> bool:
-        """Whether a proxy looks the name up."""
         if self.location.transport is Transport.SSH:
             return False
         if self.credentials is not None and self.credentials.proxy:

@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from controller.sources.provider import Revision
 
 _MAX_TEXT: Final = 200
-"""Characters of a name or a subject."""
 
 
 def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> LineAuthor | None:
-    """The last change of `line` (from 1) of `file` at `revision`; None if there is none, or git cannot say.
-    Blocks.
-    """
+    """The last change of `line` (from 1) of `file` at `revision`; None where git finds none. Blocks."""
     commit = revision.digest.removeprefix("sha1:")
     try:
         with Repo(path) as repository:

@@ -1,17 +1,18 @@
-"""A repository on this machine, read in this process: listing its references starts no program."""
+"""A repository on this machine, read in this process: its references, and its newest commit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pygit2
-from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag
+from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
 
-from controller.runtime.reconciling.setbacks import Failed
+from controller.api.meta import timestamp
+from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.sources.git.git_url import parse_location
 from controller.sources.git.listing.names import TAGS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
 # configuration names: so one that belongs to another user is safe to read, and the user's own configuration
@@ -26,10 +27,7 @@ class UnreadableFormatError(Exception):
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """A work tree's or linked work tree's top folder, or a bare repository.
-
-    Raises `Failed` where there is none, `UnreadableFormatError` where git itself must be asked.
-    """
+    """A work tree's top folder or a bare repository. Raises `Failed`, or `UnreadableFormatError` for git."""
     try:
         return pygit2.Repository(str(path), RepositoryOpenFlag.NO_SEARCH)
     except pygit2.GitError as error:
@@ -75,3 +73,64 @@ def _peeled(repository: pygit2.Repository, oid: pygit2.Oid) -> str:
         return str(repository[oid].peel(None).id)
     except (KeyError, pygit2.GitError):
         return str(oid)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The newest commit."""
+
+    revision: str
+    """`main@sha1:…`, or `sha1:…` where no branch is checked out."""
+    changed: bool
+    """Whether the folder has files that differ from the commit, or are not in it."""
+    source: str
+    """URL of the remote `origin`, without any name or password; empty where there is none."""
+    author: str
+    """`Name <mail>`."""
+    subject: str
+    created: str
+    """RFC 3339, in UTC."""
+
+
+def describe(folder: Path) -> Described | None:
+    """None where no repository has the folder, or it has no commit yet. Blocks."""
+    try:
+        found = pygit2.discover_repository(str(folder))
+        if found is None:
+            return None
+        repository = open_repository(Path(found))
+        if repository.head_is_unborn:
+            return None
+        commit = repository.head.peel(pygit2.Commit)
+        name = "" if repository.head_is_detached else f"{repository.head.shorthand}@"
+        return Described(
+            f"{name}sha1:{commit.id}",
+            _changed(repository, folder),
+            _origin(repository),
+            f"{commit.author.name} <{commit.author.email}>",
+            commit.message.strip().partition("\n")[0],
+            timestamp(datetime.fromtimestamp(commit.commit_time, UTC)),
+        )
+    except (Setback, UnreadableFormatError, pygit2.GitError, KeyError, ValueError, OSError):
+        # Options supply what cannot be read here.
+        return None
+
+
+def _changed(repository: pygit2.Repository, folder: Path) -> bool:
+    if repository.is_bare:
+        return False
+    below = folder.resolve().relative_to(repository.workdir).as_posix()
+    prefix = "" if below == "." else f"{below}/"
+    same = {FileStatus.CURRENT, FileStatus.IGNORED}
+    return any(
+        name.startswith(prefix) or prefix.startswith(name)
+        for name, status in repository.status().items()
+        if status not in same
+    )
+
+
+def _origin(repository: pygit2.Repository) -> str:
+    try:
+        return parse_location(repository.remotes["origin"].url or "").shown
+    except (KeyError, Setback):
+        return ""

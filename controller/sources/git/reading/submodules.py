@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from controller.sources.git.git_url import Location
     from controller.sources.git.reading.mirror import Mirror
-    from controller.sources.limits import TreeLimits
-    from controller.sources.provider import Fetched
+    from controller.sources.provider import Fetched, TreeLimits
 
 FILE: Final = ".gitmodules"
 MOST: Final = 20
@@ -45,7 +44,6 @@ class SubmoduleReader:
     """Writes the submodules of one fetched commit below its files."""
 
     root: Path
-    """The folder of the commit's files."""
     mirror: Callable[[Location], Mirror]
     """The copy of a remote, as the parent's credentials see it."""
     limits: TreeLimits

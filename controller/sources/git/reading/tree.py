@@ -1,21 +1,20 @@
-"""A commit's files, read from Git's objects and written below one folder: bounded, and never
-outside of it.
-"""
+"""Writes a commit's files, read from Git's objects, below one folder: bounded, never outside of it."""
 
 from __future__ import annotations
 
-import os
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
-from controller.artifacts.skipped import too_large
+from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
+from controller.sources.files.quarantine import created
 from controller.sources.git.reading.repository import open_repository
 from controller.sources.provider import Fetched, Revision
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from controller.sources.limits import TreeLimits
+    from controller.sources.provider import TreeLimits
 
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
@@ -32,6 +31,22 @@ _LONGEST_TEXT: Final = 500
 """Characters of an author or a subject, which terminals show."""
 _SHOWN_SUBJECT: Final = 50
 """Characters."""
+
+
+class TreeReader(Protocol):
+    """Reads the files of a commit, wherever that runs."""
+
+    async def __call__(
+        self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+    ) -> Fetched:
+        """As `write_commit` of the repository at `path`."""
+
+
+async def read_in_thread(
+    path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+) -> Fetched:
+    """A `TreeReader` for repositories whose objects are trusted: their size in memory is not limited."""
+    return await asyncio.to_thread(read_tree, path, revision, into, limits, paths)
 
 
 def read_tree(
@@ -47,9 +62,7 @@ def read_tree(
 
 
 def fixed_prefixes(paths: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """The folders (as parts) below which everything that `paths` (files, folders, globs) could
-    match must be.
-    """
+    """The folders (as parts) with everything that `paths` (files, folders, globs) could match."""
     prefixes = []
     for path in paths:
         parts: list[str] = []
@@ -88,7 +101,7 @@ def write_commit(
         where = f" {error.filename}" if error.filename else ""
         message = f"the files of {revision} could not be written{where}: {error.strerror or error}"
         raise Failed("StorageOperationFailed", message) from error
-    return replace(_fetched(commit, revision, tuple(writing.skipped)), submodules=tuple(writing.submodules))
+    return _fetched(commit, revision, writing)
 
 
 def submodule_skipped(path: str) -> str:
@@ -112,8 +125,7 @@ class _Writing:
             raise _limit(f"{'/'.join(parts)}: more than {self.limits.depth} folders deep")
         shown = "/".join(parts) or "/"
         if _bounded(self.repository, oid, self.limits, f"the folder {shown}") != ObjectType.TREE:
-            message = f"{shown}: listed as a folder, but is not one"
-            raise ValueError(message)
+            raise ValueError(f"{shown}: listed as a folder, but is not one")
         made = False
         for entry in cast("pygit2.Tree", self.repository[oid]):
             child = self._named(entry.raw_name, parts)
@@ -135,13 +147,12 @@ class _Writing:
 
     def _named(self, raw: bytes | None, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         raw = raw or b""
+        shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
         if raw.lower() in {b"", b".", b"..", b".git"} or b"/" in raw or b"\0" in raw:
-            shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
             raise Stalled("UnsafePath", f"{shown}: a file cannot have this name")
         try:
             return (*parts, raw.decode("utf-8"))
         except UnicodeDecodeError:
-            shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
             self._count()
             self.skipped.append(f"{shown}: its name is not UTF-8")
             return None
@@ -170,11 +181,9 @@ class _Writing:
             self.skipped.append(too_large(shown, size, self.limits.file_bytes))
             return
         if kind != ObjectType.BLOB:
-            message = f"{shown}: listed as a file, but is not one"
-            raise ValueError(message)
+            raise ValueError(f"{shown}: listed as a file, but is not one")
         _, content = self.repository.odb.read(oid)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(self.into.joinpath(*child), flags, 0o644), "wb") as file:
+        with created(self.into.joinpath(*child)) as file:
             file.write(content)
 
 
@@ -189,7 +198,7 @@ def _limit(message: str) -> Stalled:
     return Stalled("LimitExceeded", message)
 
 
-def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]) -> Fetched:
+def _fetched(commit: pygit2.Commit, revision: Revision, writing: _Writing) -> Fetched:
     name = (commit.author.raw_name or b"").decode("utf-8", "replace")
     mail = (commit.author.raw_email or b"").decode("utf-8", "replace")
     author = one_line(f"{name} <{mail}>", _LONGEST_TEXT)
@@ -205,7 +214,8 @@ def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]
             SUBJECT: subject,
         },
         f"commit '{subject[:_SHOWN_SUBJECT]}' of {author}",
-        skipped,
+        tuple(writing.skipped),
+        tuple(writing.submodules),
     )
 
 

@@ -1,34 +1,38 @@
-"""Whether a revision may follow the accepted one: its ancestry, and the signatures of its commits and its
-tag. Runs in a helper process, over a repository of a stranger.
+"""Whether a revision may follow the accepted one: its ancestry, the signatures of its commits and its tag,
+and who may sign what. Runs in a helper process, over a repository of a stranger.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pygit2
+from pathspec import GitIgnoreSpec
 from pygit2.enums import ObjectType, SortMode
 
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.listing.names import TAGS
 from controller.sources.git.reading.repository import open_repository
-from controller.sources.git.signatures.rules import Rule, not_allowed
 from controller.sources.git.signatures.signed_objects import (
     SignedObject,
     UnreadableObjectError,
     read_commit,
     read_tag,
 )
-from controller.sources.verification.signed import verify
+from controller.sources.verification.keys import verify
 from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
 
+_FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"
 COMMIT_REFUSED: Final = "InvalidCommitSignature"
 TAG_REFUSED: Final = "InvalidTagSignature"
@@ -36,8 +40,97 @@ NOT_ALLOWED: Final = "SignerNotAllowed"
 LIMIT: Final = "LimitExceeded"
 _MOST_COMMITS: Final = 10_000
 _MOST_BYTES: Final = 1024 * 1024
-"""Of a commit or a tag."""
 _SUBJECT: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Signers, of which a number is enough."""
+
+    signers: tuple[str, ...]
+    """Names, mail addresses, or fingerprints of keys."""
+    count: int = 1
+
+    def satisfied(self, found: list[Signer]) -> bool:
+        """Whether enough of `found` belong to it; keys of one name are one person."""
+        people = {each.name or each.key for each in found if any(_is(each, named) for named in self.signers)}
+        return len(people) >= self.count
+
+    def __str__(self) -> str:
+        return f"{self.count} of {', '.join(self.signers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The signers that some paths need."""
+
+    paths: tuple[str, ...]
+    """Patterns as in `.gitignore`."""
+    any_of: tuple[Group, ...]
+    """One group is enough."""
+    merges: bool = False
+    """Whether who merges signs for all that the merge brings to its first parent."""
+
+    @property
+    def pattern(self) -> GitIgnoreSpec:
+        """Raises ValueError, or an error of RE2's, for a path that is no pattern."""
+        return GitIgnoreSpec.from_lines(self.paths, backend="re2")
+
+
+def not_allowed(
+    repository: pygit2.Repository,
+    rules: tuple[Rule, ...],
+    accepted: str,
+    signed: Mapping[str, Signer],
+) -> str:
+    """The path that lacks a signer since `accepted`, or nothing. `signed`: by commit id, the newest last."""
+    commits = [repository[oid].peel(pygit2.Commit) for oid in signed]
+    if not commits:
+        return ""
+    before, tip = repository[accepted].peel(pygit2.Commit).tree, commits[-1].tree
+    changed = list(_changed(before, tip))
+    for rule in rules:
+        pattern = rule.pattern
+        for path in filter(pattern.match_file, changed):
+            wanted = _entry(tip, path)
+            found = [signed[str(each.id)] for each in commits if _brings(each, path, wanted, rule.merges)]
+            if not any(group.satisfied(found) for group in rule.any_of):
+                who = ", ".join(str(each) for each in found) or "no signed commit that introduces it"
+                needed = " or ".join(map(str, rule.any_of))
+                return f"{one_line(path, 200)} was changed by {who}; it needs {needed}"
+    return ""
+
+
+def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
+    """Whether a commit brings what is at a path: its parents, with `merges` the first one, have it not."""
+    parents = commit.parents[:1] if merges else commit.parents
+    before = [_entry(each.tree, path) for each in parents] or [None]
+    return _entry(commit.tree, path) == wanted and wanted not in before
+
+
+def _entry(tree: pygit2.Tree, path: str) -> object:
+    """What identifies the content at a path; None: there is nothing."""
+    try:
+        found = tree[path]
+    except KeyError:
+        return None
+    return found.id, found.filemode
+
+
+def _changed(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
+    """Paths that are not the same in both; those whose names are not UTF-8 are never read."""
+    for delta in before.diff_to_tree(after).deltas:
+        try:
+            yield delta.new_file.raw_path.decode()
+        except UnicodeDecodeError:
+            continue
+
+
+def _is(signer: Signer, named: str) -> bool:
+    if _FINGERPRINT.fullmatch(named):
+        # Names are chosen by who has the key.
+        return named in {signer.key, signer.key.partition(" ")[2]}
+    return named == signer.name or signer.name.endswith(f"<{named}>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,52 +156,36 @@ class Question:
     """Who may sign what; with `every`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer: a refusal, or who signed."""
+def judge(path: Path, question: Question) -> Signer | None:
+    """Who signed the commit, or where it need not be signed, the tag, in the repository at `path`.
 
-    signer: Signer | None = None
-    """Of the commit, or where it need not be signed, of the tag."""
-    reason: str = ""
-    """Of the refusal; empty: there is none."""
-    message: str = ""
-
-
-class _RefusedError(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.verdict = Verdict(None, reason, message)
-
-
-def judge(path: Path, question: Question) -> Verdict:
-    """The verdict on the repository at `path`. Raises ValueError where objects are missing."""
+    Raises Stalled with the reason of a refusal, ValueError where objects are missing.
+    """
     repository = open_repository(path)
+    signer = None
     try:
         if not question.let_through and question.accepted not in {"", question.commit}:
             _follows(repository, question)
-        signer = None
         if question.keys is not None and question.tag:
             signer = _tag_signer(repository, question, question.keys)
         if question.keys is not None and question.head:
             signer = _commit_signers(repository, question, question.keys)
-    except _RefusedError as refused:
-        return refused.verdict
     except (pygit2.GitError, KeyError) as error:
         # The caller is in another process, to which libgit2's errors cannot be sent.
         raise ValueError(f"its history cannot be read: {error}") from None
-    return Verdict(signer)
+    return signer
 
 
 def _follows(repository: pygit2.Repository, question: Question) -> None:
     commit, accepted = question.commit, question.accepted
     if repository.is_shallow and (question.fast_forward or question.every):
         message = f"commit {commit} cannot be compared with {accepted}: the history of the repository is cut"
-        raise _RefusedError(REWRITTEN, f"{message} (git fetch --unshallow mends that there)")
+        raise Stalled(REWRITTEN, f"{message} (git fetch --unshallow mends that there)")
     if not question.fast_forward or (accepted in repository and repository.descendant_of(commit, accepted)):
         return
     older = accepted in repository and repository.descendant_of(accepted, commit)
     how = "is older than" if older else "does not descend from"
-    raise _RefusedError(REWRITTEN, f"commit {commit} {how} commit {accepted}, which was accepted last")
+    raise Stalled(REWRITTEN, f"commit {commit} {how} commit {accepted}, which was accepted last")
 
 
 def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
@@ -116,26 +193,25 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
     oid = repository.lookup_reference(question.tag).target
     raw = _raw(repository, str(oid), ObjectType.TAG)
     if raw is None:
-        raise _RefusedError(TAG_REFUSED, f"tag {short!r} is not annotated, so it is not signed")
+        raise Stalled(TAG_REFUSED, f"tag {short!r} is not annotated, so it is not signed")
     try:
         tag = read_tag(raw)
         if (tag.kind, tag.target, tag.name) != ("commit", question.commit, short):
             # A signed tag of another name, or of another commit, was put in its place.
             message = f"tag {short!r}: it says to be the tag {tag.name!r} of {tag.kind} {tag.target}"
-            raise _RefusedError(TAG_REFUSED, message)
+            raise Stalled(TAG_REFUSED, message)
         return verify(tag.content, tag.signature, keys, tag.written)
     except (NotBelievedError, UnreadableObjectError) as error:
-        raise _RefusedError(TAG_REFUSED, f"tag {short!r}: {error}") from error
+        raise Stalled(TAG_REFUSED, f"tag {short!r}: {error}") from error
 
 
 def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
-    """Who signed the newest commit."""
     since = _since(repository, question)
     signed = {commit: _commit_signer(repository, commit, keys) for commit in since or [question.commit]}
     if question.rules and since:
         why = not_allowed(repository, question.rules, question.accepted, signed)
         if why:
-            raise _RefusedError(NOT_ALLOWED, f"commit {question.commit}: {why}")
+            raise Stalled(NOT_ALLOWED, f"commit {question.commit}: {why}")
     return signed[question.commit]
 
 
@@ -150,19 +226,19 @@ def _since(repository: pygit2.Repository, question: Question) -> list[str]:
         found.append(str(commit.id))
         if len(found) > _MOST_COMMITS:
             message = f"more than {_MOST_COMMITS} commits since {question.accepted} would have to be verified"
-            raise _RefusedError(LIMIT, message)
+            raise Stalled(LIMIT, message)
     return found[::-1]
 
 
 def _commit_signer(repository: pygit2.Repository, commit: str, keys: Keys) -> Signer:
     raw = _raw(repository, commit, ObjectType.COMMIT)
     if raw is None:
-        raise _RefusedError(COMMIT_REFUSED, f"{commit} is no commit")
+        raise Stalled(COMMIT_REFUSED, f"{commit} is no commit")
     try:
         read: SignedObject = read_commit(raw)
         return verify(read.content, read.signature, keys, read.written)
     except (NotBelievedError, UnreadableObjectError) as error:
-        raise _RefusedError(COMMIT_REFUSED, f"commit {commit} '{_subject(raw)}': {error}") from error
+        raise Stalled(COMMIT_REFUSED, f"commit {commit} '{_subject(raw)}': {error}") from error
 
 
 def _raw(repository: pygit2.Repository, oid: str, wanted: ObjectType) -> bytes | None:
@@ -171,7 +247,7 @@ def _raw(repository: pygit2.Repository, oid: str, wanted: ObjectType) -> bytes |
     if ObjectType(kind) != wanted:
         return None
     if size > _MOST_BYTES:
-        raise _RefusedError(LIMIT, f"{oid} has {size} bytes, more than {_MOST_BYTES}")
+        raise Stalled(LIMIT, f"{oid} has {size} bytes, more than {_MOST_BYTES}")
     return repository.odb.read(oid)[1]
 
 

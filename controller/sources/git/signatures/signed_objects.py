@@ -25,7 +25,6 @@ class SignedObject:
     """A commit or a tag."""
 
     content: bytes
-    """What its signature covers."""
     signature: bytes
     """In its armor; empty where there is none."""
     written: datetime

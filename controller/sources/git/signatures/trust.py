@@ -1,6 +1,4 @@
-"""What a FlagSource requires of a new revision before it is read: signatures, and descent from the one
-before.
-"""
+"""What a FlagSource requires of a new revision: signatures, and descent from the one before."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from controller.sources.git.signatures.judging import (
     REWRITTEN,
     TAG_REFUSED,
     Question,
-    Verdict,
     judge,
 )
 from controller.sources.provider import Unverified, lets_through
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.listing.reference import Reference
-    from controller.sources.git.signatures.rules import Rule
+    from controller.sources.git.signatures.judging import Rule
     from controller.sources.provider import Accepted, Revision
     from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification.keys import Keys
@@ -43,7 +40,7 @@ TAG_MODES: Final = ("Tag", "TagAndHEAD")
 class Trust:
     """What one look at one source trusts."""
 
-    judge: Callable[[Path, Question], Awaitable[Verdict]]
+    judge: Callable[[Path, Question], Awaitable[Signer | None]]
     advice: TrustAdvice
     mode: str = ""
     """As `spec.verify.mode`; empty: nothing need be signed."""
@@ -54,25 +51,16 @@ class Trust:
     async def signer(
         self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
     ) -> Signer | None:
-        """Who signed `revision`, in the repository at `path`; None: no signature is required.
-
-        Raises Unverified, or Stalled (HistoryRewritten).
-        """
+        """Who signed `revision`, if anybody must. Raises Unverified, or Stalled (HistoryRewritten)."""
         question = self._question(reference, revision, accepted)
         try:
-            verdict = await self.judge(path, question)
-        except Stalled as setback:
-            if setback.reason != LIMIT:
-                raise
+            return await self.judge(path, question)
+        except Stalled as refused:
+            if refused.reason == REWRITTEN:
+                raise self._rewritten(refused.message, question.commit) from None
             # What is too much for these keys and rules is not too much for others that read the mirror.
-            raise Unverified(LIMIT, setback.message) from setback
-        if verdict.reason == REWRITTEN:
-            raise self._rewritten(verdict.message, question.commit)
-        if verdict.reason == LIMIT:
-            raise Unverified(LIMIT, verdict.message)
-        if verdict.reason:
-            raise Unverified(verdict.reason, f"{verdict.message}; {self._advice(verdict.reason)}")
-        return verdict.signer
+            advice = "" if refused.reason == LIMIT else f"; {self._advice(refused.reason)}"
+            raise Unverified(refused.reason, f"{refused.message}{advice}") from refused
 
     def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
         commit = revision.digest.removeprefix("sha1:")
@@ -108,14 +96,12 @@ class Trust:
         return f"sign it with a trusted key ({how}), or {self.advice.add_key}"
 
 
-async def _judge_in_thread(path: Path, question: Question) -> Verdict:
+async def _judge_in_thread(path: Path, question: Question) -> Signer | None:
     return await asyncio.to_thread(judge, path, question)
 
 
 def trust_of(content: Mapping[str, bytes]) -> Trust:
-    """The newest commit must be signed with one of a command line's keys, by the names of their files. Raises
-    Stalled.
-    """
+    """Trusts the keys of a command line, by their files' names, for the newest commit. Raises Stalled."""
     keys = read_keys(OF_OPTIONS, content)
     return Trust(
         _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)

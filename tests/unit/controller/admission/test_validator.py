@@ -14,6 +14,8 @@ from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from controller.api.meta import Resource
 
 FLAGS = {"kind": "FeatureFlag", "metadata": {"name": "x", "namespace": "shop"}, "spec": {"flagSpec": {}}}
@@ -37,9 +39,11 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
     return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
 
 
-async def reviewed(content: Any, *namespaces: str) -> tuple[int, dict[str, Any]]:
+async def reviewed(
+    content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
+) -> tuple[int, dict[str, Any]]:
     with contextlib.closing(Offload()) as offload:
-        answer = Validator(objection, offload, namespaces).routes().http["POST", "/validate"]
+        answer = Validator(objection, offload, counted, namespaces).routes().http["POST", "/validate"]
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
         if isinstance(response, Response):
@@ -75,6 +79,13 @@ async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, respon
         200,
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response},
     )
+
+
+async def test_each_review_is_counted_with_its_outcome() -> None:
+    counted: list[tuple[str, str]] = []
+    for name in ("good", "bad"):
+        await reviewed(review(name), counted=lambda *each: counted.append(each))
+    assert counted == [("FeatureFlag", "allowed"), ("FeatureFlag", "refused")]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.api.configuration import FlagDocument, MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey, Resource
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.resolve import FlagType, Resolution, compile_flag_set, resolve
 
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from controller.artifacts.durable import as_failed
+from controller.artifacts.storage import as_failed
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.cli.shared.answers import printable
+from controller.cli.shared.printing import printable
 from controller.cli.shared.problems import as_json, as_sarif
 from evaluator.flags.syntax.problems import Problem, Severity
 

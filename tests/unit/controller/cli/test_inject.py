@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from controller.cli import main
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import pod
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"
@@ -37,11 +37,8 @@ class Served:
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> dict[str, Any]:
-        raise AssertionError(namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> dict[str, Any]:
-        raise AssertionError(namespace, name)
+    def spec(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        raise AssertionError(kind, namespace, name)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from controller.cli import main
 from controller.cli.shared import remote
-from controller.cli.shared.answers import printable
+from controller.cli.shared.printing import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
 from controller.cli import proxy
 from controller.cli.shared import running
+from controller.cli.shared.ending import Ended
 from controller.settings import ControllerSettings, InvalidSettingError
 
 
@@ -19,13 +19,17 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def ended(error: Exception | None, *words: str) -> int:
+def ended(error: Exception | None, *words: str) -> tuple[int, str]:
+    """(the exit code, why it ended)."""
+
     async def work(_: ControllerSettings) -> None:
         if error is not None:
             raise error
 
-    read = partial(running.settings, ControllerSettings)
-    return running.run("verb", parsed(*words), read, work)
+    try:
+        return running.run(parsed(*words), ControllerSettings, work), ""
+    except Ended as end:
+        return end.code, str(end)
 
 
 def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,31 +43,24 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
     ("error", "code", "message"),
     [
         (None, 0, ""),
-        (InvalidSettingError("--x is bad"), 2, "flagstaff verb: --x is bad\n"),
-        (OSError("the port is taken"), 3, "flagstaff verb: the port is taken\n"),
-        (ConfigException("no context"), 3, "flagstaff verb: kubeconfig: no context\n"),
+        (InvalidSettingError("--x is bad"), 2, "--x is bad"),
+        (OSError("the port is taken"), 3, "the port is taken"),
+        (ConfigException("no context"), 3, "kubeconfig: no context"),
     ],
     ids=["stopped", "a setting", "a port", "a kubeconfig"],
 )
-def test_how_the_work_ends_is_the_exit_code(
-    error: Exception | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended(error) == code
-    assert capsys.readouterr().err == message
+def test_how_the_work_ends_is_the_exit_code(error: Exception | None, code: int, message: str) -> None:
+    assert ended(error) == (code, message)
 
 
-def test_a_kubeconfig_that_is_named_is_named_in_what_it_lacks(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert ended(ConfigException("no context"), "--kubeconfig", "/there") == 3
-    assert capsys.readouterr().err == "flagstaff verb: /there: no context\n"
+def test_a_kubeconfig_that_is_named_is_named_in_what_it_lacks() -> None:
+    assert ended(ConfigException("no context"), "--kubeconfig", "/there") == (3, "/there: no context")
 
 
-def test_a_setting_that_cannot_be_used_ends_it_before_the_work(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert ended(RuntimeError("it began"), "--workers", "many") == 2
-    assert "--workers is 'many'" in capsys.readouterr().err
+def test_a_setting_that_cannot_be_used_ends_it_before_the_work() -> None:
+    code, why = ended(RuntimeError("it began"), "--workers", "many")
+    assert code == 2
+    assert "--workers is 'many'" in why
 
 
 @pytest.mark.parametrize(("given", "debug"), [("true", True), ("1", True), ("false", False), ("", False)])

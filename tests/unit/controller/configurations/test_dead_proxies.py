@@ -9,9 +9,8 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import LEASE_PREFIX
-from controller.configurations import dead_proxies
-from controller.configurations.dead_proxies import ProxyFollower
-from controller.configurations.live_proxies import DURATION, LiveProxies
+from controller.configurations import live_proxies
+from controller.configurations.live_proxies import DURATION, LiveProxies, ProxyFollower
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -55,7 +54,7 @@ class Around:
 
 @pytest.fixture
 def around(monkeypatch: pytest.MonkeyPatch) -> Around:
-    monkeypatch.setattr(dead_proxies, "LOOK", 0.0)
+    monkeypatch.setattr(live_proxies, "LOOK", 0.0)
     return Around()
 
 

@@ -35,14 +35,14 @@ def test_when_all_serve_it_it_is_propagated() -> None:
     assert found.status == {
         "served": "412/412", "total": 412, "latency": {"p50": "32ms", "p99": "130ms"},
     }  # fmt: skip
-    assert (found.condition.status, found.condition.reason) == ("True", "Served")
-    assert found.condition.message == "412 of 412 evaluators serve main@sha1:new"
+    assert (found.details[0].status, found.details[0].reason) == ("True", "Served")
+    assert found.details[0].message == "412 of 412 evaluators serve main@sha1:new"
 
 
 def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_ends() -> None:
     found = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)))
-    assert (found.condition.status, found.condition.reason) == ("False", "Progressing")
-    assert found.condition.message == "2 of 3 evaluators serve main@sha1:new; 1 to follow"
+    assert (found.details[0].status, found.details[0].reason) == ("False", "Progressing")
+    assert found.details[0].message == "2 of 3 evaluators serve main@sha1:new; 1 to follow"
     assert found.again == 15.0
 
 
@@ -58,17 +58,19 @@ def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_e
 def test_it_lags_once_an_evaluator_is_silent_or_does_not_follow(
     count: Count, false_for: float, reason: str
 ) -> None:
-    assert propagated(count, false_for=false_for).condition.reason == reason
+    assert propagated(count, false_for=false_for).details[0].reason == reason
 
 
 def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
-    assert propagated(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason == "Lagging"
+    assert (
+        propagated(Count(served=2, total=3), false_for=1.0, reason="Lagging").details[0].reason == "Lagging"
+    )
 
 
 def test_laggards_are_named_with_what_they_serve() -> None:
     laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(id="1", name="shop/c"))
     found = propagated(Count(served=1, total=9, silent=1, laggards=laggards))
-    assert found.condition.message == (
+    assert found.details[0].message == (
         "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
         "shop/b (serves main@sha1:old), shop/c (serves nothing), 5 more"
     )
@@ -81,12 +83,12 @@ def test_no_more_laggards_are_named_than_a_person_reads() -> None:
     many = tuple(laggard(f"shop/p{number:02}", silent=True) for number in range(40))
     found = propagated(Count(served=0, total=400, silent=400, laggards=many))
     assert len(found.status["laggards"]) == 20
-    assert found.condition.message.endswith("395 more")
+    assert found.details[0].message.endswith("395 more")
 
 
 def test_without_receipts_it_is_unknown() -> None:
     found = propagated(Count(delivered=7))
-    assert (found.condition.status, found.condition.reason) == ("Unknown", "NobodySubscribed")
+    assert (found.details[0].status, found.details[0].reason) == ("Unknown", "NobodySubscribed")
     assert found.status == {"served": "0/0", "total": 0, "delivered": 7}
 
 
@@ -127,9 +129,9 @@ def test_propagation_is_reported_once_for_each_digest_and_lagging_until_it_ends(
 
 def test_the_event_gives_the_latency_or_names_the_laggards() -> None:
     served = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
-    (event,) = propagation_events({}, {**served.status, "digest": "a"}, [served.condition], "")
+    (event,) = propagation_events({}, {**served.status, "digest": "a"}, served.details, "")
     assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
     late = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
-    (event,) = propagation_events({}, {**late.status, "digest": "a"}, [late.condition], "")
+    (event,) = propagation_events({}, {**late.status, "digest": "a"}, late.details, "")
     assert (event.reason, event.warning) == ("Lagging", True)
     assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"

@@ -21,13 +21,12 @@ from controller.delivery.served import shown
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.effective import Progress
 
 KIND = "FeatureFlagConfiguration"
 
@@ -188,9 +187,9 @@ async def test_a_receipt_is_no_reason_to_judge_the_content_again(
 ) -> None:
     judged: list[Resource] = []
 
-    def counted(resource: Resource, part: Callable[[str], Resource | None], progress: Progress) -> Validation:
+    def counted(resource: Resource, part: Callable[[str], Resource | None]) -> Validation:
         judged.append(resource)
-        return validate(resource, part, progress)
+        return validate(resource, part)
 
     monkeypatch.setattr(module, "validate", counted)
     for number in range(5):

@@ -10,7 +10,7 @@ from controller.configurations.validation import Validation, validate
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,14 +12,11 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.delivery.delivered import delivered, no_progress
+from controller.delivery.delivered import delivered
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
-from evaluator.flags.effective import NO_PROGRESS, Progress
-from evaluator.flags.layers.parse import parse
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
-OFF = {**GOOD, "defaultVariant": "off"}
 
 
 def configuration(spec: dict[str, Any]) -> Resource:
@@ -32,32 +28,17 @@ def nothing(_: str) -> Resource | None:
     return None
 
 
-async def digest_in_status(resource: Resource, progress: Progress) -> object:
-    reconciler = ConfigurationReconciler(Cache(), Claims(), progress=lambda _: progress)
-    result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
-    return result.status["digest"]
-
-
-async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:
+async def test_proxy_and_status_digest_a_set_alike() -> None:
     resource = configuration({"flagSpec": {"flags": {"a": GOOD, "b": GOOD}}})
-    before = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
-    progress = Progress({"a": before.flags["a"]})
-    built = build(resource, nothing, None, progress)
+    built = build(resource, nothing, None)
     assert isinstance(built, EncodedFlagSet)
-    assert built.digest == await digest_in_status(resource, progress)
-    assert built.digest != await digest_in_status(resource, NO_PROGRESS)
-
-
-def test_the_next_content_is_held_to_the_desired_flags_and_not_to_progress() -> None:
-    resource = configuration({"flagSpec": {"flags": {"a": GOOD}}})
-    instead = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
-    found = delivered(resource, nothing, Progress(instead.flags))
-    assert found.flag_set.flags["a"].default_variant == "off"
-    assert found.desired.flags["a"].default_variant == "on"
+    reconciler = ConfigurationReconciler(Cache(), Claims())
+    result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
+    assert built.digest == result.status["digest"]
 
 
 def test_a_document_that_cannot_be_read_has_no_digest_and_a_cause() -> None:
-    found = delivered(configuration({"featureFlagSpec": "{"}), nothing, no_progress(configuration({})))
+    found = delivered(configuration({"featureFlagSpec": "{"}), nothing)
     assert (found.digest, bool(found.cause)) == ("", True)
 
 

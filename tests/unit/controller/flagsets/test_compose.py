@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.flagsets.building.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.building.compose import Composition, FailurePolicy, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.preparation import Allowance
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.model import FlagSet
@@ -44,7 +45,7 @@ def composed(
     paths: Sequence[str] = (),
     **options: Any,
 ) -> Composition:
-    provenance = Provenance(f"main@sha1:{revision}", "Ada <a@example.com>", "2026-01-02T03:04:05Z")
+    provenance = provenance_of(f"main@sha1:{revision}", "Ada <a@example.com>", "2026-01-02T03:04:05Z")
     return compose(tree, paths, provenance=provenance, previous=previous, **options)
 
 
@@ -212,7 +213,7 @@ def test_a_flag_is_placed_by_the_layer_that_forged_it() -> None:
 
 
 def test_what_a_commit_says_of_itself_becomes_plain_short_text() -> None:
-    provenance = Provenance("main@sha1:1", "Ad\udcff" + "a" * 5000, "2026-01-02T03:04:05Z")
+    provenance = provenance_of("main@sha1:1", "Ad\udcff" + "a" * 5000, "2026-01-02T03:04:05Z")
     made = compose(document({"a": flag()}), ["."], provenance=provenance, previous=None)
     author = made.flag_set.metadata["flagstaff.dev/author"]
     assert isinstance(author, str)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controller.flagsets.building.look_alikes import look_alikes
-from evaluator.flags import read_layer
+from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.syntax.problems import Severity
 
 FLAG = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}

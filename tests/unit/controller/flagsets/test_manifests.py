@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
 from tests.unit.controller.flagsets.world import document, flag
 
@@ -48,7 +49,7 @@ spec:
 
 
 def composed(text: str, file: str = "a.yaml", values: dict[str, str] | None = None) -> Composition:
-    provenance = Provenance("main@sha1:1", "", "")
+    provenance = provenance_of("main@sha1:1")
     return compose({file: text.encode()}, [file], provenance=provenance, previous=None, steps=steps(values))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.artifact import ArtifactStatus
 from controller.api.meta import Resource
-from controller.flagsets.building.observed_at import observed
+from controller.flagsets.building.render import observed
 
 AT = "flagstaff.dev/observed-at"
 REVISION = "flagstaff.dev/revision"

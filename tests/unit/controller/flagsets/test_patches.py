@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
@@ -26,7 +27,7 @@ OVER = json.dumps({"flags": {"b": {"defaultVariant": "on", "variants": {"more": 
 def composed(*patches: str, lenient: bool = False) -> Composition:
     files = {"base.json": BASE.encode(), "over.json": OVER.encode()}
     named = [Patch(f"spec.patches[{index}]", text) for index, text in enumerate(patches)]
-    provenance = Provenance("main@sha1:1", "", "")
+    provenance = provenance_of("main@sha1:1")
     return compose(files, list(files), provenance=provenance, previous=None, patches=named, lenient=lenient)
 
 
@@ -128,7 +129,7 @@ def test_a_flag_that_a_patch_adds_and_one_that_it_removes() -> None:
 def test_a_patch_shows_no_secret_and_a_value_made_of_one_is_marked(operation: dict[str, Any]) -> None:
     text = json.dumps({"flags": {"a": flag("off", variants={"on": "${T}", "off": "x"}), "b": flag()}})
     made = compose(
-        {"a.json": text.encode()}, ["a.json"], provenance=Provenance("main@sha1:1", "", ""), previous=None,
+        {"a.json": text.encode()}, ["a.json"], provenance=provenance_of("main@sha1:1"), previous=None,
         steps=(Variables({"T": "s3cr3t"}, frozenset("T")),), patches=[Patch("p", operations(operation))], lenient=True,
     )  # fmt: skip
     assert "s3cr3t" not in repr(made.problems)

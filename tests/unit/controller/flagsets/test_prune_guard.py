@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.flagsets.building.compose import Provenance, compose
-from controller.flagsets.building.prune_guard import bulk_removal, held
-from evaluator.flags.layers.parse import parse
+from controller.flagsets.building.compose import bulk_removal, compose, held
+from controller.flagsets.building.provenance import provenance_of
+from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
@@ -58,7 +58,7 @@ def test_the_message_names_the_first_five_flags_on_one_line() -> None:
 def test_a_held_revision_serves_what_was_served_and_says_why() -> None:
     before = numbered(0, 10)
     composition = compose(
-        {"flags.json": b'{"flags": {}}'}, (), provenance=Provenance("main@sha1:1", "", ""), previous=before
+        {"flags.json": b'{"flags": {}}'}, (), provenance=provenance_of("main@sha1:1"), previous=before
     )
     removal = bulk_removal(before, composition.flag_set)
     assert removal is not None

@@ -23,7 +23,7 @@ from controller.flagsets.building.render import (
     flag_manifest,
 )
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Flag, FlagSet, State
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.flagsets.building.compose import compose
-from controller.flagsets.building.provenance import Provenance
-from controller.flagsets.reading.skipped_files import unread
+from controller.flagsets.building.provenance import provenance_of
+from controller.flagsets.reading.layers import unread
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"
@@ -35,7 +35,7 @@ def test_only_what_the_paths_mean_is_an_error(skipped: str, paths: list[str], wa
 
 
 def test_a_definition_that_was_not_read_refuses_the_revision_and_says_why() -> None:
-    good = Provenance("main@sha1:r1", "Ada <a@example.com>", "2026-01-02T03:04:05Z")
+    good = provenance_of("main@sha1:r1", "Ada <a@example.com>", "2026-01-02T03:04:05Z")
     served = FlagSet()
     made = compose(
         {"flags.json": b'{"flags":{}}'}, (), provenance=good, previous=served, skipped=[f"b.json: {LINK}"]

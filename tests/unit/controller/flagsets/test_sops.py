@@ -17,7 +17,8 @@ import pysequoia
 import pytest
 
 from controller.cli import main
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.pgp import opened
 from controller.flagsets.preparing.preparation import Allowance
 from controller.flagsets.preparing.sops import Decryption
@@ -102,7 +103,7 @@ def sops(tmp_path_factory: pytest.TempPathFactory) -> Sops:
 
 
 def composed(text: str, sops: Sops, file: str = "flags.yaml", previous: FlagSet | None = None) -> Composition:
-    provenance = Provenance("main@sha1:1", "", "")
+    provenance = provenance_of("main@sha1:1")
     return compose(
         {file: text.encode()}, [file], provenance=provenance, previous=previous, steps=steps(None, sops.key)
     )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flagsets.building.compose import Composition, Provenance, compose
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.preparation import Allowance
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.model import EMPTY
@@ -23,7 +24,7 @@ VALUES = {
 }  # fmt: skip
 VARIABLES = Variables(VALUES, frozenset({"TOKEN"}))
 CODES = {"unknown-variable", "broken-variable"}
-PROVENANCE = Provenance("main@sha1:1", "", "")
+PROVENANCE = provenance_of("main@sha1:1")
 
 
 def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:

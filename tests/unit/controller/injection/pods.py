@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.pod import inject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.injection.changes import Changes
+    from controller.injection.adding.changes import Changes
     from controller.injection.options import Known
 
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
@@ -47,12 +47,10 @@ class Objects:
         del namespace, kinds
         return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind
         assert namespace == "shop"
         return self._sources[name]
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        return self.source(namespace, name)
 
 
 KNOWN = Objects()

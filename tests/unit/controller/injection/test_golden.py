@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from controller.injection import names
+from controller.injection.adding.pod import inject
 from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import Objects, pod
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Known(Objects):
         del namespace, kinds
         return FlagSetFound(name)
 
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        del namespace
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind, namespace
         if name not in self._sources:
             raise Refused(f"no FeatureFlagSource {name}")
         return self._sources[name]

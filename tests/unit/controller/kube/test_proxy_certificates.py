@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from controller.kube.adapters.proxy_certificates import WRITTEN, ProxyCertificates
+from controller.kube.adapters.certificates import WRITTEN, ProxyCertificates
 from controller.kube.client import Cluster
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed, Stalled

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.notifications.forms.posts import Post
-    from controller.notifications.sending.senders import Sender
+    from controller.notifications.sending.posting import Sender
 
 BOT: Final = "tgram://123:t0k-en/-1001:7"
 TOPIC: Final = "sns://AKIA1/s/ec%2Fret/eu-west-1/flags"
@@ -70,8 +70,8 @@ class Service:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
-        assert 0 < timeout <= 60
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        assert 0 < seconds <= 60
         self.posts.append(post)
         self.ways.append(way)
         self.asked.set()

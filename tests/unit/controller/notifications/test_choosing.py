@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.fields import InvalidSpecError
-from controller.notifications.reporting.choosing import Fact, chooses, flag_set_id
-from controller.notifications.reporting.matching import usable
+from controller.notifications.reporting.choosing import Fact, chooses, flag_set_id, usable
 from tests.unit.controller.notifications.things import alert, message, thing
 
 FLAGS = ("banner-text", "checkout-v2")

@@ -17,9 +17,9 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.comments import CHANGE_REQUEST, TYPES, marker, number_of
 from controller.notifications.forms.posts import Target
+from controller.notifications.sending.exchanges import upsert
 from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
-from controller.notifications.sending.upserting import upsert
 from tests.unit.controller.notifications.schemas import EDITS, SCHEMAS
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
 

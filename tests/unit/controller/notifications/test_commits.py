@@ -16,8 +16,8 @@ from controller.notifications.forms.commits import TYPES
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
 from controller.notifications.forms.repositories import problem_of_address
+from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
-from controller.notifications.sending.trials import try_status
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import (
     CHAT,

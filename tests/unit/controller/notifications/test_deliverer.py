@@ -34,8 +34,8 @@ class Server:
     posts: list[Post] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
-    async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
-        assert (timeout, replace(way, namespace="")) == (15.0, DIRECT)
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+        assert (seconds, replace(way, namespace="")) == (15.0, DIRECT)
         self.posts.append(post)
         if self.hold is not None:
             await self.hold.wait()

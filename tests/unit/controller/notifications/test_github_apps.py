@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from controller.notifications.forms.github_apps import Grant, app_of
-from controller.notifications.sending.granting import granted
+from controller.notifications.sending.exchanges import granted
 from controller.notifications.sending.posting import Poster
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts

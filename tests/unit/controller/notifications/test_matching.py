@@ -8,8 +8,8 @@ import pytest
 
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.notifications.reach import concerns
-from controller.notifications.reporting.matching import usable, wants
+from controller.notifications.reporting.choosing import usable, wants
+from controller.notifications.reporting.matching import concerns
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.things import alert
 

@@ -22,9 +22,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from controller.api.provider import SEVERITIES, FlagProviderSpec, Message
 from controller.notifications.addresses import AddressRefused
+from controller.notifications.forms.incidents import opened
 from controller.notifications.forms.payloads import FORMS, is_refusal, post_of
 from controller.notifications.forms.posts import Target
-from controller.notifications.forms.sentry import opened
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import message
 

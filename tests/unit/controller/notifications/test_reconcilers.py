@@ -83,7 +83,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
     "an empty Secret": (spec(**SECRET), {}, Stalled, "AddressNotFound", 'type generic needs spec.address, or a key "address" in Secret "hook"'),
     "no token": (spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b""}, Stalled, "TokenNotFound", 'type generic-hmac needs a key "token" in Secret "hook"'),
     "no Secret for a token": (spec("pagerduty"), None, Stalled, "TokenNotFound", 'type pagerduty needs spec.secretRef: a Secret with a key "token"'),
-    "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", 'key "address" of Secret "hook" is not UTF-8'),
+    "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", "Secret hook: 'address' is not UTF-8 text"),
     "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
     "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
     "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),

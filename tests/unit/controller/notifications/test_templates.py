@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.api.fields import InvalidSpecError
 from controller.notifications.forms.templates import MOST, NAMES, TemplateError, check, filled
-from controller.notifications.reporting.matching import usable
+from controller.notifications.reporting.choosing import usable
 from tests.unit.controller.notifications.things import Desk, alert, event, failed, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})

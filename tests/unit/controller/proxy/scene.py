@@ -96,7 +96,7 @@ class Scene:
             ReceiptPorts(self.pods, lambda: self.now),
             loop,
         )
-        self.sink = CatalogSink(self.proxy.catalog, self.proxy.deliveries)
+        self.sink = CatalogSink(self.proxy.deliveries)
         self.routes = self.proxy.routes()
         self._hosts = itertools.count(1)
         if synced:

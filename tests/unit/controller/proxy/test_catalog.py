@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.configuration import FLAG_KIND, KIND
-from controller.proxy.catalog import Catalog
-from controller.proxy.encoded import EncodedSpec, decoded
+from controller.proxy.catalog import Catalog, EncodedSpec, decoded
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 

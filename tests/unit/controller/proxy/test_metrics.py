@@ -10,14 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.proxy.metrics import ProxyMetrics
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.runtime.objects.watch_health import WatchHealth
 
 from .scene import FEATURE_FLAG, Scene, flags
 
 PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
 
 
-class FakeView:
-    connected = False
+class FakeWatch:
+    fault = "it was cut"
 
     def age(self) -> float:
         return 7.5
@@ -38,7 +39,9 @@ async def scraped() -> dict[str, float]:
     await scene.rest()
     registry = CollectorRegistry()
     served_after(registry)
-    registry.register(ProxyMetrics(scene.proxy, [("flagshards", FakeView())], lambda: 1))
+    watches = WatchHealth(lambda: 0.0)
+    watches.follow("flagshards", "/flagshards", FakeWatch())
+    registry.register(ProxyMetrics(scene.proxy, watches, lambda: 1))
     registry.register(ReceiptMetrics(scene.proxy.receipts, lambda: 3))
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value

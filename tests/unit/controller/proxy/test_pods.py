@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controller.proxy.receipts import pods as module
-from controller.proxy.receipts.pods import PodSink, PodUids
+from controller.proxy.receipts.pods import PodUids
 
 if TYPE_CHECKING:
     import pytest
@@ -17,42 +17,38 @@ def pod(name: str, uid: str) -> dict[str, Any]:
 
 def test_nothing_is_known_until_all_namespaces_were_listed() -> None:
     pods = PodUids(("a", "b"))
-    sink = PodSink(pods, lambda _: None)
-    sink.learn("Pod", pod("p", "1"))
-    sink.listed("Pod", "a")
+    pods.learn("Pod", pod("p", "1"))
+    pods.listed("Pod", "a")
     assert pods.exists("1") is None
-    sink.listed("Pod", "b")
+    pods.listed("Pod", "b")
     assert (pods.exists("1"), pods.exists("2")) == (True, False)
 
 
 def test_a_pod_that_goes_is_reported() -> None:
     gone: list[str] = []
-    pods = PodUids()
-    sink = PodSink(pods, gone.append)
-    sink.listed("Pod", "")
-    sink.learn("Pod", pod("p", "1"))
-    sink.learn("Pod", pod("p", "1"))
-    sink.forget("Pod", "shop", "p")
-    sink.forget("Pod", "shop", "p")
+    pods = PodUids(gone=gone.append)
+    pods.listed("Pod", "")
+    pods.learn("Pod", pod("p", "1"))
+    pods.learn("Pod", pod("p", "1"))
+    pods.forget("Pod", "shop", "p")
+    pods.forget("Pod", "shop", "p")
     assert (gone, pods.exists("1")) == (["1"], False)
 
 
 def test_one_that_was_made_again_under_its_name_is_another() -> None:
     gone: list[str] = []
-    pods = PodUids()
-    sink = PodSink(pods, gone.append)
-    sink.listed("Pod", "")
-    sink.learn("Pod", pod("p", "1"))
-    sink.learn("Pod", pod("p", "2"))
+    pods = PodUids(gone=gone.append)
+    pods.listed("Pod", "")
+    pods.learn("Pod", pod("p", "1"))
+    pods.learn("Pod", pod("p", "2"))
     assert (gone, pods.exists("2")) == (["1"], True)
 
 
 def test_the_last_that_went_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 2)
     pods = PodUids()
-    sink = PodSink(pods, lambda _: None)
     for uid in ("1", "2", "3"):
-        sink.learn("Pod", pod("p", uid))
+        pods.learn("Pod", pod("p", uid))
     assert [pods.ended(uid) for uid in ("", "1", "2", "3")] == [False, True, True, False]
-    sink.forget("Pod", "shop", "p")
+    pods.forget("Pod", "shop", "p")
     assert [pods.ended(uid) for uid in ("1", "2", "3")] == [False, True, True]

@@ -15,10 +15,8 @@ import pytest
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
 from controller.proxy.receipts import recording
-from controller.proxy.receipts import schedule as scheduling
 from controller.proxy.receipts.receipts import Expected, Receipts
-from controller.proxy.receipts.recording import Recorder
-from controller.proxy.receipts.schedule import Schedule
+from controller.proxy.receipts.recording import Recorder, Schedule
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -93,7 +91,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PACE", 0.2)
+    monkeypatch.setattr(recording, "PACE", 0.2)
     monkeypatch.setattr(recording, "TICK", 0.05)
 
 

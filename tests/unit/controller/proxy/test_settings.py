@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.cli import main
 from controller.cli import proxy as cli
+from controller.cli.shared import running
 from controller.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
@@ -37,7 +39,7 @@ def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
         patched.setenv(f"FLAGSTAFF_{name.upper()}", text)
         by_environment = settings_of(ProxySettings)
     options = parser().parse_args([f"--{name.replace('_', '-')}", text])
-    assert getattr(by_environment, name) == getattr(cli.settings_of(options), name) == value
+    assert getattr(by_environment, name) == getattr(running.settings(ProxySettings, options), name) == value
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_cannot_be_used_is_named(name: str, text: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("words", [["--tls-cert", "c"], ["--tls-key", "k"], ["--tls-client-ca", "c"]])
 def test_half_a_certificate_ends_the_start(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(parser().parse_args(words)) == 2
+    assert main(["proxy", *words]) == 2
     assert "--tls-cert" in capsys.readouterr().err
 
 

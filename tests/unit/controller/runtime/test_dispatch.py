@@ -9,8 +9,7 @@ from controller.api.kinds import FEATURE_FLAG
 from controller.api.meta import ObjectKey, Resource
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.dispatch import Dispatcher
-from controller.runtime.reconciling.watches import Reconciles
+from controller.runtime.reconciling.watches import Dispatcher, Reconciles
 
 if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Loop

@@ -14,7 +14,7 @@ from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 
@@ -103,7 +103,7 @@ class Beside:
         """What its artifact holds."""
         found = self.storages.read(self.status(name)["artifact"]["path"])
         assert found is not None
-        return {path: content.decode() for path, content in unpack(found[0]).items()}
+        return {path: content.decode() for path, content in unpack(found).items()}
 
     async def close(self) -> None:
         await self.git.close()

@@ -9,8 +9,7 @@ import pytest
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.artifacts.archive import ArchiveLimits
-from controller.artifacts.skipped import NAME
+from controller.artifacts.archive import SKIPPED_FILE, ArchiveLimits
 from controller.sources.files import include
 from tests.repositories import Repository
 from tests.signing import ssh_pair
@@ -224,7 +223,7 @@ async def test_a_file_that_an_included_source_left_out_is_named_with_its_include
     two.shared.commit()
     await two.share()
     await two.include(of_shared(fromPath="base", toPath="x"))
-    assert json.loads(two.files()[NAME]) == ["x/link.json: symlink, not followed"]
+    assert json.loads(two.files()[SKIPPED_FILE]) == ["x/link.json: symlink, not followed"]
 
 
 async def test_included_files_are_bounded_in_all(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:

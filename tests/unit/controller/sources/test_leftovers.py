@@ -43,12 +43,12 @@ async def test_artifacts_of_sources_that_are_there_are_kept() -> None:
     cache, artifacts = Cache(), Artifacts()
     cache.learn(Resource(KEY, "u", 1, "1"))
     cache.learn(Resource(ObjectKey("FlagSet", "shop", "flags"), "v", 1, "1"))
-    await Leftovers(cache, artifacts, [nothing], lambda: NOW).remove_artifacts()
+    await Leftovers(cache, artifacts.keep, [nothing], lambda: NOW).remove_artifacts()
     assert artifacts.kept == [[KEY]]
 
 
 async def test_a_disk_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    await Leftovers(Cache(), Artifacts(fails=True), [nothing], lambda: NOW).remove_artifacts()
+    await Leftovers(Cache(), Artifacts(fails=True).keep, [nothing], lambda: NOW).remove_artifacts()
     assert "old artifacts were not removed: no" in caplog.text
 
 
@@ -60,7 +60,7 @@ async def test_mirrors_are_swept_in_a_while_and_again(monkeypatch: pytest.Monkey
         assert now == NOW
         swept.release()
 
-    made = Leftovers(Cache(), Artifacts(), [sweep], lambda: NOW)
+    made = Leftovers(Cache(), Artifacts().keep, [sweep], lambda: NOW)
     sweeping = asyncio.create_task(forever(made.sweep))
     async with asyncio.timeout(60):
         for _ in range(2):

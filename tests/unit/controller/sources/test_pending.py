@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controller.api.meta import ObjectKey
-from controller.sources.looking.pending import PATIENCE, PendingPushes
+from controller.sources.looking.freshness import PATIENCE, PendingPushes
 from controller.sources.provider import Revision
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -17,14 +17,13 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.artifacts.archive import unpack
-from controller.artifacts.skipped import NAME, take_skipped
+from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.settings import ControllerSettings
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.tenancy.quotas import limits_of, source_quotas
@@ -141,7 +140,7 @@ class Life:
     def stored(self) -> dict[str, bytes]:
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])
+        return unpack(found)
 
 
 @pytest.fixture
@@ -265,7 +264,7 @@ async def test_a_file_that_was_left_out_is_named(life: Life) -> None:
 
 async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(life: Life) -> None:
     life.source.skipped = ("a.json: symlink, not followed", "b.png: symlink, not followed")
-    life.source.files = {"flags.json": "{}", NAME: "forged"}
+    life.source.files = {"flags.json": "{}", SKIPPED_FILE: "forged"}
     await life.look()
     files = life.stored()
     assert take_skipped(files) == ("a.json: symlink, not followed",)
@@ -273,7 +272,7 @@ async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(l
 
 
 async def test_nothing_that_a_repository_holds_is_taken_for_a_note_of_ours(life: Life) -> None:
-    life.source.files = {"flags.json": "{}", NAME: '["flags.json: not read"]'}
+    life.source.files = {"flags.json": "{}", SKIPPED_FILE: '["flags.json: not read"]'}
     await life.look()
     assert set(life.stored()) == {"flags.json"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.injection.pod import due, inject
+from controller.injection.adding.pod import due, inject
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler

@@ -9,7 +9,7 @@ import pytest
 
 from controller.cli import main
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.bucket.manifest import MANIFEST
+from controller.sources.bucket.listing import MANIFEST
 from controller.wiring.local_mode.local_stages import build_once
 from controller.wiring.offline.options import LocalOptions
 from tests.registry.artifacts import flux

@@ -20,7 +20,7 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.local_mode.local_events import RevisionBuilt
 from controller.wiring.local_mode.local_objects import NAMESPACE as LOCAL
@@ -71,7 +71,7 @@ class InCluster:
     def __init__(self, folder: Path, git: GitFactory, repository: Repository, paths: tuple[str, ...]) -> None:
         self.cluster, self.now = Cluster(), START
         storages = Storages(folder, "http://artifacts")
-        reader = ArtifactReader(lambda path: (storages.read(path) or (None,))[0])
+        reader = ArtifactReader(storages.read)
         objects = self.cluster.objects
         self.source = SourceReconciler({"git": git}, storages, PendingPushes(), random.random)
         self.flag_set = FlagSetReconciler(

@@ -14,7 +14,7 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
-from controller.injection.files import FlagFile
+from controller.injection.reading.files import FlagFile
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.reconciling.watches import indexes_of

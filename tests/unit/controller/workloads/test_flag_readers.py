@@ -10,8 +10,8 @@ import pytest
 
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
-from controller.workloads.flag_readers import LOOK, NAME, FlagReaders
-from controller.workloads.reader_pods import ReaderPods
+from controller.workloads.flag_readers import LOOK, NAME, FlagReaders, account_of
+from controller.workloads.marked_pods import MarkedPods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class World:
     def __post_init__(self) -> None:
         self.time = 0.0
         self.queue: KeyedQueue[str] = KeyedQueue(lambda: self.time, lambda: 0.0)
-        self.pods = ReaderPods(self.queue.put, [""])
+        self.pods = MarkedPods([""], account_of, self.queue.put)
         self.readers = FlagReaders(self, self.queue, self.pods)
 
     async def look(self, seconds: float = 0.0) -> list[str]:
@@ -149,7 +149,7 @@ async def test_a_refusal_is_tried_again() -> None:
 
 
 def test_nothing_is_known_before_every_namespace_was_listed() -> None:
-    pods = ReaderPods(lambda _: None, ["shop", "bank"])
+    pods = MarkedPods(["shop", "bank"])
     pods.listed("Pod", "shop")
     assert not pods.known.is_set()
     pods.listed("Pod", "bank")

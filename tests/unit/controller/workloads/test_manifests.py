@@ -9,7 +9,7 @@ from typing import Any
 from controller.admission.known import KnownObjects
 from controller.api.fields import read
 from controller.api.flagd import FlagdSpec
-from controller.injection.wanted import read as read_wanted
+from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.objects.cache import Cache
 from controller.workloads.manifests import manifests
 from tests.unit.controller.workloads.world import INGRESS, OPTIONS, ROUTES, flagd, source

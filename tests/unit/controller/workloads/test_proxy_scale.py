@@ -9,7 +9,8 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
-from controller.workloads.proxy_scale import IDLE, ProxiedPods, ProxyScale
+from controller.workloads.marked_pods import MarkedPods
+from controller.workloads.proxy_scale import IDLE, ProxyScale
 
 POD: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "a"}}
 
@@ -24,7 +25,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.objects = Cache()
-        self.pods = ProxiedPods([""])
+        self.pods = MarkedPods([""])
         self.scaler = ProxyScale(self, self.objects, self.pods, "flagstaff-system", 2, lambda: self.time)
 
     async def replicas(self, namespace: str, name: str) -> int | None:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evaluator.flags.accept import Accepted, Policy, Refused, accept
-from evaluator.flags.canonical import digest
-from evaluator.flags.effective import Progress
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
     from evaluator.flags.layers.merge import Parsed
@@ -55,15 +53,6 @@ def test_a_policy_says_what_a_problem_holds_back(policy: Policy, delivered: obje
         assert judged.problems
     else:
         assert served(judged) == {"a": value}
-
-
-def test_progress_is_served_and_is_not_what_a_later_bad_flag_is_held_at() -> None:
-    rollout = Progress({"a": read(a=flag("rolling out")).flag_set.flags["a"]})
-    first = accept(read(a=flag(1)), None, progress=rollout)
-    assert served(first) == {"a": "rolling out"}
-    assert isinstance(first, Accepted)
-    assert first.digest == digest(first.flag_set) != digest(first.desired)
-    assert served(accept(read(a=BAD), first.desired)) == {"a": 1}
 
 
 def test_what_cannot_be_understood_is_refused_with_its_first_error() -> None:

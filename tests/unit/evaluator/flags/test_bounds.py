@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evaluator.flags.checking.operators import NODES
 from evaluator.flags.checking.references import (
     Expander,
     RuleTooLarge,
@@ -63,7 +64,7 @@ def test_a_chain_of_evaluators_that_nest_is_too_deep() -> None:
 
 
 def test_an_evaluator_too_large_by_itself_makes_the_rules_that_use_it_too_large() -> None:
-    expander = Expander({"big": {"+": [1] * 100}}, nodes=50)
+    expander = Expander({"big": {"+": [1] * NODES}})
     assert [each.code for each in expander.check({"!": {"$ref": "big"}})] == ["rule-too-large"]
 
 

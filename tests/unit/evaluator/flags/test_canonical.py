@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, PROVENANCE_KEYS, REVISION_KEY, Flag, FlagSet, State
 from evaluator.flags.syntax.numbers import normal
 

@@ -11,8 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.flags import ABSENT, Bounds, Document, Format, format_of, read_document
+from evaluator.flags.model import ABSENT
+from evaluator.flags.syntax.document import Document, Format, format_of, read_document
 from evaluator.flags.syntax.numbers import normal
+from evaluator.flags.syntax.text import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

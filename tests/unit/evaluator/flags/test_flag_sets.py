@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags import merge, parse, read_layer
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.holding import held_back
 from evaluator.flags.layers.catalog import Catalog
+from evaluator.flags.layers.layer import read_layer
+from evaluator.flags.layers.merge import merge, parse
 from evaluator.flags.saved import Saved, decode, encode
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from evaluator.flags import ABSENT, Layer, Parsed, State, merge, read_layer
+from evaluator.flags.layers.layer import Layer, read_layer
+from evaluator.flags.layers.merge import Parsed, merge
+from evaluator.flags.model import ABSENT, State
 
 BASE: dict[str, Any] = {
     "state": "ENABLED",

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.saved import Saved, decode, encode
 from evaluator.flags.syntax.numbers import normal, read_integer, read_number
 from evaluator.resolve import FlagType, compile_flag_set, resolve

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.checking.outcomes import OutcomeReader, variant_named
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.names import variant_name

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.flags import ABSENT, Bounds, Flag, Parsed, Severity, State, parse
 from evaluator.flags.canonical import canonical
 from evaluator.flags.layers.catalog import fold
+from evaluator.flags.layers.merge import parse
+from evaluator.flags.model import ABSENT, Flag, State
+from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.text import Bounds
 from evaluator.resolve import compile_flag_set, resolve
+
+if TYPE_CHECKING:
+    from evaluator.flags.layers.merge import Parsed
 
 GOOD: dict[str, Any] = {
     "state": "ENABLED",
@@ -248,9 +254,9 @@ def test_a_message_quotes_little_of_what_the_author_wrote() -> None:
 
 def test_a_rule_beyond_its_bounds_is_an_error_of_its_flag() -> None:
     rule: Any = {"var": "a"}
-    for _ in range(40):
+    for _ in range(60):
         rule = {"!": [rule]}
-    result = parsed(flag(targeting=rule), rule_depth=20)
+    result = parsed(flag(targeting=rule), depth=200)
     assert codes(result)[0][:2] == ("error", "rule-too-deep")
     assert result.bad == {"f"}
 

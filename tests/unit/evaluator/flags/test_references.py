@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.flags.checking import references
 from evaluator.flags.checking.references import (
     Expander,
     RuleTooLarge,
@@ -14,8 +15,8 @@ from evaluator.flags.checking.references import (
 )
 
 
-def expand(rule: Any, evaluators: dict[str, Any], **bounds: int) -> Any:
-    return Expander(evaluators, **bounds).expand(rule)
+def expand(rule: Any, evaluators: dict[str, Any]) -> Any:
+    return Expander(evaluators).expand(rule)
 
 
 def ref(name: str) -> dict[str, str]:
@@ -85,9 +86,11 @@ def test_a_rule_is_measured_in_parts_and_levels(rule: Any, nodes: int, depth: in
     assert (extent.nodes, extent.depth) == (nodes, depth)
 
 
-def test_measuring_stops_at_the_first_excess() -> None:
-    assert measure([[0] * 100] * 1000, nodes=500).nodes == 1001
-    assert measure([[[[[[]]]]]], depth=3).depth == 4
+def test_measuring_stops_at_the_first_excess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "NODES", 500)
+    assert measure([[0] * 100] * 1000).nodes == 1001
+    monkeypatch.setattr(references, "DEPTH", 3)
+    assert measure([[[[[[]]]]]]).depth == 4
 
 
 def test_a_cycle_and_its_members_are_warnings_at_their_references() -> None:
@@ -152,17 +155,22 @@ def test_the_size_foretold_is_the_size_expanded(graph: dict[str, list[str]]) -> 
     assert expanded.nodes == Expander(evaluators).extent(rule).nodes
 
 
-def test_the_expanded_rule_is_what_is_bounded() -> None:
+def test_the_expanded_rule_is_what_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluators = {"a": {"+": [1] * 8}}
     rule = {"or": [ref("a"), ref("a")]}
-    assert Expander(evaluators, nodes=22).check(rule) == []
-    (problem,) = Expander(evaluators, nodes=21).check(rule)
+    monkeypatch.setattr(references, "NODES", 22)
+    assert Expander(evaluators).check(rule) == []
+    monkeypatch.setattr(references, "NODES", 21)
+    (problem,) = Expander(evaluators).check(rule)
     assert problem.code == "rule-too-large"
     with pytest.raises(RuleTooLarge, match="more than 21 parts"):
-        expand(rule, evaluators, nodes=21)
+        expand(rule, evaluators)
 
 
-def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there() -> None:
+def test_an_expansion_too_deep_is_reported_at_the_reference_that_leads_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(references, "DEPTH", 3)
     evaluators = {"a": {"!": {"!": {"!": 1}}}}
-    (problem,) = Expander(evaluators, depth=3).check({"or": [1, ref("a")]})
+    (problem,) = Expander(evaluators).check({"or": [1, ref("a")]})
     assert (problem.code, problem.path) == ("rule-too-deep", ("or", 1))

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluator.flags.checking import references
 from evaluator.flags.checking.operators import (
-    BEYOND_SCHEMA,
+    DEPTH,
+    NODES,
     OPERATORS,
     Arity,
     did_you_mean,
@@ -15,6 +17,7 @@ from evaluator.flags.checking.operators import (
 )
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.syntax.problems import Finding, Severity
+from tests.beyond_schema import OF_RULES
 
 
 def check(rule: Any, *names: str) -> list[Finding]:
@@ -209,21 +212,22 @@ def nested(levels: int) -> Any:
 
 
 def test_a_rule_may_be_as_deep_as_the_bound_and_not_deeper() -> None:
-    assert check_rule(nested(7), evaluators=(), depth=7) == []
-    (problem,) = check_rule(nested(8), evaluators=(), depth=7)
+    assert check(nested(DEPTH)) == []
+    (problem,) = check(nested(DEPTH + 1))
     assert (problem.code, problem.severity) == ("rule-too-deep", Severity.ERROR)
-    assert problem.path == ("!", 0) * 7
+    assert problem.path == ("!", 0) * DEPTH
 
 
-def test_arrays_in_arrays_count_as_levels() -> None:
+def test_arrays_in_arrays_count_as_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes({"merge": [[[[1]]]]}) == []
-    (problem,) = check_rule({"merge": [[[[1]]]]}, evaluators=(), depth=3)
+    monkeypatch.setattr(references, "DEPTH", 3)
+    (problem,) = check({"merge": [[[[1]]]]})
     assert problem.code == "rule-too-deep"
 
 
 def test_a_rule_may_be_as_large_as_the_bound_and_not_larger() -> None:
-    assert check_rule({"+": [1] * 8}, evaluators=(), nodes=10) == []
-    (problem,) = check_rule({"+": [1] * 9}, evaluators=(), nodes=10)
+    assert check({"+": [1] * (NODES - 2)}) == []
+    (problem,) = check({"+": [1] * (NODES - 1)})
     assert (problem.code, problem.severity) == ("rule-too-large", Severity.ERROR)
 
 
@@ -237,7 +241,7 @@ def test_every_operator_says_how_many_arguments_it_takes() -> None:
 
 
 def test_what_goes_beyond_the_schema_has_a_reason() -> None:
-    assert all(len(reason) > 20 for reason in BEYOND_SCHEMA.values())
+    assert all(len(reason) > 20 for reason in OF_RULES.values())
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

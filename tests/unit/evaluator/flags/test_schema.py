@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags import parse
-from evaluator.flags.checking.operators import BEYOND_SCHEMA as BEYOND_RULES
-from evaluator.flags.checking.shapes import BEYOND_SCHEMA
+from evaluator.flags.layers.merge import parse
+from tests.beyond_schema import OF_DOCUMENTS, OF_RULES
 
 ROOT = Path(__file__).parents[4]
 SCHEMAS = Path(os.environ.get("FLAGD_SCHEMAS", ROOT.parent / "shared/conformance/flagd-schemas"))
 ABSENT = not SCHEMAS.is_dir()
-BEYOND = BEYOND_SCHEMA.keys() | BEYOND_RULES.keys()
+BEYOND = OF_DOCUMENTS.keys() | OF_RULES.keys()
 
 pytestmark = pytest.mark.skipif(ABSENT, reason="flagd's schemas are not here; set FLAGD_SCHEMAS")
 

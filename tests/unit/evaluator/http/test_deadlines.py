@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.deferred import Deferred, Job, at_once
 from evaluator.http.h2 import frames
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.rpc.grpc import frame
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch
-from evaluator.http.server.job import Job
 from evaluator.http.server.peer import MOST_DEFERRED
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import until

@@ -22,7 +22,7 @@ PLAIN = [
     ASK + b"content-length: 0\r\n\r\n",
     ASK + b"X-Y: z\r\nContent-Length: 2\r\n\r\n{}",
     ASK + b"authorization: Bearer t:u\r\ncontent-length: 2\r\n\r\n{}",
-    ASK + b"x: \xe9\r\nx: 1\r\n\r\n",
+    ASK + b"x: \xe9\r\ny: 1\r\n\r\n",
     b"GET /a%20b HTTP/1.1\r\nhost: h\r\n\r\n",
     b"HEAD /a HTTP/1.1\r\nhost: h\r\n\r\n",
 ]
@@ -36,6 +36,7 @@ UNUSUAL = [
     ASK + b"content-length: +2\r\n\r\n{}",
     ASK + b"content-length: \xb2\r\n\r\n{}",
     ASK + b"host: i\r\n\r\n",
+    ASK + b"x: 1\r\nX: 2\r\n\r\n",
     ASK + b"x: " + b"y" * 5_000 + b"\r\n\r\n",
     ASK + b"x: \r\n\r\n",
     ASK + b"x:y\r\n\r\n",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.limits import Limits

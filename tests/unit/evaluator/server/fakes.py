@@ -121,7 +121,7 @@ class FakeStream:
     def __init__(self, *, writable: bool = True) -> None:
         self.sent: list[bytes] = []
         self.ended: tuple[Code, str] | None = None
-        self.code = Code.CANCELLED
+        self.on_ended: Callable[[Code], None] | None = None
         self.writable = writable
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
@@ -136,6 +136,8 @@ class FakeStream:
         self.sent.append(message)
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
+        if self.ended is None and self.on_ended is not None:
+            self.on_ended(code)
         self.ended = self.ended or (code, message)
         self.writable = False
 
@@ -146,8 +148,10 @@ class FakeStream:
 
     def hang_up(self) -> None:
         self.writable = False
-        assert self.on_closed is not None
-        self.on_closed()
+        if self.on_ended is not None:
+            self.on_ended(Code.CANCELLED)
+        if self.on_closed is not None:
+            self.on_closed()
 
 
 class FakeBody:

@@ -29,7 +29,7 @@ class FakeBody:
         self.sent: list[bytes] = []
         self.writable = True
         self.closed = False
-        self.code = Code.CANCELLED
+        self.on_ended: Callable[[Code], None] | None = None
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
 

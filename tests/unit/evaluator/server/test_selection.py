@@ -21,7 +21,7 @@ from evaluator.server.ofrep import PREFIX, Ofrep
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import StoreBackend
 from evaluator.store import Content, Report, Store
-from evaluator.wire.servicer import Payload
+from evaluator.wire.messages import Payload
 
 from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, settled, unhurried
 

@@ -13,7 +13,8 @@ from evaluator.server import syncing
 from evaluator.server.syncing import LARGE, NOT_YET, StoreBackend
 from evaluator.store import Store
 from evaluator.wire.encoding import encode
-from evaluator.wire.servicer import Missing, Payload
+from evaluator.wire.messages import Payload
+from evaluator.wire.servicer import Missing
 from tests.stores import confirm, fail, swap
 
 from .fakes import NOW, call, flag, flag_set

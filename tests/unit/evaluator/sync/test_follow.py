@@ -13,9 +13,9 @@ from evaluator.server.syncing import StoreBackend
 from evaluator.store import Store
 from evaluator.sync import follow, follower
 from evaluator.sync.lastgood import LastGood
-from evaluator.sync.retry import Backoff
+from evaluator.sync.schedule import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.wire.servicer import Payload
+from evaluator.wire.messages import Payload
 from tests.unit.evaluator.server.fakes import call
 from tests.unit.evaluator.sync.fakes import (
     Clock,

@@ -14,7 +14,7 @@ import pytest
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 from evaluator.sync.lastgood import KEPT_SECONDS, Keeper, LastGood, sweep
-from evaluator.sync.retry import Backoff
+from evaluator.sync.schedule import Backoff
 from tests.unit.evaluator.sync.fakes import Clock, until
 
 if TYPE_CHECKING:

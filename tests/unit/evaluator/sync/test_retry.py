@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.sync.retry import CAP, Backoff
+from evaluator.sync.schedule import CAP, Backoff
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1), min_size=20, max_size=20))

@@ -20,7 +20,7 @@ from evaluator.server.ofrep import Ofrep
 from evaluator.server.service import EvaluationService
 from evaluator.settings import InvalidSettingError, OtelSettings, load
 from evaluator.store import Store
-from evaluator.telemetry import open_session
+from evaluator.telemetry.observed import open_session
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import NOW

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.layers.parse import parse
+from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 from evaluator.wire.encoding import encode

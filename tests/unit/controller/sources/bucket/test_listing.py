@@ -6,7 +6,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import Listed, index_of, revision_of, wanted
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 
 LIMITS = TreeLimits(entries=6, file_bytes=100, total_bytes=150, depth=2)
 

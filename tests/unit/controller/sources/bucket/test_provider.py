@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Store
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.bucket.reading import OwnReader
+from controller.sources.bucket.reading import call_here
 from tests.s3 import BUCKET, listed
 from tests.sync_sources import S3_KEY, S3_SECRET
 from tests.unit.controller.sources.bucket.fetching import fetched, refused
@@ -68,7 +69,7 @@ async def test_a_store_that_does_not_answer_is_given_up() -> None:
             Store.S3, BUCKET, "", f"http://127.0.0.1:{silent.getsockname()[1]}", access=("k", "s")
         )
         with pytest.raises(Failed, match=r"no answer within 0\.5 seconds") as setback:
-            await BucketProvider(bucket, OwnReader(0.5)).resolve()
+            await BucketProvider(bucket, partial(call_here, seconds=0.5)).resolve()
     assert setback.value.reason == "Timeout"
 
 

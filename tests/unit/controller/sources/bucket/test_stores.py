@@ -12,7 +12,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.s3 import refuse
 from tests.unit.controller.sources.bucket.fetching import fetched, refused

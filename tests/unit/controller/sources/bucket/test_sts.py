@@ -17,7 +17,7 @@ from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.bucket.client import list_objects
 from controller.sources.bucket.factory import bucket_of
 from controller.sources.bucket.place import Bucket, Store
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from tests.s3 import BUCKET
 from tests.sync_sources import S3_KEY, S3_SECRET
 

@@ -17,8 +17,8 @@ from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.cli import main
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.bucket.manifest import MANIFEST, SIGNATURE, Manifest
-from controller.sources.bucket.reading import OwnReader
+from controller.sources.bucket.listing import MANIFEST, SIGNATURE, Manifest
+from controller.sources.bucket.reading import call_here
 from tests.s3 import LOGIN, manifest
 from tests.signing import run
 from tests.unit.controller.sources.git.verified import Verified
@@ -45,7 +45,7 @@ class InProcess(BucketFactory):
     """Asks stores itself: a helper process takes a second to start."""
 
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
-        return replace(await super().open(spec, look), reader=OwnReader())
+        return replace(await super().open(spec, look), call=call_here)
 
 
 class Signed(Verified):
@@ -114,7 +114,7 @@ class Signed(Verified):
         """What the artifact holds beside the proof."""
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        named = {key.removeprefix("checkout/"): content for key, content in unpack(found[0]).items()}
+        named = {key.removeprefix("checkout/"): content for key, content in unpack(found).items()}
         return {key: content.decode() for key, content in named.items() if key not in {MANIFEST, SIGNATURE}}
 
     async def refused(self) -> str:

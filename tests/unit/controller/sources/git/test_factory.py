@@ -19,8 +19,7 @@ from controller.runtime.tenancy.hosts import DENIED, Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import SHARED, Freshness
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import SHARED, Freshness, PendingPushes
 from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
@@ -94,7 +93,7 @@ class World:
         self.statuses[name] = {**result.status, "observedGeneration": 1}
         found = self.storages.read(result.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])["flags.json"]
+        return unpack(found)["flags.json"]
 
     async def fails(self, **git: Any) -> Setback:
         with pytest.raises(Setback) as setback:

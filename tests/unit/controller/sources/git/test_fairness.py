@@ -21,7 +21,7 @@ from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.runtime.tenancy.places import Places
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.controller.cluster import SOURCES_AT_ONCE, queue_of
 from tests.git_http import git_server

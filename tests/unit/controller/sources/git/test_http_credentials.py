@@ -14,9 +14,14 @@ import pytest
 import trustme
 
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.git_url import Credentials, Transport, parse_location
+from controller.sources.git.git_url import (
+    Credentials,
+    Transport,
+    credentials_from,
+    parse_location,
+    with_proxy,
+)
 from controller.sources.git.programs.program import GitProgram
-from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.looking.deadline import Deadline
 from tests.git_http import command_lines, git_server, http_proxy
 from tests.repositories import Repository

@@ -15,7 +15,7 @@ from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.listing import http_listing
 from controller.sources.git.listing.http_listing import HttpListing, parse_advertisement
-from controller.sources.git.listing.ls_remote import References, parse
+from controller.sources.git.listing.reference import References, parse
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
 from tests.git_http import git_server

@@ -11,10 +11,9 @@ from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.programs.limited import LimitedReader
-from controller.sources.limits import TreeLimits
-from controller.sources.looking.deadline import Deadline
-from controller.sources.provider import Revision
+from controller.sources.git.factory import LimitedReader
+from controller.sources.looking.deadline import Deadline, LimitedTasks
+from controller.sources.provider import Revision, TreeLimits
 from tests.bombs import delta_bomb
 from tests.repositories import Repository
 
@@ -36,7 +35,7 @@ async def helpers() -> AsyncIterator[Helpers]:
 
 async def read(helpers: Helpers, repository: Repository, oid: str, into: Path, seconds: float) -> Fetched:
     deadline = Deadline(seconds, "https://h/r")
-    reader = LimitedReader(helpers, Places(2), "apps", deadline, SMALL)
+    reader = LimitedReader(LimitedTasks(helpers, Places(2), "apps", deadline, SMALL, "GitOperationFailed"))
     await asyncio.to_thread(into.mkdir)
     return await reader(repository.path, Revision("main", f"sha1:{oid}"), into, TreeLimits(), ())
 

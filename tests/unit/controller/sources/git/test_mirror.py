@@ -18,9 +18,8 @@ from controller.sources.git.listing.reference import Reference
 from controller.sources.git.programs.process import ProcessLimits
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.git.reading.mirror import UNUSED, Mirror, sweep_mirrors
-from controller.sources.limits import TreeLimits
 from controller.sources.looking.deadline import Deadline
-from controller.sources.provider import Revision
+from controller.sources.provider import Revision, TreeLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 

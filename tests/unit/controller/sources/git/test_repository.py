@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.listing.ls_remote import References, parse
+from controller.sources.git.listing.reference import References, parse
 from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.git_url import Credentials, Transport
-from controller.sources.git.secrets import credentials_from, with_proxy
+from controller.sources.git.git_url import Credentials, Transport, credentials_from, with_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

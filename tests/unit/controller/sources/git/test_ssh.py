@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.git_url import Credentials, Transport, parse_location
+from controller.sources.git.git_url import Credentials, Transport, credentials_from, parse_location
 from controller.sources.git.programs.program import GitProgram
-from controller.sources.git.secrets import credentials_from
 from controller.sources.looking.deadline import Deadline
 from tests.repositories import Repository
 

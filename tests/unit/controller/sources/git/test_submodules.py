@@ -12,11 +12,11 @@ import pytest
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
-from controller.artifacts.skipped import NAME
+from controller.artifacts.archive import SKIPPED_FILE
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.sources.git.reading import submodules
-from controller.sources.limits import TreeLimits
+from controller.sources.provider import TreeLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside
@@ -94,9 +94,9 @@ async def test_without_recursing_a_submodule_is_noted_as_left_out(
 ) -> None:
     team.link(team.flags, "libs/shared", RELATIVE, team.shared)
     await apply(beside, server, recurseSubmodules=False)
-    assert json.loads(beside.files()[NAME]) == ["libs/shared: submodule, not read"]
+    assert json.loads(beside.files()[SKIPPED_FILE]) == ["libs/shared: submodule, not read"]
     await apply(beside, server)
-    assert NAME not in beside.files()
+    assert SKIPPED_FILE not in beside.files()
     assert beside.files()["libs/shared/shared.json"] == "shared"
 
 
@@ -110,7 +110,7 @@ async def test_nested_submodules_are_fetched_and_files_they_leave_out_are_named(
     team.link(team.flags, "outer", f"{server.url}/shared/.git", team.shared)
     await apply(beside, server)
     assert beside.files()["outer/in ner/deep.json"] == "deep"
-    assert json.loads(beside.files()[NAME]) == ["outer/in ner/link.json: symlink, not followed"]
+    assert json.loads(beside.files()[SKIPPED_FILE]) == ["outer/in ner/link.json: symlink, not followed"]
 
 
 async def test_repositories_that_hold_each_other_are_read_without_waiting_for_themselves(

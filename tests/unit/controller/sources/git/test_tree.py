@@ -11,8 +11,7 @@ from pygit2.enums import FileMode, ObjectType
 from controller.api.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.reading.tree import DAMAGE, fixed_prefixes, write_commit
-from controller.sources.limits import TreeLimits
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import Fetched, Revision, TreeLimits
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -254,7 +253,7 @@ def test_a_full_disk_fails_and_names_the_file(
     def full(path: Path, *_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("controller.sources.git.reading.tree.os.open", full)
+    monkeypatch.setattr("controller.sources.files.quarantine.os.open", full)
     with pytest.raises(Failed, match=r"a\.json: No space left on device") as setback:
         write(repository.path, oid, into)
     assert setback.value.reason == "StorageOperationFailed"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.sources.git.programs.limited import LimitedReader
-from controller.sources.git.signatures.judging import Verdict
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.git.factory import LimitedReader
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
@@ -393,9 +392,12 @@ async def test_what_is_too_much_for_one_policy_is_not_for_the_next(
         source.verify("EveryCommit")
         await source.look()
         signed(repository, "2")
-        too_much = Verdict(None, "LimitExceeded", "more than 10000 commits")
+
+        async def too_much(*_: object) -> NoReturn:
+            raise Stalled("LimitExceeded", "more than 10000 commits")
+
         with monkeypatch.context() as patched:
-            patched.setattr(LimitedReader, "judge", lambda *_: asyncio.sleep(0, too_much))
+            patched.setattr(LimitedReader, "judge", too_much)
             assert (await source.look(), source.stored) == ("LimitExceeded", "1")
         source.verify("HEAD")
         assert (await source.look(), source.stored) == ("Succeeded", "2")

@@ -9,7 +9,7 @@ import pytest
 
 from controller.sources.git import watch
 from controller.sources.git.watch import find_places, watched
-from controller.sources.looking.polled import polled
+from controller.sources.provider import polled
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ async def test_intervals_are_spread_by_a_tenth(monkeypatch: pytest.MonkeyPatch) 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("controller.sources.looking.polled.asyncio.sleep", sleep)
+    monkeypatch.setattr("controller.sources.provider.asyncio.sleep", sleep)
     changes = polled(10.0)
     for _ in range(200):
         await anext(changes)

@@ -11,7 +11,7 @@ from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
-from controller.sources.looking.pending import PendingPushes
+from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Verified:
         """What `flags.json` holds, as others are given it."""
         found = self.storages.read(self.status["artifact"]["path"])
         assert found is not None
-        return unpack(found[0])["flags.json"].decode()
+        return unpack(found)["flags.json"].decode()
 
     @property
     def metadata(self) -> dict[str, str]:

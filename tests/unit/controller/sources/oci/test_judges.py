@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from controller.sources.oci.judges import KeyJudge
+from controller.sources.oci.signatures import KeyJudge
 from controller.sources.verification.cosign import payload_of, read_cosign_keys
 from controller.sources.verification.signer import NotBelievedError
 from tests.registry.signing import Key

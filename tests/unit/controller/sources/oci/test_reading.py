@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from controller.api.provenance import COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.address import Target, parse_address, parse_target
-from controller.sources.oci.challenge import Bearer, bearer_of, challenges_of
-from controller.sources.oci.credentials import Login, login_from
+from controller.sources.oci.credentials import Bearer, Login, bearer_of, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
 
 DIGEST = "sha256:" + "0" * 64

@@ -1,0 +1,31 @@
+"""How a verb ends where it cannot do its work. Standard library only, so any image can use it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
+"""Exit codes, as every verb has them."""
+INTERRUPTED = 130
+"""As shells have it of what SIGINT ended."""
+
+
+class Ended(Exception):
+    """The verb cannot do its work: the text says why, and `code` is what to exit with."""
+
+    def __init__(self, why: object, code: int = UNREACHABLE) -> None:
+        super().__init__(str(why))
+        self.code = code
+
+
+@contextlib.contextmanager
+def ending(code: int, *errors: type[Exception]) -> Iterator[None]:
+    """End the verb with `code` where the block raises one of `errors`, whose text says why."""
+    try:
+        yield
+    except errors as error:
+        raise Ended(error, code) from error

@@ -1,0 +1,51 @@
+"""What verbs print, as people read it. Standard library only, so any image can use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_DIGITS: Final = 12
+_DIGEST: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})[0-9a-f]{{28,}}")
+
+
+def shown(answer: Mapping[str, Any], steps: Iterable[object] = ()) -> str:
+    """The answer as JSON, then its steps, one a line. Nothing in it can steer a terminal."""
+    lines = [json.dumps(answer, indent=2, ensure_ascii=False)]
+    lines += [f"  {step}" for step in steps]
+    return printable("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """`text` with what is no character to be seen as an escape, but for line breaks."""
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_escaped, line)) for line in text.split("\n")
+    )
+
+
+def _escaped(sign: str) -> str:
+    return sign if sign.isprintable() else json.dumps(sign)[1:-1]
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A line of each row, with its cells below each other. Nothing in it can steer a terminal."""
+    plain = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
+    for row in plain:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def short(revision: str) -> str:
+    """`main@sha1:46ead10f53b7` of a revision with all its digits; other text as it is."""
+    return _DIGEST.sub(r"\1", revision)
+
+
+def announce(verb: str, revision: str, subject: str) -> None:
+    """Say on standard error that a commit was read, not the working tree."""
+    quoted = f" {subject!r}" if subject else ""
+    print(f"flagstaff {verb}: reading {short(revision)}{quoted}", file=sys.stderr)

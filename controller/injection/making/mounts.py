@@ -1,0 +1,88 @@
+"""The volumes of the evaluator's container, and where it has each. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from controller.injection import names
+from controller.injection.reading import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.injection.options import Options
+    from controller.injection.reading.wanted import Wanted
+
+
+class Mounted(NamedTuple):
+    """A volume and its folder: a whole one, since what is mounted by `subPath` is never updated."""
+
+    name: str
+    source: Mapping[str, Any]
+    """The volume without its name."""
+    folder: str
+    writable: bool = False
+
+    @property
+    def volume(self) -> dict[str, Any]:
+        """As the pod has it."""
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """As a container has it."""
+        return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
+
+
+def mounted(wanted: Wanted, options: Options) -> tuple[Mounted, ...]:
+    """All volumes of the evaluator's container."""
+    if options.compat:
+        # Stock flagd ends where there is no file.
+        return (*socket(wanted), *_files(wanted, optional=False))
+    token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
+    projected = {"projected": {"sources": [{"serviceAccountToken": token}]}}
+    return (
+        Mounted(names.TOKEN, projected, names.TOKEN_PATH),
+        Mounted(names.STATE, _state(wanted), names.STATE_PATH, writable=True),
+        *socket(wanted),
+        # The startup probe says how long an application waits for flags.
+        *_files(wanted, optional=True),
+        *_tokens(wanted),
+        *authority(options),
+    )
+
+
+def socket(wanted: Wanted) -> tuple[Mounted, ...]:
+    """The volume of the Unix socket, where there is one; the application's containers mount it, too."""
+    folder = wanted.socket_path.rpartition("/")[0]
+    memory = {"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return (Mounted(names.SOCKET, memory, folder, writable=True),) if folder else ()
+
+
+def authority(options: Options) -> tuple[Mounted, ...]:
+    """The volume of the authority that signed the proxy's certificate, where there is one."""
+    source = {"configMap": {"name": options.proxy_ca, "optional": True}}
+    return (Mounted(names.CA, source, names.CA_PATH),) if options.proxy_ca else ()
+
+
+def _state(wanted: Wanted) -> dict[str, Any]:
+    if wanted.claim:
+        return {"persistentVolumeClaim": {"claimName": wanted.claim}}
+    # Twice the most that a source may deliver, with room to replace it.
+    return {"emptyDir": {"sizeLimit": "256Mi"}}
+
+
+def _files(wanted: Wanted, *, optional: bool) -> Iterator[Mounted]:
+    """One of each flag set in a file. `optional`: the pod starts without it, too."""
+    more = {"optional": True} if optional else {}
+    for number, each in enumerate(wanted.files):
+        yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
+
+
+def _tokens(wanted: Wanted) -> Iterator[Mounted]:
+    """One of each source's token. A pod starts without the Secret, too."""
+    items = [{"key": tokens.KEY, "path": tokens.KEY}]
+    for number, each in enumerate(wanted.settings.sources):
+        if each.secret_ref:
+            secret = {"secretName": each.secret_ref.name, "items": items, "optional": True}
+            yield Mounted(f"flagstaff-source-{number}", {"secret": secret}, tokens.folder(number))

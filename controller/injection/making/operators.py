@@ -1,0 +1,138 @@
+"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat`: stock flagd understands it,
+and so does ours. Flags of the cluster come through our proxy. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection import names
+from controller.injection.making.sidecar import SECURITY
+from controller.injection.reading import source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.injection.options import Options
+    from controller.injection.reading.wanted import Wanted
+
+KEPT: Final = frozenset({"otel_collector_uri"})
+"""Fields of a FeatureFlagSource that mean something here alone."""
+SELECTOR: Final = "core.openfeature.dev/"
+_PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+_TOKENS: Final = {
+    "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
+    "into the cluster by a FlagSource",
+    "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads "
+    "this one, so remove it",
+}
+"""What becomes of a token in the open, by provider."""
+
+
+def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The sidecar."""
+    management = wanted.ports[names.MANAGEMENT_PORT]
+    probes = {
+        name: {"httpGet": {"path": path, "port": management, "scheme": "HTTP"}, "initialDelaySeconds": 5}
+        for name, path in _PATHS.items()
+    }
+    return {
+        "name": names.OPERATORS_CONTAINER,
+        "image": wanted.image or options.image,
+        "imagePullPolicy": "Always",
+        **({"restartPolicy": "Always"} if wanted.native else {}),
+        "args": _arguments(wanted, options),
+        "ports": [
+            {"name": "management", "containerPort": management},
+            {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
+        ],
+        "env": [
+            *_mode(wanted),
+            *(each for each, _ in source.variables(wanted.settings)),
+            *_addresses(wanted),
+        ],
+        **({} if wanted.settings.probes_enabled is False else probes),
+        "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
+        "securityContext": SECURITY,
+    }
+
+
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
+    """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
+    return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
+
+
+def _mode(wanted: Wanted) -> list[dict[str, Any]]:
+    """Ours lets every user of the pod connect, by a variable that stock flagd does not read."""
+    return [{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []
+
+
+def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
+    settings = wanted.settings
+    values = {
+        "MANAGEMENT_PORT": str(wanted.ports[names.MANAGEMENT_PORT]),
+        "PORT": str(wanted.ports[names.PORT]),
+        "EVALUATOR": settings.evaluator or "json",
+        "LOG_FORMAT": wanted.log_format,
+        "RESOLVER": "rpc",
+        "SOCKET_PATH": wanted.socket_path,
+    }
+    return [{"name": source.prefixed(settings, name), "value": text} for name, text in values.items() if text]
+
+
+def _arguments(wanted: Wanted, options: Options) -> list[str]:
+    ports, settings = wanted.ports, wanted.settings
+    sources = [_source(each, direct(wanted, options), options) for each in wanted.follows]
+    uri = settings.otel_collector_uri
+    words = [
+        "start",
+        "--management-port", str(ports[names.MANAGEMENT_PORT]),
+        "--port", str(ports[names.PORT]),
+        "--sources", json.dumps(sources, separators=(",", ":")),
+        *(["--debug"] if wanted.log_level == "debug" else []),
+        *(["--metrics-exporter", "otel", "--otel-collector-uri", uri] if uri else []),
+    ]  # fmt: skip
+    for each in source.arguments(settings):
+        words += each.split("=", 1)
+    if wanted.socket_path and source.prefixed(settings, "PORT") != "FLAGD_PORT":
+        # The evaluator does not read the variable of this name; the operator forgets that.
+        words += ["--socket-path", wanted.socket_path]
+    return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
+
+
+def asks_for_kubernetes(wanted: Wanted) -> bool:
+    """Whether the operator would let the pod's account read the API server."""
+    settings = wanted.settings
+    return any(source.provider_of(each, settings) == source.KUBERNETES for each in settings.sources)
+
+
+def direct(wanted: Wanted, options: Options) -> frozenset[str]:
+    """Selectors of the FeatureFlags that the evaluator reads from the API server."""
+    return wanted.cluster_flags if options.compat and options.flag_readers else frozenset()
+
+
+def _source(given: Mapping[str, Any], read: frozenset[str], options: Options) -> dict[str, Any]:
+    if "provider" in given:
+        return dict(given)
+    if given["selector"] in read:
+        return {"uri": given["selector"], "provider": source.KUBERNETES}
+    return {
+        "uri": options.proxy_address,
+        "provider": "grpc",
+        "selector": f"{SELECTOR}{given['selector']}",
+    }
+
+
+def warnings(wanted: Wanted) -> tuple[str, ...]:
+    """What the operator lets pass, and a person will regret."""
+    found = [
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken {_TOKENS[provider]}"
+        for number, each in enumerate(wanted.settings.sources)
+        if (provider := source.provider_of(each, wanted.settings)) in _TOKENS and each.http_sync_bearer_token
+    ]
+    if wanted.settings.on_missing_flags or wanted.settings.start_deadline:
+        found.append(
+            "FeatureFlagSource: onMissingFlags and startDeadline need the controller without --compat"
+        )
+    return tuple(found)

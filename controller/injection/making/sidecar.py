@@ -1,0 +1,157 @@
+"""The evaluator's container, and the variables of applications. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection import names
+from controller.injection.reading import files, source
+from controller.injection.reading.wanted import FOREVER, START, WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.injection.options import Options
+    from controller.injection.reading.wanted import Wanted
+
+LOOPBACK: Final = "127.0.0.1"
+"""Not `localhost`: where that is ::1 first, some clients try no other."""
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - clients come from outside
+_PORT_NAMES: Final = {
+    "flags-grpc": names.PORT,
+    "flags-mgmt": names.MANAGEMENT_PORT,
+    "flags-sync": names.SYNC_PORT,
+    "flags-ofrep": names.OFREP_PORT,
+}
+_POD_FIELDS: Final = {
+    "POD_NAME": "metadata.name",
+    "POD_NAMESPACE": "metadata.namespace",
+    "POD_UID": "metadata.uid",
+    "NODE_NAME": "spec.nodeName",
+}
+_USER: Final = 65532
+"""The image's own."""
+_ALIVE: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
+_PROBES: Final = {
+    "readinessProbe": {"httpGet": {**_ALIVE, "path": "/readyz"}, "periodSeconds": 5},
+    "livenessProbe": {"httpGet": _ALIVE, "periodSeconds": 10, "timeoutSeconds": 3},
+}
+_OPENING_SECONDS: Final = 60
+"""For ports to be open, on nodes that are busy."""
+_FOREVER_SECONDS: Final = 1_000_000
+"""Eleven days, after which the evaluator's container is restarted and goes on waiting."""
+SECURITY: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What pod security `restricted` asks for, and more."""
+
+
+def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The sidecar."""
+    always = {"restartPolicy": "Always"} if wanted.native else {}
+    probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
+    return {
+        "name": names.CONTAINER,
+        "image": wanted.image or options.image,
+        **always,
+        "args": _arguments(wanted, options),
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in _POD_FIELDS.items()
+        ]
+        + [each for each, _ in source.variables(wanted.settings)],
+        "ports": [
+            {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
+            for name, annotation in _PORT_NAMES.items()
+            if not (wanted.socket_path and annotation == names.PORT)
+        ],
+        **probes,
+        "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
+        "securityContext": SECURITY,
+    }
+
+
+def _started(wanted: Wanted) -> dict[str, Any]:
+    """The probe that applications wait for."""
+    if wanted.missing == START:
+        return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
+    seconds = _FOREVER_SECONDS if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
+    return {
+        "httpGet": {**_ALIVE, "path": "/startz"},
+        "periodSeconds": 1,
+        "failureThreshold": seconds + _OPENING_SECONDS,
+    }
+
+
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
+    """What an application reads: those of FeatureFlagSources, then OpenFeature Operator's names in its
+    order, then those of newer providers.
+    """
+    ports, settings = wanted.ports, wanted.settings
+    values = {
+        "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
+        "PORT": str(ports[names.PORT]),
+        "RESOLVER": "rpc",
+        **({"SOCKET_PATH": wanted.socket_path} if wanted.socket_path else {}),
+        "HOST": LOOPBACK,
+        "SYNC_PORT": str(ports[names.SYNC_PORT]),
+    }
+    ours = {source.prefixed(settings, name): text for name, text in values.items()}
+    ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[names.OFREP_PORT]}"
+    theirs = [each for each, secret in source.variables(settings) if not secret]
+    taken = {each["name"] for each in theirs}
+    return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
+
+
+def _arguments(wanted: Wanted, options: Options) -> list[str]:
+    proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
+    token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}
+    secured = {"tls": True, "certPath": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
+    sources = [
+        each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
+    ]
+    ports = wanted.ports
+    return [
+        "start",
+        f"--sources={_json(sources)}",
+        *(f"--receipts-to={_json({**proxied, **one, **token, **secured})}" for one in _receipts(wanted)),
+        f"--state-dir={names.STATE_PATH}",
+        # Applications ask over loopback; the kubelet and Prometheus come from outside.
+        f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
+        f"--management-host={EVERYWHERE}",
+        *_listening(wanted),
+        f"--management-port={ports[names.MANAGEMENT_PORT]}",
+        f"--sync-port={ports[names.SYNC_PORT]}",
+        f"--ofrep-port={ports[names.OFREP_PORT]}",
+        f"--log-format={wanted.log_format}",
+        f"--log-level={wanted.log_level}",
+        *([f"--start-deadline={wanted.start_deadline:g}s"] if wanted.missing == WAIT else []),
+        *source.arguments(wanted.settings),
+    ]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
+    """What the proxy learns of each file, in their order; nothing where one is read twice."""
+    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == len(wanted.files):
+        for file in wanted.files:
+            yield {"selector": f"{file.namespace}/{file.name}"}
+
+
+def _listening(wanted: Wanted) -> list[str]:
+    if wanted.socket_path:
+        # Only containers that mount the folder reach it, whatever their user.
+        return [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
+    return [f"--port={wanted.ports[names.PORT]}"]

@@ -1,0 +1,1 @@
+"""What a pod asks for: its annotations, and the objects that they name."""

@@ -1,0 +1,140 @@
+"""The values of a pod's annotations, each read and judged by itself. Pure.
+
+`given` is an annotation's text, None where the pod has none; every function raises Refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from controller.api.fields import Duration
+from controller.injection import names
+from controller.injection.options import Refused
+from controller.injection.reading import source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
+_DEADLINE: Final = TypeAdapter(Duration)
+_START_SECONDS: Final = 30.0
+_LONGEST_START: Final = 3600.0
+_SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
+_SHARED: Final = frozenset({"/var/run", "/var/lib", names.TOKEN_PATH, names.CA_PATH, names.STATE_PATH})
+"""Folders that hold more than a socket."""
+_PORTS: Final = {names.PORT: 8013, names.MANAGEMENT_PORT: 8014, names.SYNC_PORT: 8015, names.OFREP_PORT: 8016}
+
+
+def containers(given: str | None) -> frozenset[str] | None:
+    """Names of the containers that get the evaluator's address; None: all."""
+    if given is None:
+        return None
+    found = frozenset(each.strip() for each in given.split(",") if each.strip())
+    if not found:
+        raise Refused(
+            f"annotation {names.CONTAINERS}: names no container; "
+            "remove it to have all of them know the evaluator"
+        )
+    return found
+
+
+def image(given: str | None) -> str:
+    """The evaluator's image; empty: the installation's."""
+    if given is not None and not _IMAGE.fullmatch(given):
+        raise Refused(
+            f"annotation {names.IMAGE}: {given[:100]!r} is no image; "
+            "write one such as registry.example/evaluator:1.0"
+        )
+    return given or ""
+
+
+def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The sidecar's requests and limits, from a JSON object."""
+    if given is None:
+        return default
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        found = None
+    if not (isinstance(found, dict) and found.keys() <= {"requests", "limits"}):
+        raise Refused(
+            f"annotation {names.RESOURCES}: must be a JSON object with requests, limits or both, "
+            """such as {"requests":{"memory":"64Mi"}}"""
+        )
+    for part, amounts in found.items():
+        if not isinstance(amounts, dict):
+            raise Refused(f"annotation {names.RESOURCES}: {part} must be an object of amounts by resource")
+        for resource, amount in amounts.items():
+            if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
+                raise Refused(
+                    f"annotation {names.RESOURCES}: {part}.{resource} is no amount; "
+                    "write one such as 100m or 64Mi"
+                )
+    return found
+
+
+def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
+    """One of `allowed`; `where` names the annotation or the field in the message."""
+    found = default if given is None else given
+    if found not in allowed:
+        what = where if " " in where else f"annotation {where}"
+        raise Refused(f"{what}: is {found[:100]!r}; write one of {', '.join(allowed)}")
+    return found
+
+
+def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
+    """By the annotation that changes each; `settings` are of the FeatureFlagSources, in the same way."""
+    ports: dict[str, int] = {}
+    for name, default in {**_PORTS, **settings}.items():
+        given = annotations.get(name, str(default))
+        if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
+            raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
+        other = next((each for each, number in ports.items() if number == int(given)), None)
+        if other:
+            raise Refused(
+                f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
+            )
+        ports[name] = int(given)
+    return ports
+
+
+def deadline(given: str | None, setting: float | None) -> float:
+    """Seconds that an application waits for flags, an hour at most."""
+    if given is None:
+        return min(setting or _START_SECONDS, _LONGEST_START)
+    try:
+        return min(_DEADLINE.validate_python(given), _LONGEST_START)
+    except ValidationError:
+        raise Refused(
+            f"annotation {names.START_DEADLINE}: is {given[:100]!r}; write a duration such as 30s or 1m"
+        ) from None
+
+
+def socket(annotations: Mapping[str, str], setting: str | None) -> str:
+    """Path of the evaluator's socket; empty: none."""
+    given = annotations.get(names.SOCKET_PATH)
+    path = (setting or "") if given is None else given
+    if path and (
+        len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
+    ):  # A socket's path has 107 bytes at most.
+        where = "FeatureFlagSource socketPath" if given is None else f"annotation {names.SOCKET_PATH}"
+        raise Refused(
+            f"{where}: is {path[:100]!r}; write a path in a folder of its own, "
+            "such as /var/run/flagd/flagd.sock"
+        )
+    return path
+
+
+def claim(given: str | None) -> str:
+    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
+    if given is not None and not source.NAME.fullmatch(given):
+        raise Refused(
+            f"annotation {names.STATE_CLAIM}: {given[:253]!r} is no object's name; "
+            "write the name of a PersistentVolumeClaim"
+        )
+    return given or ""

@@ -1,0 +1,238 @@
+"""A pod's annotations, read and judged. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.api import featureflagsource, inprocess
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.fields import InvalidSpecError
+from controller.api.fields import read as parse_spec
+from controller.api.inprocess import InProcessConfigurationSpec
+from controller.injection import names
+from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
+from controller.injection.reading import annotation_values as values
+from controller.injection.reading import source
+from controller.injection.reading.referring import Referring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.injection.options import Known
+    from controller.injection.reading.files import FlagFile
+    from controller.injection.reading.referring import Named
+
+S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
+
+_FORMATS: Final = ("json", "console")
+_SIDECARS: Final = ("native", "plain")
+_LEVELS: Final = ("debug", "info", "warning", "error")
+WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
+_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+"""Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_OPERATORS_RESOURCES: Final = {
+    "requests": {"cpu": "200m", "memory": "32Mi"},
+    "limits": {"cpu": "500m", "memory": "64Mi"},
+}
+"""Of the operator's manifests."""
+_OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
+"""Annotations that OpenFeature Operator's container has nothing for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one pod asks for."""
+
+    follows: tuple[Mapping[str, Any], ...]
+    """As the evaluator's `--sources` has it; what comes from the proxy has a `selector` alone."""
+    followed: Mapping[str, str]
+    """What the pod's record says of them: `flagSet`, `from`, `revision`, as far as each is known."""
+    settings: FeatureFlagSourceSpec
+    """Of the FeatureFlagSources that the pod names."""
+    containers: frozenset[str] | None
+    """Those that get the evaluator's address; None: all."""
+    image: str
+    """Empty: the installation's."""
+    resources: Mapping[str, Mapping[str, Any]]
+    log_level: str
+    log_format: str
+    native: bool
+    """Whether the sidecar is an init container that stays (Kubernetes 1.29)."""
+    ports: Mapping[str, int]
+    """By the annotation that changes each."""
+    missing: str
+    """What becomes of an application without flags: one of MISSING."""
+    start_deadline: float
+    """Seconds that `Wait` waits."""
+    socket_path: str
+    """In place of the port of evaluation; empty: none."""
+    claim: str
+    """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
+    warnings: tuple[str, ...] = ()
+    """For the creator of the pod."""
+    everywhere: bool = False
+    """Whether other pods ask it, too."""
+    files: tuple[FlagFile, ...] = ()
+    """Those among what it follows."""
+    cluster_flags: frozenset[str] = frozenset()
+    """Selectors among them of what stock flagd could read from the API server."""
+
+
+def is_enabled(annotations: Mapping[str, Any]) -> bool:
+    """Whether the pod asks for an evaluator at all. A true that is no string is reported later."""
+    return annotations.get(names.ENABLED) in ("true", True)
+
+
+def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool = False) -> Wanted:
+    """What the annotations of a pod in `namespace` ask for; `compat`: of OpenFeature Operator's container.
+    Raises Refused.
+    """
+    _check_names(annotations, compat=compat)
+    referring = Referring(namespace, known)
+    settings, follows, followed = _followed(annotations, referring, compat=compat)
+    amounts = settings.resources or {}
+    # Of the operator's, requests and limits are each replaced as a whole.
+    theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
+    default = theirs if compat else amounts or _RESOURCES
+    level = "debug" if settings.debug_logging else "info"
+    given = {
+        names.PORT: settings.port,
+        names.MANAGEMENT_PORT: settings.management_port,
+        names.OFREP_PORT: settings.ofrep_port,
+    }
+    return Wanted(
+        follows.sources,
+        followed,
+        settings,
+        containers=values.containers(annotations.get(names.CONTAINERS)),
+        image=values.image(annotations.get(names.IMAGE)),
+        resources=values.resources(annotations.get(names.RESOURCES), default),
+        log_level=values.choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
+        log_format=values.choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
+        native=values.choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])
+        == _SIDECARS[0],
+        ports=values.ports(annotations, {name: port for name, port in given.items() if port}),
+        missing=values.choice(
+            annotations.get(names.ON_MISSING, settings.on_missing_flags),
+            names.ON_MISSING if names.ON_MISSING in annotations else "FeatureFlagSource onMissingFlags",
+            MISSING,
+            WAIT,
+        ),
+        start_deadline=values.deadline(annotations.get(names.START_DEADLINE), settings.start_deadline),
+        socket_path=values.socket(annotations, settings.socket_path),
+        claim=values.claim(annotations.get(names.STATE_CLAIM)),
+        warnings=tuple(referring.warnings),
+        files=follows.files,
+        cluster_flags=follows.cluster_flags,
+    )
+
+
+def read_in_process(
+    annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, Referring]:
+    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted, what it refers to).
+    Raises Refused.
+    """
+    _check_names(annotations, compat=compat)
+    referring = Referring(namespace, known)
+    asked, specs = _specs(
+        annotations[names.IN_PROCESS], names.IN_PROCESS, inprocess.KIND, InProcessConfigurationSpec, referring
+    )
+    shown = [each.shown_to(namespace) for each in asked]
+    return shown, specs, values.containers(annotations.get(names.CONTAINERS)), referring
+
+
+def _followed(
+    annotations: Mapping[str, str], referring: Referring, *, compat: bool
+) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
+    """(settings, what is followed, what the pod's record says of that)."""
+    namespace, known = referring.namespace, referring.known
+    annotation = names.sources(annotations)
+    if not annotation:
+        annotation, flag_sets = _flag_sets(annotations, referring)
+        with _named_by(annotation):
+            found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
+        selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
+        record = {
+            "flagSet": ",".join(selectors),
+            "from": ",".join(each.source for each in found if each.source),
+            "revision": ",".join(each.revision for each in found if each.revision),
+        }
+        follows = source.Followed(tuple({"selector": each} for each in selectors), (), frozenset())
+        return source.NOTHING, follows, {name: text for name, text in record.items() if text}
+    if names.FLAG_SET in annotations:
+        raise Refused(
+            f"annotation {names.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
+        )
+    asked, specs = _specs(
+        annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
+    )
+    for named, spec in zip(asked, specs, strict=True):
+        if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
+            # Its author decides where the token is sent.
+            raise Refused(
+                f"FeatureFlagSource {named.shown_to(namespace)}: secretRef: one of another namespace may "
+                f"name no Secret of {namespace}; write a FeatureFlagSource of its own"
+            )
+    settings = source.merged(specs)
+    if compat:
+        settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
+    follows = source.followed(settings, namespace, referring.permitted, compat=compat)
+    return settings, follows, {
+        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
+        "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
+    }  # fmt: skip
+
+
+@contextmanager
+def _named_by(annotation: str) -> Iterator[None]:
+    try:
+        yield
+    except NotThere as refusal:
+        raise Refused(f"annotation {annotation}: {refusal}") from None
+
+
+def _specs(
+    given: str, annotation: str, kind: str, model: type[S], referring: Referring
+) -> tuple[list[Named], list[S]]:
+    """(what the annotation names by `given`, the spec of each). Raises Refused."""
+    asked = referring.listed(given, annotation, (kind,))
+    specs = []
+    for each in asked:
+        with _named_by(annotation):
+            found = referring.known.spec(kind, each.namespace, each.name)
+        try:
+            specs.append(parse_spec(model, found))
+        except InvalidSpecError as error:
+            raise Refused(f"{kind} {each.shown_to(referring.namespace)}: {error}; correct it") from None
+    return asked, specs
+
+
+def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
+    for name in annotations:
+        if compat and name in _OURS_ALONE:
+            raise Refused(
+                f"annotation {name}: the controller runs with --compat {names.OPERATORS}, whose evaluator "
+                "has no such setting; remove it"
+            )
+        if name.startswith(names.PREFIX) and name not in names.KNOWN:
+            known = [each.removeprefix(names.PREFIX) for each in names.ASKED]
+            near = difflib.get_close_matches(name.removeprefix(names.PREFIX), known, n=1)
+            guess = f"did you mean {names.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
+            raise Refused(f"annotation {name}: unknown; {guess}")
+
+
+def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> tuple[str, list[Named]]:
+    """(the annotation that names them, what it names)."""
+    given = annotations.get(names.FLAG_SET, "").strip()
+    if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
+        return names.OLD_FLAGS, referring.listed(annotations[names.OLD_FLAGS], names.OLD_FLAGS, SERVED)
+    if not given:
+        raise Refused(
+            f"annotation {names.ENABLED} is true: name the flag set too, as in "
+            f'{names.FLAG_SET}: "checkout-production"'
+        )
+    return names.FLAG_SET, [referring.named(given, names.FLAG_SET, FLAG_SETS)]

@@ -1,0 +1,66 @@
+"""What the stages declare, what has a reconciler, and what the installation may read and write are the same
+kinds.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import MagicMock
+
+import pytest
+import yaml
+
+from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS
+from controller.runtime.objects.cache import Cache
+from controller.runtime.tenancy.limits import UNLIMITED
+from controller.settings import ControllerSettings
+from controller.wiring.controller.reconcilers import reconcilers_of
+from controller.wiring.controller.replica import STAGES
+
+if TYPE_CHECKING:
+    from controller.api.kinds import ResourceType
+
+DEPLOY: Final = Path(__file__).parents[4] / "deploy"
+REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)
+"""Watched where an object refers to one, by rights that are given beside those of the controller's role."""
+RECONCILED: Final = [stage.type for stage in STAGES]
+
+
+def granted() -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of what the controller's own ClusterRole lets it do everywhere."""
+    documents = yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text())
+    (role,) = [each for each in documents if _name(each) == ("ClusterRole", "flagstaff-controller")]
+    rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
+    return {each for rule in rules for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
+
+
+def _name(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def test_each_stage_has_a_reconciler_and_each_reconciler_a_stage() -> None:
+    shared = MagicMock(settings=ControllerSettings(), objects=Cache(), limits=UNLIMITED)
+    shared.accounts.cluster.server = "https://10.0.0.1:6443"
+    reconcilers = reconcilers_of(shared, {}, MagicMock(), MagicMock())
+    assert list(reconcilers) == [each.kind for each in RECONCILED]
+
+
+def test_what_stages_watch_is_watched() -> None:
+    known = {each.kind for each in (*WATCHED, *REFERRED)}
+    assert {each.kind for each in RECONCILED} <= {each.kind for each in WATCHED}
+    assert {kind for stage in STAGES for watch in stage.wakes for kind in watch.kinds} <= known
+    assert {kind for stage in STAGES for index in stage.indexes for kind in index.kinds} <= known
+
+
+@pytest.mark.parametrize("type_", WATCHED, ids=lambda each: each.kind)
+def test_what_is_watched_may_be_read(type_: ResourceType) -> None:
+    assert {(type_.group, type_.plural, verb) for verb in ("get", "list", "watch")} <= granted()
+
+
+def test_the_statuses_that_may_be_written_are_those_of_the_reconciled_kinds() -> None:
+    written = {(group, resource) for group, resource, _ in granted() if resource.endswith("/status")}
+    # Exported artifacts have no reconciler: the stage of sources makes them with their status.
+    exported = {("source.toolkit.fluxcd.io", "externalartifacts/status")}
+    assert written - exported == {(each.group, f"{each.plural}/status") for each in RECONCILED}
