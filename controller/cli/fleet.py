@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.ending import Ended
 from controller.cli.shared.printing import columns, printable
 from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 
 _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
-PATIENCE: Final = 10.0
-"""Seconds for a cluster's first answer."""
-RETRIES: Final = 2.0
-"""Seconds in which a cluster that refuses is asked again."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -66,25 +61,19 @@ async def _proxy(options: argparse.Namespace) -> int:
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.wiring.client.looking import watching
+    from controller.wiring.client.looking import View, watching
 
-    kind = FEATURE_FLAG_CONFIGURATION.kind
-    clock = asyncio.get_running_loop().time
-    async with watching(options.kubeconfig, options.namespace, (FEATURE_FLAG_CONFIGURATION,)) as seen:
-        view, fault = seen
-        last, began = "", clock()
+    kinds, last = (FEATURE_FLAG_CONFIGURATION,), ""
+    async with watching(options.kubeconfig, options.namespace, kinds, View()) as view:
+        await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
         while True:
-            await view.wait(0.2)
-            if not view.knows(kind):
-                if clock() - began > (RETRIES if fault() else PATIENCE):
-                    raise Ended(f"the cluster cannot be read: {fault() or 'no answer in time'}")
-                continue
-            text = cluster_table(view.of_kind(kind))
+            text = cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
             if text != last:
                 _show(text, live=options.watch)
                 last = text
             if not options.watch:
                 return 0
+            await view.wait(0.2)
 
 
 def cluster_table(configurations: Iterable[Resource]) -> str:

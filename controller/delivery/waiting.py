@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.conditions import find
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from controller.api.meta import Resource
 
@@ -72,8 +74,8 @@ def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted
 
 def _entry(flag_set: Resource | None, wanted: str) -> Mapping[str, Any]:
     """The newest entry of a revision in the FlagSet's history; empty where there is none."""
-    entries = (each for each in _history(flag_set) if names(wanted, str(each.get("revision"))))
-    return next(entries, {})
+    entries = [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
+    return next((each for each in entries if names(wanted, str(each.get("revision")))), {})
 
 
 def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wanted: str) -> bool:
@@ -151,13 +153,7 @@ def _status(resource: Resource | None) -> Mapping[str, Any]:
     return {} if resource is None else resource.status
 
 
-def _history(flag_set: Resource | None) -> Iterable[Mapping[str, Any]]:
-    return [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
-
-
 def _condition(flag_set: Resource | None, kind: str, state: str) -> str:
     """The message of a condition that is in a state; empty where it is not."""
-    for each in _status(flag_set).get("conditions") or ():
-        if (each.get("type"), each.get("status")) == (kind, state):
-            return str(each.get("message") or "")
-    return ""
+    found = find(_status(flag_set), kind) or {}
+    return str(found.get("message") or "") if found.get("status") == state else ""

@@ -10,7 +10,7 @@ import kopf
 
 from controller.api.kinds import ResourceType
 from controller.handlers.session import login
-from controller.runtime.objects.feed import take
+from controller.runtime.objects.cache import take
 
 if TYPE_CHECKING:
     import contextlib

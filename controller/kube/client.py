@@ -8,7 +8,6 @@ import base64
 import binascii
 import contextlib
 import os
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -61,7 +60,11 @@ class Cluster:
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
         configuration, context = await _load(kubeconfig)
-        return cls(ApiClient(configuration, partial(_load_again, kubeconfig, context)), wrote=wrote)
+
+        async def again() -> client.Configuration:
+            return (await _load(kubeconfig, context))[0]
+
+        return cls(ApiClient(configuration, again), wrote=wrote)
 
     @property
     def server(self) -> str:
@@ -306,10 +309,6 @@ async def _load(
         )
         raise config.ConfigException(message) from error
     return configuration, None
-
-
-async def _load_again(kubeconfig: str | None, context: str | None) -> client.Configuration:
-    return (await _load(kubeconfig, context))[0]
 
 
 def _found(paths: str) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kubernetes.aio.client import (
@@ -61,7 +62,7 @@ class _Lock(LeaseLock):
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lease:
     """The Lease `name`, asked for as `identity`."""
 
@@ -69,7 +70,6 @@ class Lease:
     namespace: str
     name: str
     identity: str
-    _elections: list[LeaderElection] = field(default_factory=list)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or
@@ -128,15 +128,13 @@ class Lease:
         """
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
-                return await self._election().try_acquire_or_renew()
+                return await self._election.try_acquire_or_renew()
         except Exception as error:  # noqa: BLE001 - the library fails in many ways on what is no Lease
             log.warning("the Lease cannot be read: %s", type(error).__name__)
             return False
 
+    @cached_property
     def _election(self) -> LeaderElection:
-        # It remembers when it last saw a change: so it notices that a leader is silent.
-        if not self._elections:
-            lock = _Lock(self.name, self.namespace, self.identity, self.cluster.api)
-            settings = Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing)
-            self._elections.append(LeaderElection(settings))
-        return self._elections[0]
+        # Kept: it remembers when it last saw a change, so it notices that a leader is silent.
+        lock = _Lock(self.name, self.namespace, self.identity, self.cluster.api)
+        return LeaderElection(Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.kinds import SECRET
 from controller.api.meta import ObjectKey
 from controller.kube.reflector import Reflector, View
-from controller.runtime.objects.feed import take
+from controller.runtime.objects.cache import take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 GROUP: Final = "core.openfeature.dev"
 _FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
 _CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
-_UNSUPPORTED: Final = {
-    "FlagSourceConfiguration": "is of OpenFeature Operator before 0.5; write a FeatureFlagSource",
-}
-_BROKEN: Final = {
-    "FlagSourceConfiguration": "no version since 0.5 reads it",
-}
+_OLD_SOURCE: Final = "FlagSourceConfiguration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,9 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         found = [*_flagd(spec)]
     elif kind in _FLAGS:
         found = [*_flags(body, spec)]
-    elif kind in _UNSUPPORTED:
-        found = [Finding(Fate.REFUSED, ("spec",), _UNSUPPORTED[kind], _BROKEN.get(kind, ""))]
+    elif kind == _OLD_SOURCE:
+        message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
+        found = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
         return None
     return Subject(kind, where, name, tuple(found))

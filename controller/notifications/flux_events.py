@@ -14,8 +14,8 @@ from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about, timestamp
 from controller.api.provenance import LINK
-from controller.notifications.forms.links import link_of, source_of
 from controller.notifications.forms.posts import Post
+from controller.notifications.forms.repositories import link_of, source_of
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
 

@@ -53,13 +53,15 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
     return "error" if event.reason == event.failure else "warning"
 
 
-def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: str, now: datetime) -> Message:
-    """What the object's conditions say, where no Event reported it; `state` distinguishes one such message
-    from the next.
+def of_state(
+    resource: Resource, alert: Resource, spec: FlagAlertSpec, identity: str, now: datetime, **other: Any
+) -> Message:
+    """What the object's conditions say, where no Event reported it, with `other` fields in place of these.
+    `identity` distinguishes one such message from the next.
     """
     ready = find(resource.status, READY) or {}
-    return Message(
-        key=_key(resource.uid, state, alert.uid),
+    message = Message(
+        key=_key(resource.uid, identity, alert.uid),
         alert=alert.name,
         api_version=resource.api_version,
         kind=resource.key.kind,
@@ -72,6 +74,7 @@ def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: st
         time=timestamp(now),
         metadata=_metadata(*content(resource.status), spec.summary or "", {}),
     )
+    return message.model_copy(update=other)
 
 
 def of_test(resource: Resource, asked: str, now: datetime) -> Message:

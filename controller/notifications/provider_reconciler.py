@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
-from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
+from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
 from controller.notifications.forms.payloads import FORMS
@@ -25,7 +26,7 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Wa
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
     from typing import Any
 
@@ -64,21 +65,19 @@ class FlagProviderReconciler:
         self.outbox.compare(resource)
         self.outbox.look(resource)
         _test(box, resource, now)
+        outcome: Done | Setback
+        next_look = box.next_look(now)
         try:
             target = await self._target(resource)
         except Setback as setback:
+            outcome = setback
+            next_look = setback.delay if next_look is None else next_look
             if not isinstance(setback, Failed):
                 self.deliverer.shut(resource.key)
-            return Result.of(
-                setback, status=box.status(), details=self._last(resource), next_look=box.next_look(now)
-            )
-        self.deliverer.use(resource.key, target)
-        return Result(
-            Done(f"alerts are sent by {target.spec.type}"),
-            status=box.status(),
-            details=self._last(resource),
-            next_look=box.next_look(now),
-        )
+        else:
+            outcome = Done(f"alerts are sent by {target.spec.type}")
+            self.deliverer.use(resource.key, target)
+        return Result(outcome, status=box.status(), details=self._last(resource), next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
         """What waits goes with it."""
@@ -126,7 +125,8 @@ class FlagProviderReconciler:
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """(scheme, host) of what is asked. Raises Stalled."""
         if app is not None and app.base:
-            self._judge_url(app.base, github_apps.BASE)
+            with _judged(github_apps.BASE):
+                require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
         if spec.type == services.TYPE:
@@ -139,7 +139,7 @@ class FlagProviderReconciler:
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
-        try:
+        with _judged("the address"):
             if spec.type == services.TYPE:
                 services.require_secret(spec.address)
                 await asyncio.to_thread(built, address)
@@ -148,22 +148,13 @@ class FlagProviderReconciler:
                 mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
-        except AddressRefused as error:
-            raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
-        self._judge_url(url, "the address", FORMS[spec.type].schemes)
+            require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
+            if problem := repositories.problem_of_address(spec.type, address):
+                raise AddressRefused(problem)
         if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
-        problem = repositories.problem_of_address(spec.type, address)
-        if problem:
-            raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
-
-    def _judge_url(self, url: str, what: str, schemes: tuple[str, str] = HTTP) -> None:
-        try:
-            require_usable(url, allow_local=self.allow_local, schemes=schemes)
-        except AddressRefused as error:
-            raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
         """How the host of the address is reached. Raises Setback."""
@@ -172,10 +163,8 @@ class FlagProviderReconciler:
             proxy = proxy_url(texts, ("http", "https"))
             parts = urlsplit(proxy)
             texts.require_host(parts.hostname or "")
-            try:
+            with _judged("the proxy"):
                 require_proxy(proxy, allow_local=self.allow_local)
-            except AddressRefused as error:
-                raise Stalled("InvalidAddress", f"the proxy cannot be used: {error}") from error
             if parts.scheme == "https":
                 shown_to.append(parts.hostname or "")
         if (texts := await self._texts(namespace, spec.cert_secret_ref)) is not None:
@@ -194,6 +183,15 @@ class FlagProviderReconciler:
         if content is None:
             raise Waiting("SecretNotFound", f'Secret "{reference.name}" not found')
         return SecretTexts(reference.name, content)
+
+
+@contextlib.contextmanager
+def _judged(what: str) -> Iterator[None]:
+    """Raises Stalled where the block refuses an address."""
+    try:
+        yield
+    except AddressRefused as error:
+        raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
 
 
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:

@@ -46,29 +46,26 @@ def _spec_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, resource.generation)
 
 
-def _chosen(cache: Cache, change: Change) -> Iterable[ObjectKey]:
-    """The providers that an alert names, and named before."""
-    del cache
+def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
+    """The providers that alerts name."""
+    found = (each for each in alerts if each is not None)
     return {
-        ObjectKey(provider.KIND, each.namespace, name)
-        for each in (change.before, change.after)
-        if each is not None
-        for name in _provider_names(each)
+        ObjectKey(provider.KIND, each.namespace, name) for each in found for name in _provider_names(each)
     }
+
+
+def _chosen(_cache: Cache, change: Change) -> Iterable[ObjectKey]:
+    """The providers that an alert names, and named before."""
+    return _providers((change.before, change.after))
 
 
 def _labels_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, dict(resource.labels))
 
 
-def _selected(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+def _selected(cache: Cache, _change: Change) -> Iterable[ObjectKey]:
     """The providers of the alerts that select namespaces."""
-    del change
-    return {
-        ObjectKey(provider.KIND, each.namespace, name)
-        for each in cache.find(SELECTING, "", EVERY)
-        for name in _provider_names(each)
-    }
+    return _providers(cache.find(SELECTING, "", EVERY))
 
 
 FLAG_PROVIDERS: Final = Reconciles(

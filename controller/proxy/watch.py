@@ -30,11 +30,6 @@ class CatalogSink:
         self._deliveries = deliveries
         self._unlisted = set(itertools.product(KINDS, namespaces))
 
-    @property
-    def synced(self) -> bool:
-        """Whether every kind was listed."""
-        return not self._unlisted
-
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
         """An object is as `body` says. A malformed one is logged and affects no other."""
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
-    from controller.receiver.signatures import Sender
+    from controller.receiver.payload import Sender
 
 PREFIX: Final = "/hook/"
 REMEMBERED: Final = 512

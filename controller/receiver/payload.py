@@ -1,17 +1,22 @@
-"""Reads a webhook's delivery: its repository, reference and commit. Pure, and nothing in it is believed
-unsigned.
+"""Reads a webhook's delivery: its repository, reference and commit. Nothing in it is believed unsigned, and a
+signature is compared in a time that does not depend on what is given. Pure.
+
+GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
+GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/
+Gitea: https://docs.gitea.com/usage/repository/webhooks
+generic-hmac: as Flux's receiver of that name, without SHA-1.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from controller.receiver.signatures import Sender, signed
 from evaluator.http.messages import header
 
 if TYPE_CHECKING:
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Headers
 
+Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]
+_ALGORITHMS: Final = frozenset({"sha256", "sha512"})
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Of a body, as Flux's receiver takes it; GitHub's pushes are far smaller."""
 _MOST_TEXT: Final = 2048
@@ -100,10 +107,6 @@ def read_delivery(
         return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
     if not signed(sender, headers, body, tokens):
         return UNSIGNED
-    return _judge(sender, headers, body, events)
-
-
-def _judge(sender: Sender, headers: Headers, body: bytes, events: Iterable[str]) -> Push | Quiet | Refusal:
     payload = _read(body)
     if payload is None:
         message = "the body is not a JSON object; set the webhook's content type to application/json"
@@ -111,11 +114,42 @@ def _judge(sender: Sender, headers: Headers, body: bytes, events: Iterable[str])
     if sender == "generic-hmac":
         return _generic(payload, body)
     event = _event(sender, headers, payload)
-    if event == "ping":
-        return Quiet("pong")
-    if event not in ({_normal(each) for each in events} or _PUSHES[sender]):
-        return Quiet("ignored: spec.events does not list this event")
-    return _push(sender, headers, payload, body)
+    if event != "ping" and event in ({_normal(each) for each in events} or _PUSHES[sender]):
+        return _push(sender, headers, payload, body)
+    return Quiet("pong" if event == "ping" else "ignored: spec.events does not list this event")
+
+
+def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes]) -> bool:
+    """Whether one of `tokens` signs `body` as `sender` does it; an empty token signs nothing."""
+    known = [token for token in tokens if token]
+    if sender == "gitlab":
+        # GitLab does not sign: it sends the token itself, as bytes that HTTP takes for Latin-1. Digests of it
+        # have one length, so that not even the token's length is disclosed.
+        given = (header(headers, "x-gitlab-token") or "").encode("latin-1", "replace")
+        wanted = [hashlib.sha256(token).digest() for token in known]
+        given = hashlib.sha256(given).digest()
+    else:
+        algorithm, given = _signature(sender, headers)
+        if algorithm not in _ALGORITHMS:
+            return False
+        wanted = [hmac.new(token, body, algorithm).hexdigest().encode() for token in known]
+    # All are compared, so that the time does not show which one it was.
+    matches = [hmac.compare_digest(given, each) for each in wanted]
+    return any(matches)
+
+
+def _signature(sender: Sender, headers: Headers) -> tuple[str, bytes]:
+    """(algorithm, hexadecimal digits)."""
+    if sender == "gitea" and (bare := header(headers, "x-gitea-signature")) is not None:
+        return "sha256", _digits(bare)
+    generic = sender == "generic-hmac"
+    text = header(headers, "x-signature" if generic else "x-hub-signature-256") or ""
+    algorithm, _, digits = text.strip().partition("=")
+    return algorithm if generic or algorithm == "sha256" else "", _digits(digits)
+
+
+def _digits(text: str) -> bytes:
+    return text.strip().lower().encode("latin-1", "replace")
 
 
 def _read(body: bytes) -> Mapping[str, Any] | None:
@@ -190,10 +224,8 @@ def _head(payload: Mapping[str, Any]) -> str | None:
     shows.
     """
     head = _object(payload, "head_commit").get("id")
-    for value in (head, payload.get("checkout_sha"), payload.get("after")):
-        if (commit := _commit(value)) is not None:
-            return commit
-    return None
+    found = (head, payload.get("checkout_sha"), payload.get("after"))
+    return next(filter(None, map(_commit, found)), None)
 
 
 def _commit(value: object) -> str | None:

@@ -21,6 +21,12 @@ PAUSED: Final = "paused"
 _HASH: Final = "pod-template-hash"
 _ASKING: Final = (names.PREFIX, "openfeature.dev/")
 _ENDED: Final = ("Succeeded", "Failed")
+_COUNTS: Final = {
+    DEPLOYMENT.kind: ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
+    STATEFUL_SET.kind: ("replicas", "readyReplicas", "availableReplicas"),
+    DAEMON_SET.kind: ("updatedNumberScheduled", "numberReady", "numberAvailable"),
+}
+"""Fields of a workload's status that are all its number of pods once it is rolled out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
         f"{kind}/{meta['name']}",
         str(meta.get("resourceVersion", "")),
         template,
-        settled=seen and _SETTLED[kind](spec, status),
+        settled=seen and _settled(kind, spec, status),
         left=left or _left(kind, spec, written),
         at_once=_at_once(kind, spec),
         restarted_for=str(written.get(names.RESTARTED_FOR, "")),
@@ -176,27 +182,11 @@ def _trouble(status: Mapping[str, Any]) -> str:
     return "not ready"
 
 
-def _deployment_settled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-    return {status.get(name, 0) for name in counts} == {spec.get("replicas", 1)}
-
-
-def _stateful_set_settled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    same = status.get("updateRevision") == status.get("currentRevision")
-    counts = ("replicas", "readyReplicas", "availableReplicas")
-    return same and {status.get(name, 0) for name in counts} == {spec.get("replicas", 1)}
-
-
-def _daemon_set_settled(_spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    counts = ("updatedNumberScheduled", "numberReady", "numberAvailable")
-    return {status.get(name, 0) for name in counts} == {status.get("desiredNumberScheduled", 0)}
-
-
-_SETTLED: Final = {
-    DEPLOYMENT.kind: _deployment_settled,
-    STATEFUL_SET.kind: _stateful_set_settled,
-    DAEMON_SET.kind: _daemon_set_settled,
-}
+def _settled(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    if kind == STATEFUL_SET.kind and status.get("updateRevision") != status.get("currentRevision"):
+        return False
+    wanted = status.get("desiredNumberScheduled", 0) if kind == DAEMON_SET.kind else spec.get("replicas", 1)
+    return {status.get(name, 0) for name in _COUNTS[kind]} == {wanted}
 
 
 def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
@@ -78,11 +78,7 @@ class _Pods:
         return isinstance(wanted, Injected) and wanted != pod.injected
 
 
-class _Found(NamedTuple):
-    """What is there beside pods."""
-
-    workloads: tuple[Workload, ...]
-    budgets: Budgets
+_Found: TypeAlias = "tuple[list[Workload], Budgets]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ class EvaluatorUpgradeReconciler:
             for type_ in RESTARTED
             async for body in self.cluster.each(type_, namespace)
         ]
-        return _Found(tuple(workloads), Budgets(budgets))
+        return workloads, Budgets(budgets)
 
     async def _states(
         self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
@@ -169,8 +165,8 @@ class EvaluatorUpgradeReconciler:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods.all:
             owned[pod.owner].append(pod)
-        states = []
-        for number, each in enumerate(found.workloads):
+        (workloads, budgets), states = found, []
+        for number, each in enumerate(workloads):
             await _turn(number)
             # One that was restarted may have no pod at the moment.
             if (
@@ -178,7 +174,7 @@ class EvaluatorUpgradeReconciler:
                 or each.name in progress.restarting
                 or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
             ):
-                states.append(_state(each, owned.get(each.name, ()), pods, found.budgets))
+                states.append(_state(each, owned.get(each.name, ()), pods, budgets))
         return states
 
     async def _planned(
@@ -213,10 +209,7 @@ class EvaluatorUpgradeReconciler:
 
     async def _restart(self, namespace: str, state: State, now: datetime) -> None:
         kind, _, name = state.name.partition("/")
-        annotations = {
-            names.RESTARTED_AT: timestamp(now),
-            names.RESTARTED_FOR: state.target,
-        }
+        annotations = {names.RESTARTED_AT: timestamp(now), names.RESTARTED_FOR: state.target}
         key = ObjectKey(kind, namespace, name)
         await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
 

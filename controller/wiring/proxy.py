@@ -65,7 +65,6 @@ class ProxyProcess:
     events: ApiServerEvents
     proxy: Proxy
     reflectors: list[Reflector]
-    sink: CatalogSink
     registry: CollectorRegistry
     sync: Listener
     pods: list[Reflector]
@@ -80,7 +79,7 @@ class ProxyProcess:
         """
         ages = [age for each in self.reflectors if (age := each.age()) is not None]
         return {
-            "ready": self.sink.synced and not self.draining,
+            "ready": self.proxy.deliveries.synced and not self.draining,
             "draining": self.draining,
             "ageSeconds": round(max(ages), 1) if ages else None,
             "streams": self.proxy.hub.streams,
@@ -122,7 +121,7 @@ class ProxyProcess:
 
     async def _notice(self) -> None:
         await asyncio.sleep(_NOTICE_SECONDS)
-        if self.sink.synced:
+        if self.proxy.deliveries.synced:
             for resource, occurrence in self.proxy.notices.take():
                 self.events.accept(event_of(resource, occurrence, resource.status, now()))
 
@@ -197,7 +196,7 @@ def _joined(
     registry.register(QuotaMetrics(limits, proxy.used))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     events = ApiServerEvents(cluster.api, registry)
-    return ProxyProcess(settings, events, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
+    return ProxyProcess(settings, events, proxy, reflectors, registry, sync, pod_reflectors, recorder)
 
 
 def _port_limits(settings: ProxySettings) -> PortLimits:

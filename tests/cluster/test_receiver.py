@@ -15,7 +15,7 @@ from tests.cluster.objects import flags, manifest, secret
 from tests.unit.controller.receiver.sending import body_of, headers_of
 
 if TYPE_CHECKING:
-    from controller.receiver.signatures import Sender
+    from controller.receiver.payload import Sender
     from tests.cluster.objects import Namespace
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.spines import Spine

@@ -12,7 +12,7 @@ from controller.receiver.payload import Push, Quiet, Refusal, read_delivery
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
-    from controller.receiver.signatures import Sender
+    from controller.receiver.payload import Sender
     from evaluator.http.messages import Headers
 
 TOKEN: Final = b"a token"

@@ -46,14 +46,14 @@ _FENCE: Final = "`" * 12
 
 def slack(message: Message, target: Target) -> Post:
     """Blocks, by an incoming webhook, or as a bot by chat.postMessage."""
-    texts = [f"*{_entities(title(message, target))}*\n{_entities(message.message)}"[:_SECTION]]
-    if lines := _entities(changes(message)):
+    texts = [f"*{_escaped(title(message, target))}*\n{_escaped(message.message)}"[:_SECTION]]
+    if lines := _escaped(changes(message)):
         texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
-    fields = [_mrkdwn(f"*{name}*\n{_entities(text)}"[:_FIELDS]) for name, text in facts(message).items()]
+    fields = [_mrkdwn(f"*{name}*\n{_escaped(text)}"[:_FIELDS]) for name, text in facts(message).items()]
     blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(each)} for each in texts]
     attachment = {
         "color": f"#{_colour(message):06X}",
-        "fallback": _entities(_fallback(message, target)),
+        "fallback": _escaped(_fallback(message, target)),
         "blocks": [*blocks, {"type": "section", "fields": fields}],
     }
     content = {"attachments": [attachment], **_sender(target)}
@@ -150,12 +150,9 @@ def zulip(message: Message, target: Target) -> Post:
         "topic": (topic or title(message, target))[:_TOPIC],
         "content": f"**{title(message, target)}**\n{_FENCE}text\n{plain(message)[:_CONTENT]}\n{_FENCE}",
     }
-    headers = {
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Authorization": basic(target.token),
-        "Idempotency-Key": message.key,
-    }
-    return Post(f"{target.address.rstrip('/')}/api/v1/messages", urlencode(fields).encode(), headers)
+    url, content = f"{target.address.rstrip('/')}/api/v1/messages", urlencode(fields).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": basic(target.token)}
+    return posted(url, message, content, **headers)
 
 
 def _mrkdwn(text: str) -> dict[str, str]:
@@ -195,17 +192,13 @@ def _fallback(message: Message, target: Target) -> str:
     return f"{title(message, target)}: {message.message}"
 
 
-def _entities(text: str) -> str:
-    """Slack's own characters, by which a text would mention everybody."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def _unmentioned(text: str) -> str:
     """An invisible space keeps `@name` from being a mention."""
     return text.replace("@", "@\u200b")
 
 
 def _escaped(text: str) -> str:
+    """Without the characters of markup; by those of Slack a text would mention everybody."""
     return html.escape(text, quote=False)
 
 

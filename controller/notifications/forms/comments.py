@@ -131,15 +131,11 @@ def standing_of(
     other = ("", "") if base is None else (base.resource_version, str(base.status.get("digest")))
     facts = (number, failing, words, *content(thing.status), str(thing.status.get("digest")), other[1])
     kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
-    message = messages.of_state(thing, alert, spec, f"{kept} {thing.resource_version} {other[0]}", now)
-    given = {
-        "reason": failing or "Applied",
-        "message": words[:_LONG],
-        "state": "failing" if failing else None,
-        "severity": "error" if failing else "info",
-        "metadata": message.metadata | {CHANGE_REQUEST: number},
-    }
-    return message.model_copy(update=given), kept
+    identity = f"{kept} {thing.resource_version} {other[0]}"
+    given = {"reason": failing or "Applied", "message": words[:_LONG]}
+    given |= {"state": "failing", "severity": "error"} if failing else {}
+    message = messages.of_state(thing, alert, spec, identity, now, **given)
+    return message.model_copy(update={"metadata": message.metadata | {CHANGE_REQUEST: number}}), kept
 
 
 def compared(objects: Cache, message: Message, namespace: str) -> Message:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
-from controller.notifications.forms.links import commit_in, commit_page
 from controller.notifications.forms.posts import posted, title
-from controller.notifications.forms.repositories import api_of, server_of
+from controller.notifications.forms.repositories import api_of, commit_in, commit_page, server_of
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -60,16 +59,14 @@ def standing_of(
     if thing.key.kind != flagset.KIND:
         return None
     ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
-    words, reason, state = str(ready.get("message") or ""), "Applied", None
-    if failure(thing.status):
-        reason, state = failure(thing.status), "failing"
-    elif ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
+    words, reason = str(ready.get("message") or ""), failure(thing.status) or "Applied"
+    failing = bool(failure(thing.status))
+    if not failing and ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, str(propagated.get("message"))
     identity = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
-    message = messages.of_state(thing, alert, spec, identity, now)
-    severity = "error" if state else "info"
-    given = {"reason": reason, "message": words[:_LONG], "state": state, "severity": severity}
-    message = message.model_copy(update=given)
+    given = {"reason": reason, "message": words[:_LONG]}
+    given |= {"state": "failing", "severity": "error"} if failing else {}
+    message = messages.of_state(thing, alert, spec, identity, now, **given)
     return (message, _remembered(message, before)) if commit_of(message) else None
 
 

@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 from controller.api.meta import timestamp
 from controller.notifications.addresses import AddressRefused, split
-from controller.notifications.forms.posts import Post, bearer, changes, details, posted, subject, title
+from controller.notifications.forms.posts import bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import Post, Target
 
 PAGERDUTY: Final = "https://events.pagerduty.com"
 DATADOG: Final = "https://api.datadoghq.com"
@@ -128,10 +128,9 @@ def alertmanager(message: Message, target: Target) -> Post:
 
 def grafana(message: Message, target: Target) -> Post:
     """An annotation."""
-    lines = changes(message)
     content = {
         "time": round(datetime.fromisoformat(message.time).timestamp() * 1000),
-        "text": f"{title(message, target)}: {message.message}" + (f"\n{lines}" if lines else ""),
+        "text": f"{title(message, target)}: {_said(message)}",
         "tags": [
             _SOURCE,
             f"kind:{message.kind}",
@@ -146,11 +145,10 @@ def grafana(message: Message, target: Target) -> Post:
 
 def datadog(message: Message, target: Target) -> Post:
     """An event; those of one object are aggregated."""
-    lines = changes(message)
     alert_type = {"failing": "error", "recovered": "success"}.get(message.state or "", message.severity)
     content = {
         "title": f"{title(message, target)}: {message.reason}"[:100],
-        "text": (message.message + (f"\n{lines}" if lines else ""))[:4_000],
+        "text": _said(message)[:4_000],
         "alert_type": alert_type,
         "aggregation_key": subject(message, target)[:100],
         "date_happened": round(datetime.fromisoformat(message.time).timestamp()),
@@ -183,8 +181,7 @@ def opened(dsn: str) -> Dsn:
 def sentry(message: Message, target: Target) -> Post:
     """An event in an envelope; one that is sent again has the same id, and is taken once."""
     dsn, event_id = opened(target.address), message.key[:32]
-    lines = changes(message)
-    text = f"{title(message, target)}: {message.message}" + (f"\n{lines}" if lines else "")
+    text = f"{title(message, target)}: {_said(message)}"
     tags = {
         "kind": message.kind,
         "name": message.name,
@@ -209,4 +206,10 @@ def sentry(message: Message, target: Target) -> Post:
     body = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in parts)
     authorised = f"Sentry sentry_version=7, sentry_client=flagstaff/1, sentry_key={dsn.key}"
     headers = {"Content-Type": "application/x-sentry-envelope", "X-Sentry-Auth": authorised}
-    return Post(dsn.url, body.encode(), headers | {"Idempotency-Key": message.key})
+    return posted(dsn.url, message, body.encode(), **headers)
+
+
+def _said(message: Message) -> str:
+    """The message, with what changed."""
+    lines = changes(message)
+    return f"{message.message}\n{lines}" if lines else message.message

@@ -91,10 +91,10 @@ def message_of(
     thing: Resource, alert: Resource, spec: FlagAlertSpec, journey: dict[str, str], now: datetime
 ) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
-    found = messages.of_state(thing, alert, spec, f"{content(thing.status)} journey", now)
     words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
-    given = {"reason": PROPAGATED, "message": words, "metadata": found.metadata | journey}
-    return found.model_copy(update=given)
+    identity = f"{content(thing.status)} journey"
+    found = messages.of_state(thing, alert, spec, identity, now, reason=PROPAGATED, message=words)
+    return found.model_copy(update={"metadata": found.metadata | journey})
 
 
 def _same(history: Any) -> bool:

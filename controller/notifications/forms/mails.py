@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.notifications import addresses
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.posts import Post, plain, title
+from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import Post, Target
 
 TYPE: Final = "email"
 PORTS: Final = {"smtp": 587, "smtps": 465}
@@ -52,6 +52,5 @@ def email(message: Message, target: Target) -> Post:
     mail["Message-ID"] = f"<{message.key}@flagstaff.dev>"
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(plain(message))
-    headers = {"Content-Type": "message/rfc822", "Idempotency-Key": message.key}
-    headers |= {"From": sender, "To": recipient, "Authorization": target.token}
-    return Post(target.address, mail.as_bytes(), headers)
+    headers = {"Content-Type": "message/rfc822", "From": sender, "To": recipient}
+    return posted(target.address, message, mail.as_bytes(), **headers, Authorization=target.token)

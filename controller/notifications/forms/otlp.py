@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications.forms.journeys import APPLIED_AT, SERVED_AT, STORED_AT
-from controller.notifications.forms.posts import Post, bearer
+from controller.notifications.forms.posts import bearer, posted
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import Post, Target
 
 TYPE: Final = "otlp"
 _SEVERITIES: Final = {"info": (9, "INFO"), "warning": (13, "WARN"), "error": (17, "ERROR")}
@@ -43,9 +43,9 @@ def post(message: Message, target: Target) -> Post:
     """A trace of a journey that is over, a log record of everything else."""
     found, path = (_trace, "traces") if OBSERVED_AT in message.metadata else (_log, "logs")
     encoded = found(message, target)
-    headers = {"Content-Type": "application/x-protobuf", "Idempotency-Key": message.key}
+    headers = {"Content-Type": "application/x-protobuf", **bearer(target)}
     url = f"{target.address.rstrip('/')}/v1/{path}"
-    return Post(url, encoded.SerializeToString(deterministic=True), headers | bearer(target))
+    return posted(url, message, encoded.SerializeToString(deterministic=True), **headers)
 
 
 def _log(message: Message, target: Target) -> Encoded:

@@ -66,8 +66,10 @@ class Post:
 
 
 def posted(url: str, message: Message, content: Any, **headers: str) -> Post:
-    """`content` as JSON, with the message's key."""
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    """`content` as JSON, or bytes as they are, with the message's key."""
+    body = content
+    if not isinstance(content, bytes):
+        body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     fixed = {"Content-Type": "application/json", "Idempotency-Key": message.key}
     return Post(url, body, fixed | headers)
 

@@ -17,7 +17,7 @@ from controller.notifications.reporting.choosing import usable
 from controller.notifications.stage import SELECTING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from controller.api.alert import EventSource, FlagAlertSpec
     from controller.api.meta import Resource
@@ -26,29 +26,22 @@ if TYPE_CHECKING:
 
 def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, tuple[Resource, FlagAlertSpec]]:
     """By name: the alerts of a provider that can be used now."""
-    found = {}
-    for each in cache.of_kind(alerts.KIND, namespace):
-        try:
-            spec = usable(each)
-        except InvalidSpecError:
-            # Its own status says so.
-            continue
-        if name in spec.providers and not each.suspended and not each.deleting:
-            found[each.name] = (each, spec)
-    return found
+    return {
+        each.name: (each, spec)
+        for each, spec in _usable(cache.of_kind(alerts.KIND, namespace))
+        if name in spec.providers and not each.suspended and not each.deleting
+    }
 
 
 def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set[ObjectKey]:
     """Those of which an alert says that they are to be notified of an object; none that is suspended."""
-    found = set()
     elsewhere = (each for each in cache.find(SELECTING, "", EVERY) if each.namespace != key.namespace)
-    for each in (*cache.of_kind(alerts.KIND, key.namespace), *elsewhere):
-        try:
-            spec = usable(each)
-        except InvalidSpecError:
-            continue
-        if concerns(cache, each, spec, key, labels):
-            found |= {ObjectKey(provider.KIND, each.namespace, name) for name in spec.providers}
+    found = {
+        ObjectKey(provider.KIND, each.namespace, name)
+        for each, spec in _usable((*cache.of_kind(alerts.KIND, key.namespace), *elsewhere))
+        if concerns(cache, each, spec, key, labels)
+        for name in spec.providers
+    }
     there = {named: cache.get(named) for named in found}
     return {named for named, each in there.items() if each is not None and not each.suspended}
 
@@ -109,3 +102,13 @@ def _reaches(cache: Cache, namespace: str, source: EventSource, key: ObjectKey) 
 
 def _namespace(cache: Cache, name: str) -> Resource | None:
     return cache.get(ObjectKey(NAMESPACE.kind, "", name))
+
+
+def _usable(found: Iterable[Resource]) -> Iterator[tuple[Resource, FlagAlertSpec]]:
+    for each in found:
+        try:
+            spec = usable(each)
+        except InvalidSpecError:
+            # Its own status says so.
+            continue
+        yield each, spec

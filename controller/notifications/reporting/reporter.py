@@ -16,7 +16,7 @@ from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
 from controller.notifications.forms import comments, commits, journeys, otlp, templates
 from controller.notifications.forms.journeys import Moments
-from controller.notifications.forms.links import link_of
+from controller.notifications.forms.repositories import link_of
 from controller.notifications.reporting.choosing import Fact, chooses
 from controller.notifications.reporting.grouping import waiting
 from controller.runtime.events import content
@@ -139,8 +139,7 @@ class Reporter:
             return
         again_after = f" after {reported.reported_at}" if again else ""
         state = f"{reason} {_since(thing, now)}{again_after}"
-        message = messages.of_state(thing, alert, spec, state, now)
-        message = message.model_copy(update={"severity": "error", "state": "failing"})
+        message = messages.of_state(thing, alert, spec, state, now, severity="error", state="failing")
         if not self._chosen(alert, spec, Fact(message, thing)):
             box.due.pop(subject, None)
             return
@@ -164,9 +163,11 @@ class Reporter:
         subject = subject_of(alert, thing.key)
         box.due.pop(subject, None)
         reported = box.of_subject(subject) or Reported()
-        message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self.now())
-        recovered = message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED})
-        self._push(box, alert, spec, recovered)
+        identity, how = (
+            f"{thing.resource_version} works",
+            {"state": "recovered", "reason": messages.RECOVERED},
+        )
+        self._push(box, alert, spec, messages.of_state(thing, alert, spec, identity, self.now(), **how))
         box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
 
     def gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
@@ -174,9 +175,9 @@ class Reporter:
         subject = subject_of(alert, thing.key)
         reported = box.of_subject(subject) or Reported()
         if reported.failures:
-            message = messages.of_state(thing, alert, spec, f"{thing.resource_version} gone", self.now())
-            update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
-            self._push(box, alert, spec, message.model_copy(update=update))
+            identity = f"{thing.resource_version} gone"
+            how = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
+            self._push(box, alert, spec, messages.of_state(thing, alert, spec, identity, self.now(), **how))
         box.remember(subject, None)
 
     def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:

@@ -18,9 +18,8 @@ from controller.delivery.problems import one_line
 from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.notifications.forms.posts import DIRECT
 from controller.runtime.network.client_tls import context_of
-from controller.runtime.network.name_lookups import look_up
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.hosts import Hosts, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
@@ -49,10 +49,8 @@ class Notices:
 
     def take(self) -> list[tuple[Resource, Occurrence]]:
         """(object, Event) of every subscriber that no Event has named yet."""
-        return list(self._new())
-
-    def _new(self) -> Iterator[tuple[Resource, Occurrence]]:
-        for (place, why), names in tuple(self._named.items()):
+        found = []
+        for (place, why), names in self._named.items():
             served = self._catalog.served(place)
             new = [name for name, named in names.items() if not named]
             if not new or served is None:
@@ -60,7 +58,8 @@ class Notices:
             names.update(dict.fromkeys(new, True))
             who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
             message = f"{who} {_listed(new)} {_WHY[why]}; --auth enforce would reject {them}"
-            yield served, Occurrence("UnauthenticatedSubscriber", message, warning=True)
+            found.append((served, Occurrence("UnauthenticatedSubscriber", message, warning=True)))
+        return found
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -124,7 +124,7 @@ class Membership:
         joined = now if known is None else known.joined_at
         settled = _settled(known, replace(report, connected_at=at))
         following = _Member(who, settled, self._awake, now, joined, report.connected_at)
-        if known is None or known.silent or _differs(known, following):
+        if known is None or known.silent or (known.report, known.who) != (settled, who):
             self.version += 1
         self._silent.pop(key, None)
         # At the end: the dict is in the order of the last reports.
@@ -276,9 +276,9 @@ class Membership:
     def _rename(self, who: Identity, key: bytes) -> None:
         if not who.instance:
             return
-        before = self._instances.get(who.instance)
-        earlier = None if before is None or before == key else self._members.get(before)
-        if before is not None and earlier is not None and not earlier.who.verified:
+        before = self._instances.get(who.instance, key)
+        earlier = self._members.get(before)
+        if before != key and earlier is not None and not earlier.who.verified:
             self._forget(before)
         self._instances[who.instance] = key
 
@@ -336,11 +336,6 @@ def _settled(known: _Member | None, report: Report) -> Report:
     if known is None:
         return report
     before = known.report
-    same = before.digest == report.digest and abs(before.served_at - report.served_at) < _SAME
-    if not same:
+    if before.digest != report.digest or abs(before.served_at - report.served_at) >= _SAME:
         return report
-    return Report(report.connected_at, report.digest, report.revision, before.served_at, before.replaced)
-
-
-def _differs(one: _Member, other: _Member) -> bool:
-    return one.report != other.report or one.who != other.who
+    return replace(report, served_at=before.served_at, replaced=before.replaced)

@@ -142,7 +142,7 @@ class Receipts:
             who = requests.identity(call, request.member, self.caller(call))
             subscribers.membership.leave(who, request.member.connected_at_ms, self.clock())
             self._report_change(place, subscribers)
-        return requests.encoded(LeaveResponse())
+        return LeaveResponse().SerializeToString()
 
     def followed(self, place: Place, call: Call) -> Callable[[], None]:
         """A stream of updates was opened; the returned function is to be called once it has ended."""
@@ -212,7 +212,7 @@ class Receipts:
             if seconds is not None:
                 self.served_after(seconds)
             self._report_change(place, subscribers)
-        return requests.encoded(ReportResponse(next_ms=round(self._pause() * 1000)))
+        return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
 
     def _admit(self, who: Identity) -> None:
         """Count one more member. Raises RpcError RESOURCE_EXHAUSTED."""

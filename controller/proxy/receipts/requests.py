@@ -31,12 +31,6 @@ def read(kind: Any, message: bytes) -> Any:
         raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
 
 
-def encoded(message: Any) -> bytes:
-    """A protobuf message as bytes."""
-    found: bytes = message.SerializeToString()
-    return found
-
-
 def identity(call: Call, member: Member, caller: Caller | None) -> Identity:
     """Who reports: the pod that the caller's token is bound to; without one, the pod that it claims to be.
     Raises RpcError INVALID_ARGUMENT.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from cachetools import FIFOCache
+
+from controller.api.meta import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.kinds import ResourceType
+    from controller.api.meta import ObjectKey
 
     OnChange = Callable[["Change"], None]
+
+log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 4096
 """Deleted objects whose uids are kept, so that a late answer to a write does not bring one back."""
@@ -53,7 +60,7 @@ class Cache:
         """`on_change` is called after every change, whether a watch or our own write brought it."""
         self.on_change = on_change
         self._kinds: dict[str, dict[str, dict[ObjectKey, Resource]]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         self._indexes = tuple(indexes)
         self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
 
@@ -109,8 +116,6 @@ class Cache:
             return
         if known.uid:
             self._deleted[known.uid] = None
-        while len(self._deleted) > REMEMBERED:
-            self._deleted.popitem(last=False)
         self._changed(Change(known, None))
 
     def _changed(self, change: Change) -> None:
@@ -133,6 +138,30 @@ class Cache:
         if change.after is not None:
             for name in index.references(change.after):
                 self._indexed.setdefault((index.name, namespace, name), {})[key] = change.after
+
+
+def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:
+    """Take in an object that is there, or was deleted. A malformed one is logged and changes nothing."""
+    try:
+        resource = _resource(type_, body)
+    except (KeyError, TypeError, AttributeError):
+        log.exception("a malformed %s was sent", type_.kind)
+        return
+    known = cache.get(resource.key)
+    if not deleted:
+        cache.learn(resource)
+    elif known is not None and known.uid == resource.uid:
+        cache.forget(resource.key)
+
+
+def _resource(type_: ResourceType, body: dict[str, Any]) -> Resource:
+    kept = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": body["metadata"]}
+    if type_.content:
+        kept |= {name: body[name] for name in ("spec", "status") if name in body}
+        return Resource.of(kept)
+    meta = body["metadata"]
+    plain = {name: meta.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+    return Resource.of({**kept, "metadata": plain})
 
 
 def _older(one: Resource, other: Resource) -> bool:

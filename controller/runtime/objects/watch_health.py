@@ -14,11 +14,15 @@ STALE_SECONDS: Final = 120.0
 
 @dataclass(slots=True)
 class _Watch:
-    """One watched path."""
+    """One watched path, of which others report."""
 
     kind: str
+    clock: Callable[[], float]
     confirmed: float | None = None
     fault: str = ""
+
+    def age(self) -> float | None:
+        return None if self.confirmed is None else self.clock() - self.confirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class WatchHealth:
 
     def answered(self, kind: str, path: str) -> bool:
         """The API server answered on `path`. True where that ends a fault, and no other is left."""
-        watch = self._watches.setdefault(path, _Watch(kind))
+        watch = self._watches.setdefault(path, _Watch(kind, self._clock))
         ended, watch.fault = watch.fault, ""
         watch.confirmed = self._clock()
         return bool(ended) and not any(each.fault for each in tuple(self._watches.values()))
@@ -87,7 +91,7 @@ class WatchHealth:
     def failed(self, kind: str, path: str, why: str) -> bool:
         """`path` was refused, or could not be reached. True where no other watch has this fault yet."""
         new = all(each.fault != why for each in tuple(self._watches.values()))
-        self._watches.setdefault(path, _Watch(kind)).fault = why
+        self._watches.setdefault(path, _Watch(kind, self._clock)).fault = why
         return new
 
     def ended(self, kind: str) -> None:
@@ -96,20 +100,20 @@ class WatchHealth:
 
     def of(self, kind: str) -> WatchReport | None:
         """The state of the watches of one kind; None where it is not watched."""
-        found = [each for each in tuple(self._watches.values()) if each.kind == kind]
-        followed = [watch for of, watch in tuple(self._followed.values()) if of == kind]
-        if not found and not followed:
+        found = [watch for of, watch in self._all() if of == kind]
+        if not found:
             return None
-        ages = [None if each.confirmed is None else self._clock() - each.confirmed for each in found]
-        ages += [each.age() for each in followed]
-        known = [each for each in ages if each is not None]
-        age = max(0.0, *known) if len(known) == len(ages) else None
-        faults = [each.fault for each in found] + [each.fault for each in followed]
-        fault = next(filter(None, faults), "")
+        ages = [age for each in found if (age := each.age()) is not None]
+        age = max(0.0, *ages) if len(ages) == len(found) else None
+        fault = next((each.fault for each in found if each.fault), "")
         return WatchReport(kind, not fault and age is not None, age, fault)
 
     def reports(self) -> tuple[WatchReport, ...]:
         """All kinds that are watched, by name."""
-        kinds = {each.kind for each in tuple(self._watches.values())}
-        kinds |= {kind for kind, _ in tuple(self._followed.values())}
-        return tuple(report for kind in sorted(kinds) if (report := self.of(kind)) is not None)
+        kinds = sorted({kind for kind, _ in self._all()})
+        return tuple(report for kind in kinds if (report := self.of(kind)) is not None)
+
+    def _all(self) -> list[tuple[str, Watching]]:
+        """Each watch with its kind."""
+        reported = [(each.kind, each) for each in tuple(self._watches.values())]
+        return [*reported, *tuple(self._followed.values())]

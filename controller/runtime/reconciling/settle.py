@@ -152,9 +152,8 @@ def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
     """An Event for a failure the first time; none for what waits."""
-    before = find(resource.status, READY)
-    known = before is not None and before.get("status") == FALSE
-    said = known and before is not None and (before["reason"], before["message"])
+    before = find(resource.status, READY) or {}
+    said = before.get("status") == FALSE and (before["reason"], before["message"])
     if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):
         return ()
     return (Occurrence(setback.reason, setback.message, warning=True),)

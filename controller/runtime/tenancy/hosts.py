@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.runtime.network.ip_addresses import effective
-from controller.runtime.network.name_lookups import look_up
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -42,6 +45,22 @@ CLUSTER: Final = (
 """Services of a cluster by their names, and private networks, of which Services and pods have addresses."""
 REASON: Final = "HostDenied"
 _API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.*")
+
+
+AT_ONCE: Final = 64
+"""Names that are looked up at a time."""
+_THREADS: Final = ThreadPoolExecutor(AT_ONCE, "names")
+"""The event loop's own are few, for two look-ups at a time: a name server of one namespace that never answers
+would hold up every other name, and whatever else is done in threads.
+"""
+
+
+async def look_up(
+    host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC, flags: int = 0
+) -> list[tuple[Any, Any, int, str, tuple[Any, ...]]]:
+    """As socket.getaddrinfo has it, for streams. Raises OSError."""
+    asked = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=flags)
+    return list(await asyncio.get_running_loop().run_in_executor(_THREADS, asked))
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import EVENT
 from controller.api.meta import GROUP, OPENFEATURE_GROUP
-from controller.wiring.client.looking import Unreachable, View, watching
+from controller.wiring.client.looking import View, watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-_LOOK: Final = 0.2
-_PATIENCE: Final = 10.0
-"""Seconds for a cluster's first answer."""
-_RETRIES: Final = 2.0
-"""Seconds in which a cluster that refuses is asked again."""
+_LOOK: Final = 60.0
+"""Seconds: each Event that comes ends the wait."""
 _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
 
 
@@ -45,14 +41,8 @@ async def events_of(
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
     comes. An empty namespace is all of them. Raises Unreachable, ConfigException.
     """
-    events = _Events()
-    clock = asyncio.get_running_loop().time
-    async with watching(kubeconfig, namespace, (EVENT,), events) as (_, fault):
-        began = clock()
-        while not events.knows(EVENT.kind):
-            if clock() - began > (_RETRIES if fault() else _PATIENCE):
-                raise Unreachable(fault() or "no answer in time")
-            await events.wait(_LOOK)
+    async with watching(kubeconfig, namespace, (EVENT,), _Events()) as events:
+        await events.wait_for(EVENT.kind)
         while True:
             bodies, events.bodies = events.bodies, []
             for event in sorted(map(as_event, bodies), key=lambda each: str(each["timestamp"])):

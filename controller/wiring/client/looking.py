@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
+_SHORT_LOOK: Final = 0.2
+PATIENCE: Final = 10.0
+"""Seconds for a cluster's first answer."""
+RETRIES: Final = 2.0
+"""Seconds in which a cluster that refuses is asked again."""
 
 
 @dataclass
@@ -33,6 +38,8 @@ class View:
 
     objects: Cache = field(default_factory=Cache)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: Callable[[], str] = lambda: ""
+    """Why the objects cannot be seen now, or empty."""
     _listed: set[str] = field(default_factory=set)
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
@@ -59,6 +66,15 @@ class View:
                 await self.changed.wait()
         self.changed.clear()
 
+    async def wait_for(self, kind: str) -> None:
+        """Until all of a kind were listed. Raises Unreachable where that takes too long."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while not self.knows(kind):
+            if clock() - began > (RETRIES if self.fault() else PATIENCE):
+                raise Unreachable(self.fault() or "no answer in time")
+            await self.wait(_SHORT_LOOK)
+
     def knows(self, *kinds: str) -> bool:
         """Whether all of these kinds were listed."""
         return self._listed >= set(kinds)
@@ -68,15 +84,15 @@ class View:
         return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
 
 
+_View = TypeVar("_View", bound=View)
+
+
 @contextlib.asynccontextmanager
 async def watching(
-    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: View | None = None
-) -> AsyncIterator[tuple[View, Callable[[], str]]]:
-    """(the objects, kept up to date; why they cannot be seen now, or empty). An empty namespace is all of
-    them; `view` receives each object. Raises ConfigException.
-    """
+    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: _View
+) -> AsyncIterator[_View]:
+    """`view`, kept up to date. An empty namespace is all of them. Raises ConfigException."""
     cluster = await Cluster.connect(kubeconfig)
-    view = view or View()
     reflectors = [Reflector(cluster.api, Watched(type_, namespace), view) for type_ in types]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.
@@ -84,7 +100,8 @@ async def watching(
     level = watcher.level
     watcher.setLevel(logging.ERROR)
     try:
-        yield view, lambda: next((each.fault for each in reflectors if each.fault), "")
+        view.fault = lambda: next((each.fault for each in reflectors if each.fault), "")
+        yield view
     finally:
         watcher.setLevel(level)
         for task in tasks:
@@ -117,8 +134,8 @@ async def wait_served(
     """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
     whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
     """
-    async with watching(kubeconfig, subject.namespace, (FEATURE_FLAG_CONFIGURATION, FLAG_SET)) as seen:
-        view, fault = seen
+    kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
+    async with watching(kubeconfig, subject.namespace, kinds, View()) as view:
         last = _state(view, subject)
         said = last
         with contextlib.suppress(TimeoutError):
@@ -126,12 +143,12 @@ async def wait_served(
                 while not (last.done or last.over):
                     await view.wait(_LOOK)
                     last = _state(view, subject)
-                    following = _waiting_for(fault()) if fault() else last
+                    following = _waiting_for(view.fault()) if view.fault() else last
                     if following != said:
                         say(following)
                         said = following
-        if fault() and not last.done:
-            raise Unreachable(fault())
+        if view.fault() and not last.done:
+            raise Unreachable(view.fault())
         return last
 
 

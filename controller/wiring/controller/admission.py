@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.admission.known import KnownObjects
-from controller.admission.refusals import FlagSetRefusals, Refusals
 from controller.admission.served import ServedCertificate
-from controller.admission.server import LIMITS, Injector
+from controller.admission.server import LIMITS
 from controller.admission.validator import Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
@@ -26,10 +24,10 @@ from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator
 
+    from controller.admission.server import Injector
     from controller.kube.client import Cluster
-    from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.leadership import Role
     from controller.runtime.process.metrics import Metrics
@@ -54,25 +52,6 @@ class Admission:
     def settled(self) -> bool:
         """Whether the port answers as well as it ever will."""
         return self.state != STARTING
-
-
-def injector(
-    settings: ControllerSettings,
-    objects: Cache,
-    ready: Callable[[], bool],
-    answered: Callable[[str, str], None],
-    events: EventSink,
-    flag_set_refusals: FlagSetRefusals,
-) -> Injector:
-    """The webhook as the settings have it."""
-    refusals = Refusals(events, now)
-
-    def refused(request: Mapping[str, Any], why: str) -> None:
-        refusals.report(request, why)
-        flag_set_refusals.take(request, why)
-
-    known, counted = known_objects(settings, objects), partial(answered, "Pod")
-    return Injector(known, options_of(settings), ready, counted, refused)
 
 
 def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:

@@ -13,7 +13,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.admission.refusals import FlagSetRefusals
+from controller.admission.refusals import FlagSetRefusals, Refusals
+from controller.admission.server import Injector
 from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.artifacts.server import ArtifactServer
@@ -43,12 +44,11 @@ from controller.runtime.tenancy.quotas import refused_there
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
-from controller.wiring.controller.admission import injector, open_admission, proxy_keeper
+from controller.wiring.controller.admission import known_objects, open_admission, options_of, proxy_keeper
 from controller.wiring.controller.notifying import open_notifying
 from controller.wiring.controller.pods import pod_work_of
 from controller.wiring.controller.ports import artifact_address, bound_socket, listen
-from controller.wiring.controller.providers import providers_of, usages_of
-from controller.wiring.controller.reconcilers import Shared, reconcilers_of
+from controller.wiring.controller.reconcilers import Shared, providers_of, reconcilers_of, usages_of
 from controller.wiring.controller.replica import STAGES, Controller, Ports, leadership_of, readiness
 from controller.wiring.controller.watches import reference_watches
 from controller.wiring.tenancy.quota_overrides import overridden
@@ -58,7 +58,7 @@ from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from controller.api.meta import ObjectKey
     from controller.runtime.events import EventSink
@@ -132,7 +132,8 @@ async def open_controller(
             loops,
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
-            _rivals(shared.claims),
+            # Objects that claim the same name as one that changed.
+            lambda change: shared.claims.follow(change.before, change.after).rivals,
             *(each.changed for each in watches),
             notifying.outbox.changed,
         )
@@ -183,16 +184,17 @@ async def _connected(
 
 async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Iterable[EventSink]) -> Admission:
     """Its port, open until the stack closes."""
-    refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
-    injecting = injector(
-        base.settings,
-        base.objects,
-        lambda: base.collector.synced,
-        base.metrics.reviewed,
-        base.events,
-        refusals,
-    )
-    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, injecting)
+    refusals = Refusals(base.events, now)
+    flag_set_refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
+
+    def refused(request: Mapping[str, Any], why: str) -> None:
+        refusals.report(request, why)
+        flag_set_refusals.take(request, why)
+
+    known, options = known_objects(base.settings, base.objects), options_of(base.settings)
+    counted = partial(base.metrics.reviewed, "Pod")
+    webhook = Injector(known, options, lambda: base.collector.synced, counted, refused)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, webhook)
     return await stack.enter_async_context(opened)
 
 
@@ -259,11 +261,6 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
-
-
-def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:
-    """Objects that claim the same name as one that changed."""
-    return lambda change: claims.follow(change.before, change.after).rivals
 
 
 @contextlib.asynccontextmanager

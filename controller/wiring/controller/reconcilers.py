@@ -1,4 +1,4 @@
-"""The reconciler of each kind, with what it reads and writes by."""
+"""The reconciler of each kind, with what it reads and writes by, and the providers of sources."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from controller.api import (
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
+from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
@@ -28,18 +29,21 @@ from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.runtime.tenancy.places import Places
+from controller.sources.bucket.factory import BucketFactory
 from controller.sources.export import Exporter
+from controller.sources.git.factory import GitFactory
 from controller.sources.looking.freshness import LookSchedule
+from controller.sources.oci.factory import OciFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.wiring.controller.admission import known_objects, options_of
-from controller.wiring.tenancy.hosts import artifact_hosts_of
+from controller.wiring.tenancy.hosts import artifact_hosts_of, source_hosts_of
 from controller.wiring.tenancy.quotas import flag_set_quotas, source_quotas
 from controller.workloads.reconciler import FlagdReconciler
 from controller.workloads.settings_reconciler import SettingsReconciler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from controller.artifacts.storages import Storages
     from controller.configurations.live_proxies import LiveProxies
@@ -53,7 +57,9 @@ if TYPE_CHECKING:
     from controller.settings import ControllerSettings
     from controller.sources.looking.freshness import PendingPushes
     from controller.sources.provider import ProviderFactory
+    from controller.sources.secrets import ReadSecret
     from controller.wiring.controller.notifying import Notifying
+    from controller.wiring.tenancy.quotas import Usage
     from controller.wiring.tokens import TokenFile
 
 
@@ -116,6 +122,31 @@ def reconcilers_of(
         featureflagsource.KIND: SettingsReconciler(*injected),
         inprocess.KIND: SettingsReconciler(*injected),
         upgrade.KIND: EvaluatorUpgradeReconciler(ClusterRestarts(accounts.cluster), *injected),
+    }
+
+
+def providers_of(
+    settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
+) -> dict[str, ProviderFactory[Any]]:
+    """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
+    authors = settings.provenance is ProvenanceDetail.FULL
+    hosts = source_hosts_of(settings, api_server)
+    git = GitFactory(
+        secret,
+        settings.storage_path / "mirrors",
+        allow_local=settings.allow_local,
+        authors=authors,
+        hosts=hosts,
+        limits=limits,
+    )
+    oci = OciFactory(secret, authors=authors, hosts=hosts)
+    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}
+
+
+def usages_of(providers: Iterable[ProviderFactory[Any]]) -> dict[str, Usage]:
+    """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
+    return {
+        name: usage for each in providers if isinstance(each, GitFactory) for name, usage in each.used.items()
     }
 
 

@@ -144,7 +144,7 @@ def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("controller.cli.fleet.RETRIES", 0.5)
+    monkeypatch.setattr("controller.wiring.client.looking.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     users = [{"name": "u", "user": {}}]

@@ -31,7 +31,7 @@ from tests.unit.controller.receiver.sending import (
 )
 
 if TYPE_CHECKING:
-    from controller.receiver.signatures import Sender
+    from controller.receiver.payload import Sender
 
 SENDERS: tuple[Sender, ...] = ("github", "gitea", "gitlab", "generic-hmac")
 

@@ -35,7 +35,7 @@ from tests.unit.evaluator.http.serving import serving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.receiver.signatures import Sender
+    from controller.receiver.payload import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagReceiver", "shop", "push")

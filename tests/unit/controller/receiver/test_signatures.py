@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.receiver.signatures import Sender, signed
+from controller.receiver.payload import Sender, signed
 from tests.unit.controller.receiver.sending import OLD, TOKEN, headers_of, hexdigest
 
 BODY = b'{"ref": "refs/heads/main"}'

@@ -7,8 +7,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.network.name_lookups import AT_ONCE
-from controller.runtime.tenancy.hosts import resolve
+from controller.runtime.tenancy.hosts import AT_ONCE, resolve
 
 if TYPE_CHECKING:
     import pytest

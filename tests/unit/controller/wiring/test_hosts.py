@@ -21,7 +21,7 @@ from controller.runtime.tenancy.limits import UNLIMITED
 from controller.settings import ControllerSettings
 from controller.sources.looking.freshness import Freshness
 from controller.sources.provider import Look
-from controller.wiring.controller.providers import providers_of
+from controller.wiring.controller.reconcilers import providers_of
 from controller.wiring.tenancy.hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.sources.git.factory import GitFactory
 from controller.sources.looking.freshness import Freshness
 from controller.sources.provider import Look
-from controller.wiring.controller.providers import usages_of
+from controller.wiring.controller.reconcilers import usages_of
 from controller.wiring.tenancy.quotas import QuotaMetrics, object_usages
 from tests.git_http import git_server
 from tests.repositories import Repository
