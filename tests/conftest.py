@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,3 +31,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """
     named = any(FOREIGN in (Path(word).resolve(), *Path(word).resolve().parents) for word in config.args)
     return True if collection_path == FOREIGN and not named else None
+
+
+def pytest_collection() -> None:
+    """Nothing that is collected is garbage: looking for some is a sixth of the time that it takes."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """All modules and tests are left out of every later collection, which each had to look at them."""
+    gc.freeze()
+    gc.enable()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.listing.reference import HEADS, TAGS, Reference, choose
+from controller.sources.git.listing.names import HEADS, TAGS
+from controller.sources.git.listing.reference import Reference, choose
 from controller.sources.provider import NOTHING_ACCEPTED, Fetched, Revision
 
 if TYPE_CHECKING:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
-    yield
+    # What the run froze is no test's doing.
     gc.unfreeze()
+    yield
+    gc.freeze()
     gc.set_threshold(*thresholds)
 
 
@@ -101,6 +103,8 @@ def test_a_flag_set_that_is_replaced_leaves_no_cycles_behind(name: str) -> None:
         return gc.collect()
 
     gc.disable()
+    # Each look is at what came since.
+    gc.freeze()
     try:
         # Other threads of the test run may leave a cycle of theirs meanwhile; one of ours is there each time.
         assert 0 in [replaced() for _ in range(5)]

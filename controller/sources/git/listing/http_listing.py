@@ -17,7 +17,8 @@ import aiohttp
 
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.sources.git.git_url import Transport
-from controller.sources.git.listing.reference import HEADS, TAGS, References, commits_of
+from controller.sources.git.listing.names import HEADS, TAGS
+from controller.sources.git.listing.reference import References, commits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

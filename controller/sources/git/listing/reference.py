@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.git.complaints import LIMIT
+from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.provider import Revision
 from controller.sources.versions import highest, listed, near, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-
-HEADS = "refs/heads/"
-TAGS = "refs/tags/"
 KINDS = ("branch", "tag", "semver", "name", "commit")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.

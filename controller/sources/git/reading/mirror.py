@@ -18,7 +18,7 @@ import pygit2
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.quotas import over
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
-from controller.sources.git.listing.reference import HEADS, TAGS, Reference
+from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.repository import open_mirror
 from controller.sources.git.reading.tree import DAMAGE, TreeReader, read_in_thread
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
+    from controller.sources.git.listing.reference import Reference
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
 

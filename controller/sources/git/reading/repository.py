@@ -12,7 +12,7 @@ from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
 from controller.api.meta import timestamp
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.sources.git.git_url import parse_location
-from controller.sources.git.listing.reference import TAGS
+from controller.sources.git.listing.names import TAGS
 
 # Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
 # configuration names: so one that belongs to another user is safe to read, and the user's own configuration

@@ -14,7 +14,7 @@ from pygit2.enums import ObjectType, SortMode
 
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
-from controller.sources.git.listing.reference import TAGS
+from controller.sources.git.listing.names import TAGS
 from controller.sources.git.reading.repository import open_repository
 from controller.sources.git.signatures.signed_objects import (
     SignedObject,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.listing.reference import TAGS
+from controller.sources.git.listing.names import TAGS
 from controller.sources.git.signatures.judging import (
     LIMIT,
     NOT_ALLOWED,

@@ -94,7 +94,7 @@ TOPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(TOPS)
 def test_whatever_the_schema_refuses_is_reported_and_what_goes_beyond_is_listed(top: Any) -> None:
     judge(top)
@@ -107,7 +107,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(FLAGS)
 def test_one_thing_amiss_in_a_good_flag_is_judged_alike(fields: dict[str, Any]) -> None:
     for name, value in fields.items():

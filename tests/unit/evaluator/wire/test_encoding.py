@@ -126,7 +126,7 @@ def outcome(flags: FlagSet, key: str, context: Any) -> Any:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(definitions(), contexts, st.sampled_from([{}, {BUCKETING_KEY: "v3"}]))
 def test_a_set_read_back_gives_the_same_answers(
     document: Any, context: tuple[Any, Any], ours: dict[str, str]

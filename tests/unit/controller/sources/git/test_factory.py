@@ -270,6 +270,7 @@ async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
     world: World, repository: Repository
 ) -> None:
     world.sources = GitFactory(world.secret, world.sources.mirror_root, allow_local=True)
+    world.opened.append(world.sources)
     world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
     assert await world.look(url=f"file://{repository.path}") == b"1"
 
