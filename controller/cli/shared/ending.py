@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
 """Exit codes, as every verb has them."""
 INTERRUPTED = 130
-"""As shells have it of what SIGINT ended."""
+"""The exit code that shells report for a process that SIGINT ended."""
 
 
 class Ended(Exception):

@@ -11,7 +11,7 @@ from controller.api.provenance import SIGNED_AT
 from controller.artifacts.storage import as_failed
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
-from controller.sources.bucket.reading import Call, call_here
+from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
 from controller.sources.bucket.trust import Question
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
@@ -83,7 +83,7 @@ class BucketProvider(PolledProvider):
             try:
                 if self.trust is not None:
                     return await self._signed(self.trust, chosen, into, fetched, accepted)
-                await self.call("fetch_objects", self.bucket, chosen, into)
+                await fetch_objects(self.call, self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
         return fetched
@@ -105,17 +105,17 @@ class BucketProvider(PolledProvider):
         prefix = self.bucket.prefix
         folder = into.joinpath(*prefix.split("/"))
         names = {each.key.removeprefix(prefix): each for each in chosen}
-        await self.call("fetch_objects", self.bucket, [names[name] for name in PROOF if name in names], into)
+        proof = [names[name] for name in PROOF if name in names]
+        await fetch_objects(self.call, self.bucket, proof, into)
         question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
-        await self.call(
-            "fetch_objects", self.bucket, [names[name] for name in names if name not in PROOF], into
-        )
+        files = [names[name] for name in names if name not in PROOF]
+        await fetch_objects(self.call, self.bucket, files, into)
         await asyncio.to_thread(trust.compare, question, manifest)
         signed = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
         return with_signer(signed, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
         with advised(self.advice):
-            self._last[:] = [await self.call("list_objects", self.bucket, self.limits)]
+            self._last[:] = [await list_objects(self.call, self.bucket, self.limits)]
         return self._last[0]

@@ -11,15 +11,29 @@ from controller.runtime.process.helper import TaskLimits
 from controller.sources.looking.deadline import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
 
+    from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
     from controller.sources.looking.deadline import LimitedTasks
+    from controller.sources.provider import TreeLimits
 
 CLIENT: Final = "controller.sources.bucket.client"
 TASK: Final = TaskLimits()
 Call: TypeAlias = "Callable[..., Awaitable[Any]]"
 """(name of a function of the client, bucket, its other arguments) -> what it returns or raises."""
+
+
+async def list_objects(call: Call, bucket: Bucket, limits: TreeLimits) -> list[Listed]:
+    """What the bucket holds. Raises Setback, OSError."""
+    found: list[Listed] = await call("list_objects", bucket, limits)
+    return found
+
+
+async def fetch_objects(call: Call, bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:
+    """Write these objects as files below `into`. Raises Setback, OSError."""
+    await call("fetch_objects", bucket, objects, into)
 
 
 async def call_here(name: str, bucket: Bucket, *arguments: object, seconds: float = 60.0) -> Any:

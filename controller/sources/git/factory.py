@@ -24,7 +24,8 @@ from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import GitProvider
-from controller.sources.git.reading.mirror import MirrorQuota, remove_mirror, sweep_mirrors
+from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.reading.tree import read_tree
 from controller.sources.git.signatures.judging import Group, Rule, judge
 from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag

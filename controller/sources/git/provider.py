@@ -23,7 +23,8 @@ from controller.sources.git.listing.reference import (
     parse,
 )
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
-from controller.sources.git.reading.mirror import Mirror, MirrorQuota
+from controller.sources.git.reading.mirror import Mirror
+from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.reading.repository import (
     UnreadableFormatError,
     list_references,

@@ -28,13 +28,13 @@ _LENGTH: Final = re.compile(r"[0-9]{1,9}")
 
 @lru_cache(maxsize=512)
 def _lowered(name: str) -> str:
-    """Clients use few."""
+    """Cached, as clients send the same few names."""
     return name.lower()
 
 
 @lru_cache(maxsize=512)
 def _read_request_line(line: str) -> tuple[str, str, str] | None:
-    """(method, path, query), if it is plain. Clients ask for the same few flags."""
+    """(method, path, query), if it is plain. Cached, as clients ask for the same few flags."""
     found = _REQUEST_LINE.fullmatch(line)
     return (found[1], *split_target(found[2])) if found else None
 

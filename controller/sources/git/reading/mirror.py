@@ -1,4 +1,4 @@
-"""A bare copy of one remote as one identity sees it, and the quota of the mirrors of a namespace."""
+"""A bare copy of one remote as one identity sees it: fetched by what is new, and rebuilt when damaged."""
 
 from __future__ import annotations
 
@@ -8,110 +8,32 @@ import fcntl
 import hashlib
 import os
 import shutil
-import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.runtime.tenancy.quotas import over
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
+from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.reading.repository import open_mirror
 from controller.sources.git.reading.tree import DAMAGE, TreeReader, read_in_thread
 from controller.sources.provider import Unverified
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
     from controller.sources.git.listing.reference import Reference
     from controller.sources.provider import Fetched, Revision, TreeLimits
-
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
 _BUSY: Final = 0.02
 """Seconds until a lock that another holds is tried again."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
-
-
-class MirrorQuota:
-    """Measures the folder that the mirrors of a namespace are in, once something was fetched."""
-
-    def __init__(
-        self,
-        most: Callable[[str], int] = lambda _namespace: 0,
-        removals: Collection[asyncio.Task[None]] = (),
-    ) -> None:
-        """`most` bytes of a namespace, 0: no limit; `removals` of mirrors are under way."""
-        self._most = most
-        self._removals = removals
-        self._refused: dict[Path, tuple[Revision, int]] = {}
-        """The revision for which a mirror was removed, and the bytes that it had."""
-        self.exceeded: dict[Path, tuple[Revision, TreeLimits, str]] = {}
-        """The revision that exceeded limits, and how: it is not fetched again at every look."""
-        self._measuring = threading.Lock()
-        """Of two that outgrow the quota together, one may stay."""
-
-    async def admit(self, mirror: Path, revision: Revision) -> None:
-        """Before a fetch of `revision`: raises Stalled if it was too large, and there is no more room."""
-        refused, size = self._refused.get(mirror, (None, 0))
-        if refused == revision and self._most(mirror.parent.name):
-            await asyncio.gather(*self._removals, return_exceptions=True)
-            await asyncio.to_thread(self._require, mirror, size)
-
-    async def keep(self, mirror: Path, revision: Revision) -> None:
-        """Once `revision` was fetched. Removes the mirror and raises Stalled where it outgrew the quota."""
-        if self._most(mirror.parent.name):
-            await asyncio.to_thread(self._keep, mirror, revision)
-        self._refused.pop(mirror, None)
-
-    def forget(self, mirror: Path) -> None:
-        """No source uses it any more."""
-        self.exceeded.pop(mirror, None)
-        self._refused.pop(mirror, None)
-
-    def used(self, root: Path) -> Counter[str]:
-        """Bytes of the mirrors below `root` now, by namespace that has a limit. Any thread may ask."""
-        found: Counter[str] = Counter()
-        for mirror in root.glob("*/*.git"):
-            if self._most(mirror.parent.name):
-                found[mirror.parent.name] += _bytes_in(mirror)
-        return found
-
-    def _keep(self, mirror: Path, revision: Revision) -> None:
-        with self._measuring:
-            size = _bytes_in(mirror)
-            try:
-                self._require(mirror, size)
-            except Exception:
-                self._refused[mirror] = (revision, size)
-                shutil.rmtree(mirror, ignore_errors=True)
-                raise
-
-    def _require(self, mirror: Path, size: int) -> None:
-        """Raises Stalled where it and those beside it are too large."""
-        namespace = mirror.parent.name
-        size += sum(_bytes_in(each) for each in mirror.parent.glob("*.git") if each != mirror)
-        most = self._most(namespace)
-        if most and size > most:
-            raise over("bytes of mirrors of Git repositories", namespace, size, most, "--quota-mirror-bytes")
-
-
-def _bytes_in(folder: Path) -> int:
-    """What the files below it take on the disk; some may go meanwhile."""
-    found = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return found
 
 
 @dataclass(frozen=True, slots=True)
