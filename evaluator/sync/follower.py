@@ -15,7 +15,8 @@ from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
 from evaluator.store import Content, Fault, Report
-from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
+from evaluator.sync.accept import Accepted, Refused, accept
+from evaluator.sync.changes import Changes
 from evaluator.sync.source import RENEWAL, Delivery, SourceFault
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Follower:
         keeper: Keeper | None = None,
     ) -> None:
         self._source = source
+        self._changes = Changes(source)
         self._exchange = exchange
         self._store = exchange.store
         self._clock = clock
@@ -60,7 +62,6 @@ class Follower:
         self._keeper = keeper
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
-        self._taken: bytes | None = None
         self._untaken: Delivery | None = None
         """What was delivered last, until it is judged and served: its source will not say it again."""
         self._refusal: SourceFault | None = None
@@ -93,8 +94,8 @@ class Follower:
             began, answered = clock(), False
             fault = SourceFault("Ended", "the source ended without a reason")
             try:
-                async with aclosing(self._source.deliveries()) as deliveries:
-                    async for event in deliveries:
+                async with aclosing(self._changes.events()) as events:
+                    async for event in events:
                         await self._on_event(event)
                         answered = True
             except SourceFault as raised:
@@ -120,16 +121,11 @@ class Follower:
             await self._confirm()
 
     async def _take(self, delivery: Delivery) -> None:
-        seen = await asyncio.to_thread(fingerprint, delivery)
-        if seen == self._taken:
-            self._untaken = None
-            await self._confirm()
-            return
         known = self._store.catalog.digest_of(self._source.name)
         judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
         self._log_problems(judged.problems)
         if not isinstance(judged, Accepted):
-            self._taken, self._untaken = seen, None
+            self._untaken = None
             self._refusal = SourceFault("Invalid", judged.cause)
             await self._stale(self._refusal)
             return
@@ -143,7 +139,7 @@ class Follower:
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
         self._accepted, self._context = judged.desired, delivery.context
-        self._taken, self._untaken, self._refusal = seen, None, None
+        self._untaken = self._refusal = None
         self._save(anew=True, changed=changed)
 
     async def _confirm(self) -> None:

@@ -128,13 +128,12 @@ def _open(
         beside = None if companion is None else companion(name, config.selector)
         return GrpcSource(name, identity, config, companion=beside)
     from evaluator.sync.schedule import Schedule  # noqa: PLC0415
-    from evaluator.sync.sources.polls import Polls  # noqa: PLC0415
 
-    polls = Polls(Schedule(config, random), clock)
+    schedule = Schedule(config, random)
     if config.provider is Provider.HTTP:
         from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
 
-        return HttpSource(name, identity, config, polls)
+        return HttpSource(name, identity, config, schedule, clock)
     from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
 
-    return BlobSource(name, identity, config, polls)
+    return BlobSource(name, identity, config, schedule, clock)

@@ -82,6 +82,5 @@ class SyncSource(Protocol):
         """What the source says, from now on: first of all what it has.
 
         A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again,
-        after a pause that grows. Called again, an unchanged content may be reported as Unchanged. Ends in no
-        other way.
+        after a pause that grows. Ends in no other way. The same content may be delivered again.
         """

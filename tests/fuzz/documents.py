@@ -18,7 +18,8 @@ from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve
-from evaluator.sync.accept import Accepted, accept, fingerprint
+from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.changes import fingerprint
 from evaluator.sync.source import Delivery, SourceFault
 from evaluator.sync.sources.peer import delivered
 from evaluator.wire import sync_pb2
