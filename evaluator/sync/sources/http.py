@@ -11,7 +11,7 @@ from evaluator.flags.syntax.document import Format, format_of
 from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
-from evaluator.sync.sources.http_client import Client, Request, Response
+from evaluator.sync.sources.http_client import Client, Response
 from evaluator.sync.sources.oauth import Tokens
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class HttpSource:
 
     async def _ask(self, client: Client) -> SourceEvent:
         try:
-            answer = await client.request(Request(self._url, await self._headers(client), MAX_BYTES))
+            answer = await client.request(self._url, await self._headers(client), MAX_BYTES)
         except SourceFault as fault:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
         self._asked_to_wait = 0.0
