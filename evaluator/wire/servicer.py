@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.countdown import Countdown
-from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_request
+from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -165,9 +165,9 @@ class SyncService:
     def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
-        request = read_request(message)
+        selector = read_selector(message)
         asked = header(call.headers, SELECTOR_HEADER)
-        topic = self._backend.topic(request.selector if asked is None else asked, call)
+        topic = self._backend.topic(selector if asked is None else asked, call)
         key = _Key(method, topic)
         visit = self._observer and self._observer.entered(call, topic, lasting=method.lasting)
         subscriber = _Stream(self, key, stream, visit)

@@ -24,7 +24,7 @@ from evaluator.sync.source import Delivery, SourceFault
 from evaluator.sync.sources.peer import delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
-from evaluator.wire.messages import read_request
+from evaluator.wire.messages import read_selector
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def plain(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
 def sync_message(content: bytes) -> None:
     """What a sync peer sends, either way round."""
     with contextlib.suppress(RpcError):
-        read_request(content)
+        read_selector(content)
     try:
         message = sync_pb2.SyncFlagsResponse.FromString(content)
     except DecodeError:
