@@ -37,14 +37,31 @@ def open_sources(
 ) -> tuple[SyncSource, ...]:
     """A source for each, in order, each under a name of its own; nothing is asked of any yet.
 
-    `clock` is Unix seconds, `random` numbers from 0 to 1; `companion` makes, of a source's name and selector,
-    what talks with a gRPC peer beside the stream. What a
-    kind of source needs is only loaded where there is one. Raises InvalidSourceError.
+    `clock` is Unix seconds, `random` numbers from 0 to 1. `companion` makes, of a source's name and selector,
+    what talks with a gRPC peer beside the stream. Only kinds of source that are configured are imported.
+    Raises InvalidSourceError.
     """
-    return tuple(
-        _open(name, identity, config, clock, random, companion)
-        for name, identity, config in zip(names(configs), identities(configs), configs, strict=True)
-    )
+
+    def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
+        if config.provider in FILES:
+            return _open_file(name, identity, config, clock)
+        if config.provider is Provider.GRPC:
+            from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
+
+            beside = None if companion is None else companion(name, config.selector)
+            return GrpcSource(name, identity, config, companion=beside)
+        from evaluator.sync.schedule import Schedule  # noqa: PLC0415
+
+        schedule = Schedule(config, random)
+        if config.provider is Provider.HTTP:
+            from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
+
+            return HttpSource(name, identity, config, schedule, clock)
+        from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
+
+        return BlobSource(name, identity, config, schedule, clock)
+
+    return tuple(map(opened, names(configs), identities(configs), configs))
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
@@ -110,30 +127,3 @@ def _open_file(name: str, identity: str, config: SourceConfig, clock: Callable[[
         if not (path.is_dir() or path.is_file()) and path.exists():
             raise InvalidSourceError(f"file:{name}: {no_file(path.stat())}")
     return FileSource(name, identity, path, clock, watch=watch)
-
-
-def _open(
-    name: str,
-    identity: str,
-    config: SourceConfig,
-    clock: Callable[[], float],
-    random: Callable[[], float],
-    companion: Callable[[str, str], Companion] | None,
-) -> SyncSource:
-    if config.provider in FILES:
-        return _open_file(name, identity, config, clock)
-    if config.provider is Provider.GRPC:
-        from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
-
-        beside = None if companion is None else companion(name, config.selector)
-        return GrpcSource(name, identity, config, companion=beside)
-    from evaluator.sync.schedule import Schedule  # noqa: PLC0415
-
-    schedule = Schedule(config, random)
-    if config.provider is Provider.HTTP:
-        from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
-
-        return HttpSource(name, identity, config, schedule, clock)
-    from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
-
-    return BlobSource(name, identity, config, schedule, clock)
