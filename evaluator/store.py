@@ -73,9 +73,7 @@ Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 class Store:
     """Holds what is served and notifies subscribers of changes, synchronously and in the order of
-    subscription.
-
-    Only `following` and `prepare` may run in a thread.
+    subscription. Only `following` and `prepare` may run in a thread.
     """
 
     def __init__(
@@ -147,8 +145,8 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a
-        large set, and a thread may do it. Raises UnknownSourceError.
+        """The catalog that a report leads to; the current one where nothing changes. Takes long for a large
+        set. Raises UnknownSourceError.
         """
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
@@ -159,12 +157,10 @@ class Store:
     def apply(
         self, report: Report, prepared: CompiledCatalog | None = None, *, now: float
     ) -> Snapshot | None:
-        """Serve what a report says from `now` on, and notify subscribers of what differs.
-
-        `prepared` is made of `following(report)`, with nothing applied in between. Where the same is served
-        as before, and only what is said of a source's staleness differs, that is no change. Returns
-        everything that is served; None while no source has delivered. Withdrawn by every source, it is an
-        empty set. Raises UnknownSourceError.
+        """Serve what a report says from `now` on, and notify subscribers of what differs; a change of a
+        source's staleness alone is none. `prepared` is made of `following(report)`, with nothing applied in
+        between. Returns everything that is served: None while no source has delivered, an empty set once each
+        has withdrawn its own. Raises UnknownSourceError.
         """
         started = perf_counter()
         prepared = prepared or self._views(self.following(report))
@@ -211,9 +207,7 @@ class Store:
 
     def subscribe(self, callback: Subscriber, restated: Subscriber | None = None) -> Callable[[], None]:
         """Call `callback` with everything that is served after every change, until the returned function is
-        called.
-
-        `restated` is called instead where the same is served, and only what it says of its staleness differs.
+        called. `restated` is called instead where only a source's staleness has changed.
         """
         token = object()
         self._subscribers[token] = callback, restated

@@ -53,9 +53,7 @@ class LastGoodFlags:
 def held_back(
     flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
 ) -> tuple[FlagSet, tuple[str, ...]]:
-    """The set with each bad flag at its last good definition, or absent; and the keys of those
-    held, sorted.
-    """
+    """The set with each bad flag at its last good definition or absent; the keys of those held, sorted."""
     flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
     others = tuple(flag for flag in flag_set.others if flag.key not in bad)
     if previous is None:

@@ -185,10 +185,9 @@ class Follower:
 
 
 def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
-    """What it comes to after `previous`, whose digest is `known`.
-
-    What says the same comes to that very set, or to its flags where only the set's metadata differs: who
-    compares the two on the loop does so at once, and what was made anew is freed here.
+    """Judge a delivery after `previous`, whose digest is `known`. Equal content gives `previous` itself, or
+    its flags where only the set's metadata differs: the loop then compares them at once, and the copy is
+    freed here.
     """
     judged = accept(delivery, previous)
     if previous is None or not isinstance(judged, Accepted) or judged.digest != known:

@@ -35,11 +35,9 @@ def open_sources(
     random: Callable[[], float] = _random,
     companion: Callable[[str, str], Companion] | None = None,
 ) -> tuple[SyncSource, ...]:
-    """A source for each, in order, each under a name of its own; nothing is asked of any yet.
-
-    `clock` is Unix seconds, `random` numbers from 0 to 1. `companion` makes, of a source's name and selector,
-    what talks with a gRPC peer beside the stream. Only kinds of source that are configured are imported.
-    Raises InvalidSourceError.
+    """A source for each, in order, with a name of its own; nothing is asked of any yet. clock: Unix seconds.
+    random: numbers from 0 to 1. companion: makes, of a source's name and selector, what talks with a gRPC
+    peer beside the stream. Raises InvalidSourceError.
     """
 
     def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
@@ -79,11 +77,9 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """The name of each source's content, the same from one start to the next: a hash of all that may decide
-    what it answers.
-
-    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else
-    distinguishes two sources.
+    """An identity of each source's content, the same from one start to the next: a hash of all that may
+    decide what it answers. Credentials are left out, so that a new token finds the flags of the old one,
+    unless nothing else distinguishes two sources.
     """
     plain = [_sum(_asked(config)) for config in configs]
     found: dict[str, None] = {}

@@ -79,8 +79,7 @@ class SyncSource(Protocol):
         """Distinguishes its content from any other source's, from one start to the next."""
 
     def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What the source says, from now on: first of all what it has.
-
-        A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again,
-        after a pause that grows. Ends in no other way. The same content may be delivered again.
+        """What the source says from now on, starting with what it has; the same content may come again. After
+        a fault that is yielded more may follow; a SourceFault that is raised ends it, and the follower calls
+        again after a pause that grows. Ends in no other way.
         """

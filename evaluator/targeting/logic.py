@@ -134,10 +134,9 @@ def compared(
     ranges: bool = False,
     bare: bool = False,
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for a comparison of the first two arguments. With fewer it does not hold.
-
-    ranges: of exactly three arguments, the second and third must compare, too. bare: arguments that are no
-    list count as too few; else they are an error.
+    """Make a compiler for a comparison of the first two arguments; with fewer it is false. ranges: of three
+    arguments, the second and third must compare, too. bare: arguments that are no list count as too few; else
+    they are an error.
     """
 
     def compile_comparison(values: Json, scope: CompileScope) -> Evaluate:

@@ -19,9 +19,8 @@ _ESCAPES: Final = str.maketrans(
 
 
 def variant_name(result: Json) -> str | None:
-    """The name that `result` comes to, or None for lists and objects, which name no variant.
-
-    RuleError for numbers that JSON cannot hold, wherever they stand.
+    """The name that `result` comes to; None for lists and objects, which name no variant. Raises RuleError
+    for numbers that JSON cannot hold, wherever they are.
     """
     if isinstance(result, str):
         return result.translate(_ESCAPES)

@@ -15,11 +15,9 @@ _LOOPS: Final = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 
 def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
-    """Whether evaluating `node` may read `$flagd` from the evaluation context.
-
-    True whenever a name is computed, reads the whole context or is not known: a needless True costs a copy of
-    the context, a wrong False would let a client's own `$flagd` through. in_body: `node` is in a rule that a
-    loop runs for each element.
+    """Whether evaluating `node` may read `$flagd` from the context; True where a name is computed, unknown,
+    or the whole context: a needless True costs a copy of the context, a wrong False would let a client's own
+    `$flagd` through. in_body: a loop runs `node` for each element.
     """
     if isinstance(node, list):
         return any(reads_flagd(item, in_body=in_body) for item in node)

@@ -35,9 +35,8 @@ _HEXADECIMAL = re.compile(r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0
 
 
 class RuleError(Exception):
-    """The engine cannot evaluate this rule with this context; flagd answers PARSE_ERROR.
-
-    Messages never quote the context: they are kept, and a context is anybody's.
+    """The engine cannot evaluate this rule with this context; flagd answers PARSE_ERROR. Messages never quote
+    the context: they are kept, and a context may hold personal data.
     """
 
 

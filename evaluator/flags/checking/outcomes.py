@@ -131,8 +131,7 @@ _READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], Non
 
 def variant_named(literal: Json) -> str | None:
     """The name of the variant that a literal result means: its JSON text without quotes, as Go writes it.
-
-    None: lists, and texts with what JSON escapes, name no variant.
+    None for lists, and for texts with characters that JSON escapes: they name no variant.
     """
     if isinstance(literal, str):
         return literal if _ESCAPED.isdisjoint(literal) else None

@@ -95,10 +95,8 @@ class BlobSource:
 
 
 def open_store(config: SourceConfig) -> Any:
-    """The bucket of a source, with the credentials that the environment gives, as the vendors' own tools take
-    them.
-
-    Raises InvalidSourceError.
+    """The bucket of a source, with the environment's credentials, as vendors' own tools read them. Raises
+    InvalidSourceError.
     """
     parts = urlsplit(config.uri)
     given = dict(parse_qsl(parts.query))

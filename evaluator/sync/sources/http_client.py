@@ -54,9 +54,8 @@ class Client:
     async def request(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None = None
     ) -> Response:
-        """The answer, of at most `limit` bytes once decompressed; a `form` is posted.
-
-        Raises SourceFault: Unreachable, Timeout, TooLarge, Redirected.
+        """The answer, of at most `limit` bytes once decompressed; a `form` is posted. Raises SourceFault:
+        Unreachable, Timeout, TooLarge, Redirected.
         """
         answer: Future[Response] = Future()
         answer.set_running_or_notify_cancel()

@@ -51,10 +51,8 @@ def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
 
 
 def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
-    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the
-    service.
-
-    Raises InvalidSourceError.
+    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials HOST:PORT and asks for
+    SERVICE. Raises InvalidSourceError.
     """
     if config.uri.startswith("uds:"):
         return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
