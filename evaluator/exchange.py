@@ -62,7 +62,7 @@ class Exchange:
                 raise
             # Health is known all the same; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
-            return self.store.served
+            return self.store.prepare(self.store.catalog)
 
     def _prepare(self, report: Report) -> CompiledCatalog:
         return self.store.prepare(self.store.following(report))
