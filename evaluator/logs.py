@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMATS: Final = ("console", "json")
 _LONGEST: Final = 8192
 """Characters of a field: what a peer or a source says must not fill the disk."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Send everything from `level` upwards to `stream` (standard error), in one of FORMATS."""
+    """Send everything from `level` upwards to `stream` (standard error), as `console` or `json`."""
     log = logging.StreamHandler(sys.stderr if stream is None else stream)
     log.setFormatter(JsonLines() if form == "json" else ConsoleLines())
     root = logging.getLogger()

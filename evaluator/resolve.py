@@ -24,9 +24,8 @@ from evaluator.resolution import (
     flag_type,
 )
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.names import texts_in, variant_name
 from evaluator.targeting.scope import failing
-from evaluator.targeting.values import kind
+from evaluator.targeting.values import kind, texts_in, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,10 +254,8 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
 def compile_flag_set(
     flag_set: FlagSet, *, bucketing: Bucketing = Bucketing.V2, expose_bucketing: bool = False
 ) -> CompiledFlagSet:
-    """Make a flag set ready for evaluation.
-
-    bucketing: for a set that does not pin a generation of its own. expose_bucketing: name it in every
-    answer's metadata.
+    """Make a flag set ready for evaluation. bucketing: the generation of `fractional` where the set pins
+    none. expose_bucketing: name the generation in every answer's metadata.
     """
     return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
 

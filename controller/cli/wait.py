@@ -9,7 +9,7 @@ from controller.cli.shared.arguments import seconds
 from controller.cli.shared.clusters import run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     import argparse

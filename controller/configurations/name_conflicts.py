@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.conditions import NAME_CONFLICT, TRUE, Condition, find
 from controller.delivery.claims import SHADOWED
 from controller.runtime.events import Occurrence
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

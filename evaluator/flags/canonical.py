@@ -30,10 +30,8 @@ _text: Final = json.JSONEncoder(
 
 
 def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
-    """Return the set as one JSON document; with `provenance`, it names its origin, too.
-
-    Raises ValueError for a number that is no finite float64, or text that is no Unicode; the parser admits
-    neither.
+    """Return the set as one JSON document, its provenance keys included on request. Raises ValueError for a
+    number that is no finite float64 or text that is no Unicode; the parser admits neither.
     """
     parts = []
     if flag_set.evaluators:

@@ -67,9 +67,7 @@ def _is_ours(variable: str) -> bool:
 
 def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
     """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown
-    keys.
-
-    As viper has it, keys are in lower case at every depth, whatever the file has.
+    keys. As in viper, keys are in lower case at every depth, whatever the file has.
     """
     file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
     if not path and ("HOME" not in environ or not file.is_file()):

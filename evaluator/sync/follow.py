@@ -38,8 +38,8 @@ class Followers:
         random: Callable[[], float] = _random,
         gc_policy: GcPolicy | None = None,
     ) -> None:
-        """`clock` is Unix seconds, `gc_policy` the policy of a process that is ours alone. Last good sets are
-        kept in `state_dir`, and nowhere where it is None.
+        """clock: Unix seconds. gc_policy: of a process that is ours alone. state_dir: the folder of last good
+        sets; None keeps none.
         """
         exchange = Exchange(store, clock, gc_policy)
         self._clock = clock

@@ -46,10 +46,8 @@ class LastGood:
 
 
 def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
-    """Remove what sources left that are not among those, and have not been for long; how many files. `now` is
-    Unix seconds.
-
-    Raises OSError.
+    """Remove files of sources that are not `followed` and have not been for KEPT_SECONDS; how many. now: Unix
+    seconds. Raises OSError.
     """
     kept, removed = {each.path.name for each in followed}, 0
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -95,9 +93,8 @@ class Keeper:
         return self._last_good.load()
 
     def keep(self, saved: Saved, *, changed: bool) -> None:
-        """Save this as soon as the disk takes it, instead of any that is still waiting.
-
-        `changed`: its content is served from now on, and was not before.
+        """Save this as soon as the disk takes it, in place of any that still waits. changed: its content is
+        new.
         """
         if changed:
             self._served_at = self._clock()

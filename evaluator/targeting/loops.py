@@ -157,10 +157,9 @@ def _accumulator(start: Json) -> tuple[Json, str, Callable[[Json], Json]]:
 def quantified(
     element_of: Callable[[Json, Json], Element], *, stops_at: bool, then: bool, empty: bool
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for `all`, `none` or `some`.
-
-    element_of: who substitutes into the condition. stops_at: the outcome of an element that decides. then:
-    the answer if one did. empty: the answer where the list is empty, null or another false value.
+    """Make a compiler for `all`, `none` or `some`. element_of: who substitutes into the condition. stops_at:
+    the outcome of an element that decides. then: the answer if one did. empty: the answer for an empty list,
+    null or another false value.
     """
 
     def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:

@@ -242,10 +242,8 @@ def _beside(holds: Callable[[str, str], bool]) -> Callable[[Json], Json]:
 def _eager(
     operate: Callable[[Json], Json], *, grows: bool = False, scans: bool = True
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for an operator that looks at its evaluated arguments.
-
-    grows: its result can be longer than each argument, so that is counted too. scans: it reads arguments
-    through.
+    """Make a compiler for an operator on evaluated arguments. grows: its result may be longer than its
+    arguments, and is charged, too. scans: it reads its arguments through.
     """
 
     def compile_eager(values: Json, scope: CompileScope) -> Evaluate:

@@ -32,11 +32,9 @@ _NO_DEFAULT: Final = ""
 
 
 def encode(flag_set: FlagSet) -> bytes:
-    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: its receivers have
-    no flags any more.
-
-    A rule that cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises
-    ValueError for a number that is no finite float64; the parser admits none.
+    """The document, in UTF-8 without white space; `{"flags":{}}` for a set without flags. A rule that cannot
+    be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises ValueError for a number
+    that is no finite float64; the parser admits none.
     """
     # A flag at a time: one call over a large set would keep every other thread from running for as long as it
     # takes.

@@ -13,7 +13,7 @@ from controller.cli.shared.problems import as_object
 from controller.runtime.clock import now
 from controller.wiring.local_mode.local import Restored, SourceDown, SourceUp
 from controller.wiring.local_mode.local_events import RevisionBuilt
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

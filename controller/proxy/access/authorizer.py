@@ -20,7 +20,7 @@ from controller.proxy.streams.limits import StreamLimits, host_of
 from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
-from evaluator.wire.messages import SELECTOR_HEADER, read_request
+from evaluator.wire.messages import SELECTOR_HEADER, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -108,7 +108,7 @@ class Authorizer:
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
             asked = header(call.headers, SELECTOR_HEADER)
-            selector = read_request(message).selector if asked is None else asked
+            selector = read_selector(message) if asked is None else asked
             try:
                 topic = parse(selector)
             except InvalidSelectorError as error:

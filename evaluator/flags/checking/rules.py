@@ -42,10 +42,8 @@ _FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
 
 
 def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
-    """Return every fault of a rule in document order; `evaluators` are the names a `$ref` may have.
-
-    A rule beyond DEPTH levels or NODES parts is one error, and is not looked into. All else are warnings:
-    flagd loads it.
+    """Return every problem of a rule in document order; a `$ref` may name one of `evaluators`. All are
+    warnings, as flagd loads the rule, but for one error about a rule beyond DEPTH levels or NODES parts.
     """
     if beyond := excess(measure(rule)):
         return beyond

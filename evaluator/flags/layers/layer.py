@@ -65,8 +65,8 @@ def read_layer(
     bounds: Bounds = DEFAULT,
     prepare: Callable[[Document], Document] = as_read,
 ) -> Layer:
-    """Read documents, as (file name, content), to one layer; never raises, whatever the content. `prepare` is
-    called with each, and may change its value and add findings.
+    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each
+    document.
     """
     reading = _Reading(bounds)
     for file, content in files:

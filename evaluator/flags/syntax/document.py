@@ -76,10 +76,8 @@ class Document:
         return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
 
     def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
-        """Line and column of the value at `path`, or of its key; of the nearest ancestor if it is missing; of
-        the character at `offset` if that is given.
-
-        (0, 0) in a document that could not be read.
+        """Line and column of the value at `path`, or of its key; of its nearest ancestor if it is missing; of
+        the character at `offset` if that is given. (0, 0) in a document that could not be read.
         """
         if offset is not None:
             return self._lines.place(offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.syntax.numbers import read_integer, read_number
@@ -16,7 +16,7 @@ from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import Lines, UnreadableError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.model import Json
@@ -41,7 +41,7 @@ class JsonPlaces:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._members: dict[int, list[tuple[str | int, int, int]]] = {}
+        self._tables: dict[int, dict[str | int, tuple[int, int]]] = {}
 
     @cached_property
     def _ends(self) -> dict[int, int]:
@@ -81,10 +81,6 @@ class JsonPlaces:
         match = _SCALAR.match(self._text, offset)
         return match[0] if match else ""
 
-    @cached_property
-    def _tables(self) -> dict[int, dict[str | int, tuple[int, int]]]:
-        return {}
-
     def _lookup(self, offset: int) -> dict[str | int, tuple[int, int]]:
         table = self._tables.get(offset)
         if table is None:
@@ -111,13 +107,10 @@ class JsonPlaces:
                 step = json.loads(word) if "\\" in word else word[1:-1]
                 offset = self._skip(self._skip(offset + len(word)) + 1)
             members.append((step, key, offset))
-            offset = self._skip(self._behind(offset))
+            offset = self._skip(self._ends.get(offset) or offset + len(self.literal(offset)))
             if text[offset] == ",":
                 offset = self._skip(offset + 1)
         return members
-
-    def _behind(self, offset: int) -> int:
-        return self._ends.get(offset) or offset + len(self.literal(offset))
 
 
 def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
@@ -146,9 +139,9 @@ class _Reader:
             value = json.loads(
                 text,
                 object_pairs_hook=self._mapping,
-                parse_float=self._number,
-                parse_int=self._integer,
-                parse_constant=self._constant,
+                parse_float=partial(self._number, read_number),
+                parse_int=partial(self._number, read_integer),
+                parse_constant=self.unusable.add,
             )
         except json.JSONDecodeError as error:
             raise _unreadable(error, text) from None
@@ -162,20 +155,11 @@ class _Reader:
             self.repeated = True
         return mapping
 
-    def _integer(self, literal: str) -> int | float | None:
-        value = read_integer(literal)
+    def _number(self, read: Callable[[str], int | float | None], literal: str) -> int | float | None:
+        value = read(literal)
         if value is None:
             self.unusable.add(literal)
         return value
-
-    def _number(self, literal: str) -> int | float | None:
-        value = read_number(literal)
-        if value is None:
-            self.unusable.add(literal)
-        return value
-
-    def _constant(self, literal: str) -> None:
-        self.unusable.add(literal)
 
 
 def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Finding]:

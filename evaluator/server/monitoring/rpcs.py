@@ -41,7 +41,7 @@ def watched(routes: Routes, begin: Begin) -> Routes:
     """The same routes, with `begin` called for each call."""
     return replace(
         routes,
-        unary={path: partial(_unary, run, begin) for path, run in routes.unary.items()},
+        unary={path: partial(unary, run, begin) for path, run in routes.unary.items()},
         streams={path: partial(_stream, run, begin) for path, run in routes.streams.items()},
     )
 
@@ -52,7 +52,8 @@ def named(path: str) -> tuple[str, str]:
     return service, method
 
 
-def _unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes | Deferred[bytes]:
+def unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes | Deferred[bytes]:
+    """The answer of `run`, with `begin` called for the call."""
     end = begin(call)
     try:
         answer = run(call, message)

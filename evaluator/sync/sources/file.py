@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.syntax.document import Format, format_of
-from evaluator.sync.accept import fingerprint
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.watch import Watch
 
@@ -62,7 +61,6 @@ class FileSource:
         self._mark: Mark | None = None
         self._unsettled: Mark | None = None
         """What was not taken at the last look: it may have been half written."""
-        self._delivered: bytes | None = None
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What is there; a path that is not (any more) is a fault, and waited for."""
@@ -101,18 +99,14 @@ class FileSource:
                 return UNCHANGED
             settled = self._settled(mark)
         except OSError as error:
-            # Whatever comes back is delivered anew.
-            self._mark = self._delivered = None
+            # Whatever comes back is read anew.
+            self._mark = None
             return _fault(self.name, error)
         except SourceFault as fault:
             return fault
         if settled is None:
             return None
         self._mark, delivery = settled
-        content = fingerprint(delivery)
-        if content == self._delivered:
-            return UNCHANGED
-        self._delivered = content
         return delivery
 
     def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
