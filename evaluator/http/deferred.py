@@ -36,14 +36,6 @@ class Deferred(Generic[T]):
         next(steps)
         return Deferred(steps, self.seconds)
 
-    def then(self, finish: Callable[[T], R]) -> Deferred[R]:
-        """`finish` of the same answer."""
-
-        def finished(steps: Generator[None, None, T]) -> Generator[None, None, R]:
-            return finish((yield from steps))
-
-        return self.through(finished)
-
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
         """The same answer, with one of the two called at its end; GeneratorExit: the client is gone."""
 

@@ -139,7 +139,7 @@ def request(content: bytes) -> None:
 
 def answered(asked: Request) -> Response | Streamed:
     """The answer, also where it is deferred."""
-    answer = dispatch().answer(asked)
+    answer, _ = dispatch().answer(asked)
     return at_once(answer.steps) if isinstance(answer, Deferred) else answer
 
 

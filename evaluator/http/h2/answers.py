@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,7 @@ from evaluator.http.rpc.grpc import (
     trailers,
     trailers_only,
 )
-from evaluator.http.server.dispatch import split_target
+from evaluator.http.server.dispatch import check_headers, split_target
 from evaluator.http.server.peer import response_of
 from evaluator.http.server.stream import ServerStream, failed
 from evaluator.http.statuses import BODILESS, refusal
@@ -48,14 +49,18 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler, UnaryHandler
 
 
+log = logging.getLogger(__name__)
+
 _GRPC: Final = "application/grpc"
 _GRPC_TYPES: Final = frozenset({_GRPC, "application/grpc+proto"})
 _TOO_LARGE: Final = RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
 
 
 @lru_cache(maxsize=256)
-def _start(status: int, headers: Headers) -> bytes:
-    return encode_block(((":status", str(status)), *headers))
+def _start(status: int, headers: Headers, more: Headers, date: str) -> bytes:
+    """A response's headers but its length. Raises ValueError for headers that may not go out."""
+    check_headers((*headers, *more))
+    return encode_block(((":status", str(status)), *headers, *more, ("date", date)))
 
 
 def _is_grpc(block: Block) -> bool:
@@ -192,22 +197,21 @@ class Answers:
 
     def _plain(self, event: RequestReceived, waited: float) -> int:
         request = _request(event.block, event.body, self._peer.name, waited)
-        answer = self._peer.port.dispatch.answer(request)
-        head_only = request.method == "HEAD"
+        (answer, more), head_only = self._peer.port.dispatch.answer(request), request.method == "HEAD"
         if isinstance(answer, Response):
-            return self._respond(event.stream_id, answer, head_only=head_only)
+            return self._respond(event.stream_id, answer, more, head_only=head_only)
         if isinstance(answer, Deferred):
             self._respond_later(
                 event.stream_id,
                 answer,
-                lambda at, result: self._respond(at, response_of(result), head_only=head_only),
+                lambda at, result: self._respond(at, response_of(result), more, head_only=head_only),
             )
             return 0
-        self._begin(event.stream_id, answer, head_only=head_only)
+        self._begin(event.stream_id, answer, more, head_only=head_only)
         return 0
 
-    def _begin(self, stream_id: int, answer: Streamed, *, head_only: bool) -> None:
-        block = _start(answer.status, answer.headers) + encode_block([("date", self._peer.port.date)])
+    def _begin(self, stream_id: int, answer: Streamed, more: Headers, *, head_only: bool) -> None:
+        block = _start(answer.status, answer.headers, more, self._peer.port.date)
         if head_only:
             self._peer.connection.send_headers(stream_id, block, end_stream=True)
             return
@@ -252,12 +256,18 @@ class Answers:
             refused = trailers_only(_TOO_LARGE.code, _TOO_LARGE.message)
             self._peer.connection.send_headers(stream_id, refused, end_stream=True)
 
-    def _respond(self, stream_id: int, response: Response, *, head_only: bool = False) -> int:
-        body, rest = response.body, [("date", self._peer.port.date)]
-        if response.status in BODILESS:
+    def _respond(
+        self, stream_id: int, response: Response, more: Headers = (), *, head_only: bool = False
+    ) -> int:
+        status, body, headers = response
+        try:
+            block = _start(status, headers, more, self._peer.port.date)
+        except ValueError:
+            log.exception("a response cannot be sent")
+            return self._respond(stream_id, refusal(500), more, head_only=head_only)
+        if status in BODILESS:
             body = b""
         else:
-            rest.append(("content-length", str(len(body))))
-        block = _start(response.status, response.headers) + encode_block(rest)
+            block += encode_block([("content-length", str(len(body)))])
         self._peer.connection.send_response(stream_id, block, b"" if head_only else body, None)
         return len(body)

@@ -163,8 +163,7 @@ class Requests:
             series.record(clock() - started, 0)
 
         def answered(started: float, response: Response) -> None:
-            found = by_status.get(response.status)
-            series = of(response.status) if found is None else found
+            series = by_status.get(response.status) or of(response.status)
             series.pending += 1
             if series.pending >= series.stride:
                 series.record(clock() - started, len(response.body))
@@ -176,10 +175,10 @@ class Requests:
             except Exception as error:
                 failed(started, error)
                 raise
-            if isinstance(answer, Deferred):
-                return answer.watched(partial(answered, started), partial(failed, started))
             if isinstance(answer, Response):
                 answered(started, answer)
+            elif isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
             return answer
 
         return measured
