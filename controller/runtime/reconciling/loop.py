@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_SECONDS: Final = 2.0
+SLOW_SECONDS: Final = 10.0
 """A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
+Where thousands are new each takes seconds, and one more write of each would make all slower.
 """
 MOST_UNWRITTEN: Final = 30.0
 """Seconds: after an outage of the API server of an hour, its results must not wait for another hour."""
