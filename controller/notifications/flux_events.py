@@ -15,7 +15,7 @@ from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications.forms.posts import Post
-from controller.notifications.forms.repositories import link_of, source_of
+from controller.notifications.links import link_of, source_of
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
 

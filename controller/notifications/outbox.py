@@ -18,7 +18,8 @@ from controller.api.conditions import failure
 from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
-from controller.notifications.forms import comments, otlp
+from controller.notifications.forms import otlp
+from controller.notifications.reporting import standing
 from controller.notifications.reporting.matching import (
     alerts_of,
     concerns,
@@ -251,9 +252,11 @@ class Outbox:
         """Report the current state of a flag set to commits and pull requests."""
         near = reporting_on(self._objects, thing.namespace)
         for key, box in self.boxes().items():
-            if key.namespace not in near or box.type not in {*comments.STANDING, otlp.TYPE}:
+            if key.namespace not in near or box.type not in {*standing.STANDING, otlp.TYPE}:
                 continue
-            others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
+            others = (
+                standing.compared_with(self._objects, thing) if box.type in standing.PULL_REQUESTS else ()
+            )
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
                 for shown in (thing, *others):
                     if not concerns(self._objects, each, spec, shown.key, shown.labels):
@@ -300,7 +303,7 @@ class Outbox:
         return {} if found is None else found.labels
 
     def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
-        if box.type in comments.STANDING:
+        if box.type in standing.STANDING:
             # Commits and pull requests receive the state that the object's status shows.
             return
         labels = self._labels(event.object)

@@ -16,9 +16,10 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
+from controller.notifications.forms import incidents, mails, nats_logins, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.repositories import github_apps, servers
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
-    from controller.notifications.forms.github_apps import App
+    from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox
 
 _MOST_TEST: Final = 253
@@ -133,8 +134,8 @@ class FlagProviderReconciler:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
-        if spec.type in repositories.TYPES:
-            host = repositories.API_HOSTS.get(host, host)
+        if spec.type in servers.TYPES:
+            host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
@@ -149,7 +150,7 @@ class FlagProviderReconciler:
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if problem := repositories.problem_of_address(spec.type, address):
+            if problem := servers.problem_of_address(spec.type, address):
                 raise AddressRefused(problem)
         if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")

@@ -14,11 +14,12 @@ from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
-from controller.notifications.forms import comments, commits, journeys, otlp, templates
-from controller.notifications.forms.journeys import Moments
-from controller.notifications.forms.repositories import link_of
+from controller.notifications.forms import otlp, templates
+from controller.notifications.links import link_of
+from controller.notifications.reporting import journeys, standing
 from controller.notifications.reporting.choosing import Fact, chooses
 from controller.notifications.reporting.grouping import waiting
+from controller.notifications.reporting.journeys import Moments
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -48,7 +49,7 @@ class Reporter:
 
     def compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         """Report of one object what was not reported yet."""
-        if box.type in comments.STANDING:
+        if box.type in standing.STANDING:
             self.standing(box, alert, spec, thing)
             return
         if box.type == otlp.TYPE:
@@ -188,11 +189,11 @@ class Reporter:
             return self._journey(box, alert, spec, thing)
         subject = subject_of(alert, thing.key)
         before = (box.of_subject(subject) or Reported()).digest
-        if box.type in comments.TYPES:
-            base = comments.base_of(self.objects, thing)
-            state = comments.standing_of(thing, base, alert, spec, self.now())
+        if box.type in standing.PULL_REQUESTS:
+            base = standing.base_of(self.objects, thing)
+            state = standing.of_pull_request(thing, base, alert, spec, self.now())
         else:
-            state = commits.standing_of(thing, before, alert, spec, self.now())
+            state = standing.of_commit(thing, before, alert, spec, self.now())
         if state is None or state[1] == before:
             return False
         message, after = state

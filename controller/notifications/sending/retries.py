@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.forms import commits
+from controller.notifications.reporting.standing import COMMITS
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
@@ -47,7 +47,7 @@ def verdict(
     # Azure DevOps answers a token that it does not take with a page to sign in, and this status.
     if 200 <= answer.status < 300 and not (answer.status == 203 and type_.startswith("azuredevops")):
         return None
-    if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in commits.TYPES):
+    if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in COMMITS):
         return Dead(answer.text)
     if answer.status and not message.alert:
         # The user who asked for a test reads the answer; other messages must not wait a day behind it.

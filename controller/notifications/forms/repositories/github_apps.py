@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from controller.notifications.forms.posts import Post
-from controller.notifications.forms.repositories import GITHUB, github_api
+from controller.notifications.forms.repositories.servers import GITHUB, github_api
 
 if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
