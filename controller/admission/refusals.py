@@ -1,6 +1,4 @@
-"""Events that say why a pod was refused: on the pod's owner, and on the flag set that it asks for, since the
-pod itself does not exist. No I/O.
-"""
+"""Events of refused pods: on the pod's owner, and on the flag set that it asks for. No I/O."""
 
 from __future__ import annotations
 
@@ -35,18 +33,14 @@ MOST_OF_ONE: Final = 20
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0
 APART: Final = 60.0
-"""Seconds between Events of a flag set, and between those of all in a namespace that are not there: a pod is
-created again and again.
-"""
+"""Seconds between Events of a flag set, or of all missing ones in a namespace: pods are tried repeatedly."""
 _MOST_FLAG_SETS: Final = 1_024
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SHOWN: Final = 1_000
 
 
 class Refusals:
-    """Hands each to `events` once, without waiting; those beyond MOST and MOST_OF_ONE are left out until the
-    pod is tried again.
-    """
+    """Hands each to `events` once, up to MOST and MOST_OF_ONE; the next try of a pod reports the others."""
 
     def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
         """`now`: aware."""
@@ -129,9 +123,7 @@ class FlagSetRefusals:
         self._reported = TTLCache(_MOST_FLAG_SETS, APART, self.clock)
 
     def take(self, request: Mapping[str, Any], why: str) -> None:
-        """`request`: of an AdmissionReview of a pod. Of one that asks for no flag set by name, Kubernetes
-        alone reports, by an Event of the pod's owner.
-        """
+        """`request`: of an AdmissionReview of a pod. One that names no flag set is not reported here."""
         meta = _meta(request)
         annotations, namespace = meta.get("annotations"), str(request.get("namespace", ""))
         name = str(annotations.get(names.FLAG_SET, "")) if isinstance(annotations, dict) else ""

@@ -42,9 +42,7 @@ class Subject:
 
 
 def subject(body: Any, namespace: str, options: Options, known: Known) -> Subject | None:
-    """What becomes of a manifest or a live object; None for what is none of our business. `namespace` is that
-    of objects that name none.
-    """
+    """What becomes of an object; None for other kinds. `namespace` is that of objects that name none."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return None
     kind, meta = str(body.get("kind")), body["metadata"]

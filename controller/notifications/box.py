@@ -66,9 +66,7 @@ class Due:
     """Seconds that it waits in all."""
 
     def is_now(self, now: datetime) -> bool:
-        """Whether it is time. Clocks of replicas differ, but one that was set back is no reason to wait until
-        it is there again.
-        """
+        """Whether it is time, or the clock was set back by more than its span."""
         left = (self.at - now).total_seconds()
         return left <= 0.0 or left > 2.0 * self.span
 
@@ -171,9 +169,7 @@ class Box:
         return None if text is None else Reported.of(text)
 
     def remember(self, subject: str, reported: Reported | None) -> None:
-        """Take note of what is reported of a subject now; None: forget it. Of too many, the oldest without an
-        incident goes.
-        """
+        """Remember what was reported of a subject, None: nothing. The oldest without incident makes room."""
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
@@ -185,9 +181,7 @@ class Box:
             del self.reported[next(calm, next(iter(self.reported)))]
 
     def push(self, message: Message) -> None:
-        """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
-        goes that neither opens nor ends an incident.
-        """
+        """Have a message wait, once. The oldest that neither opens nor ends an incident makes room."""
         short = message.key[:KEY]
         grouped = any(short in each.others for each in self.pending.values() if each.others)
         if message.key in self.pending or short in self.recent or grouped:

@@ -37,14 +37,11 @@ log = logging.getLogger(__name__)
 DELIVERED: Final = "Delivered"
 """A detail of a FlagProvider: whether its last message arrived; not there before there was one."""
 SETTLE: Final = 5.0
-"""Seconds from the beginning of our lead until objects are compared with what was reported of them: by then
-the watches brought what the leader before us wrote.
-"""
+"""Seconds of our lead before objects are compared: the watches bring what the leader before us wrote."""
 WRITE_LATER: Final = 1.0
 """Seconds until a delivery is written while more is to be delivered: several are one write then."""
 GRACE: Final = 1.0
-"""Seconds at the end of our lead for what is under way, and as many to write what arrived: the next
-leader waits for it."""
+"""Seconds at the end of our lead for sends that are under way, and as many to write what arrived."""
 
 
 @dataclass(slots=True)

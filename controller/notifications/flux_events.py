@@ -89,9 +89,7 @@ class FluxEvents(EventQueue):
 
 
 def _named(objects: Cache, key: ObjectKey) -> Resource | None:
-    """The Flux source of a FlagSet, or the ExternalArtifact that its FlagSource exports. None of another
-    namespace, whose alerts would reach people who are not concerned.
-    """
+    """The Flux source of a FlagSet, or what its FlagSource exports; None of another namespace."""
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     if source is None or source.key.kind != flagsource.KIND:
@@ -101,9 +99,7 @@ def _named(objects: Cache, key: ObjectKey) -> Resource | None:
 
 
 def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
-    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, which its Alerts may name, with our
-    object in the metadata; about our object where there is none.
-    """
+    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, or our object where there is none."""
     key, api_version, uid, message = event.object, event.api_version, event.uid, event.message
     if source is not None:
         message = f"{key.kind}/{key.name}: {message}"

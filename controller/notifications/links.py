@@ -45,9 +45,7 @@ def commit_in(revision: str) -> str:
 
 
 def commit_page(server: str, address: str, commit: str) -> str:
-    """The page of a commit in the repository at `address`, without user and password; empty where the server
-    has no such page.
-    """
+    """The page of a commit in the repository at `address`; empty where the server has no such page."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port
@@ -75,9 +73,7 @@ def link(url: str, revision: str) -> str:
 
 
 def source_of(objects: Cache, key: ObjectKey) -> ObjectKey | None:
-    """The source of a FlagSet, or `key` itself for others. None for a source of another namespace, which is
-    not for everybody's eyes.
-    """
+    """The source of a FlagSet, or `key` itself for others; None for a source of another namespace."""
     if key.kind != flagset.KIND:
         return key
     thing = objects.get(key)

@@ -1,6 +1,4 @@
-"""What alerts say: an Event, or an object's state where its Event was lost, as a message with a key of its
-own. Pure.
-"""
+"""Messages of alerts: of an Event, or of an object's state where its Event was lost. Pure."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
 def of_state(
     resource: Resource, alert: Resource, spec: FlagAlertSpec, identity: str, now: datetime, **other: Any
 ) -> Message:
-    """What the object's conditions say, where no Event reported it, with `other` fields in place of these.
-    `identity` distinguishes one such message from the next.
-    """
+    """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
     ready = find(resource.status, READY) or {}
     message = Message(
         key=_key(resource.uid, identity, alert.uid),

@@ -42,13 +42,9 @@ log = logging.getLogger(__name__)
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
 UNDER_WAY: Final = timedelta(seconds=10)
-"""After an Event of an object: what is known of the object may be older than the Event, which is there before
-the status is written.
-"""
+"""What is known of an object may be older than its newest Event, for so long: the status is written later."""
 WRITE_ALERT_LATER: Final = 5.0
-"""Seconds from a write of a provider's status until those of the alerts follow: all messages of that time are
-one write.
-"""
+"""Seconds from the write of a provider's status to that of its alerts, which takes many messages at once."""
 
 
 @dataclass(slots=True)
@@ -143,9 +139,7 @@ class Outbox:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Once the objects are known, and whenever a provider or its alerts changed: report the failures and
-        recoveries that were not reported yet.
-        """
+        """Report what was not reported yet: once objects are known, and when provider or alerts change."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None or not self.settled:
             return
@@ -203,9 +197,7 @@ class Outbox:
         return self._reporter.complaint(alert)
 
     def of_alert(self, resource: Resource) -> dict[str, Any]:
-        """The fields of the alert's status that say what became of its messages; None for those that are
-        empty.
-        """
+        """Fields of an alert's status: what became of its messages. None for those that are empty."""
         before = resource.status
         deliveries, failures = [before.get("lastDelivery")], [before.get("lastFailure")]
         waiting = 0

@@ -1,6 +1,4 @@
-"""The paths that are answered, each with the tokens of its receiver: in memory, for as long as the receiver
-is there.
-"""
+"""The paths that are answered, and the tokens of each, in memory."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PER_SECOND: Final = 2.0
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:
-    """A path that only a holder of the token can derive: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`,
-    in hexadecimal.
-    """
+    """`/hook/` and the hexadecimal HMAC-SHA256 of `<namespace>/<name>`, for holders of the token."""
     name = f"{key.namespace}/{key.name}".encode()
     return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
 

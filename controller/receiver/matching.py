@@ -20,9 +20,7 @@ _SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gi
 
 
 def matches(push: Push, source: GitSpec | None) -> bool:
-    """Whether `source` is of the repository that was pushed to, and follows what was pushed. None: a source
-    that is no Git repository.
-    """
+    """Whether `source` follows what was pushed. None: a source that is no Git repository."""
     if source is None:
         return False
     place = spelling(source.url)

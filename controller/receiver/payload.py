@@ -208,9 +208,7 @@ def _normal(event: str) -> str:
 
 
 def _pushed(payload: Mapping[str, Any]) -> str | None:
-    """The reference, also of events that name it otherwise: `create` and `delete` have it short, `release`
-    has a tag.
-    """
+    """The reference; `create` and `delete` have it short, `release` has a tag."""
     reference = payload.get("ref")
     kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
     if kind is not None and isinstance(reference, str) and not reference.startswith("refs/"):
@@ -220,9 +218,7 @@ def _pushed(payload: Mapping[str, Any]) -> str | None:
 
 
 def _head(payload: Mapping[str, Any]) -> str | None:
-    """The commit. `after` comes last: of an annotated tag it is the tag's own object, which no source ever
-    shows.
-    """
+    """The commit. `after` comes last: of an annotated tag it is the tag's own object."""
     head = _object(payload, "head_commit").get("id")
     found = (head, payload.get("checkout_sha"), payload.get("after"))
     return next(filter(None, map(_commit, found)), None)

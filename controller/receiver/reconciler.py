@@ -22,9 +22,7 @@ TODAY: Final = "token"
 BEFORE: Final = "previousToken"
 """Keys of the Secret."""
 SHORTEST: Final = 16
-"""Bytes of a token. The path and each delivery's signature are made of it, so a reader of one of them can try
-short tokens.
-"""
+"""Bytes of a token: who reads a path or a signed delivery can try short ones."""
 
 
 @dataclass(frozen=True, slots=True)

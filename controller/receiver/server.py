@@ -51,9 +51,7 @@ NO_TYPE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large
-    body.
-    """
+    """Answers deliveries, on the loop: microseconds each, more for the signature of a large body."""
 
     endpoints: Endpoints
     objects: Cache
@@ -73,9 +71,7 @@ class Receiver:
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while this
-        replica does not lead.
-        """
+        """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
             # It may be open from when we led: nothing would be woken.

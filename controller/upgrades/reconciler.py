@@ -1,6 +1,4 @@
-"""EvaluatorUpgrade: counts the pods that have an older evaluator than they would get now, and restarts their
-workloads one after the other.
-"""
+"""EvaluatorUpgrade: counts pods with an older evaluator, and restarts their workloads one after the other."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class _Pods:
 
     @property
     def outdated(self) -> list[Pod]:
-        """Those that would get something else. One that would be refused is not among them: its configuration
-        is not known.
-        """
+        """Those that would get something else. What one that would be refused would get is not known."""
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:

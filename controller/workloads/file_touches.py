@@ -1,6 +1,4 @@
-"""Notifies kubelets of changed ConfigMaps: where an annotation of a pod changes, its kubelet looks at once,
-and not within its next minutes.
-"""
+"""Has kubelets look at changed ConfigMaps at once, which they do for a pod whose annotations change."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class TouchedPods(Protocol):
 
 @dataclass(slots=True)
 class FileTouches:
-    """Annotates the pods of changed files: several files at a time, one pod of each after the other, and no
-    more than the API server can take.
-    """
+    """Annotates pods of changed files: several files at a time, one pod of each after the other."""
 
     cluster: TouchedPods
     pods: FilePods

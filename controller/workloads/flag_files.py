@@ -101,9 +101,7 @@ class FlagFiles:
             group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
-        """Bring one file to what is delivered, and say so; look again later. A file without readers is left
-        as it is.
-        """
+        """Bring one file to what is delivered; look again later. A file without readers stays as it is."""
         readers = self.pods.readers(file)
         if not readers:
             self.queue.forget(file)

@@ -91,9 +91,7 @@ class FlagReaders:
                 self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
-        """Apply an object where it is not so already; `rest`: what it has beside its metadata, or nothing
-        where it is to go.
-        """
+        """Apply an object unless it is so already; `rest`: what it has beside metadata, None: it is to go."""
         there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
         if there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) != OURS:
             if rest is None:

@@ -1,6 +1,4 @@
-"""What is made of one Flagd: Deployment, Service, and as asked Ingress and HTTPRoute, with OpenFeature
-Operator's names, labels and ports. Pure.
-"""
+"""What is made of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""FeatureFlagSource and InProcessConfiguration: would a pod of the namespace that names it be injected, and
-is there what it is to follow.
-"""
+"""FeatureFlagSource and InProcessConfiguration: judged as if a pod of their namespace named them."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
 def due(
     annotations: Mapping[str, str], namespace: str, options: Options, known: Known
 ) -> dict[str, str] | None:
-    """What `flagstaff.dev/injected` would say of a pod with these annotations were it created now; None where
-    it asks for nothing. Raises Refused.
-    """
+    """What `flagstaff.dev/injected` of a new pod would say; None: it asks for nothing. Raises Refused."""
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
@@ -190,9 +188,7 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
 
 
 def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The container with the mount that the API server gives each one. Where it gave it itself, it would ask
-    us about each pod a second time.
-    """
+    """With the API server's own mount: added after us, it would have the pod reviewed a second time."""
     mounts = (
         each
         for container in pod["spec"]["containers"]

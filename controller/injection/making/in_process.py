@@ -1,6 +1,4 @@
-"""Variables for providers that evaluate by themselves: by OpenFeature Operator's names and in its order, and
-unless a server is named, for our proxy. Pure.
-"""
+"""Variables of applications that evaluate by themselves, as OpenFeature Operator gives them. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat`: stock flagd understands it,
-and so does ours. Flags of the cluster come through our proxy. Pure.
-"""
+"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat` and stock flagd. Pure."""
 
 from __future__ import annotations
 

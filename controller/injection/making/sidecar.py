@@ -93,9 +93,7 @@ def _started(wanted: Wanted) -> dict[str, Any]:
 
 
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
-    """What an application reads: those of FeatureFlagSources, then OpenFeature Operator's names in its
-    order, then those of newer providers.
-    """
+    """Variables: of FeatureFlagSources, then by OpenFeature Operator's names, then of newer providers."""
     ports, settings = wanted.ports, wanted.settings
     values = {
         "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),

@@ -1,6 +1,4 @@
-"""Flags in files: ConfigMaps that the controller keeps at what is delivered, mounted into the evaluator's
-container with OpenFeature Operator's names. Pure.
-"""
+"""Flags in files: ConfigMaps that the controller writes, named as OpenFeature Operator's. Pure."""
 
 from __future__ import annotations
 

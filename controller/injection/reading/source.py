@@ -1,6 +1,4 @@
-"""FeatureFlagSources of one pod, merged as OpenFeature Operator documents it: a later one wins, and what it
-does not say stays. Pure.
-"""
+"""FeatureFlagSources of a pod, merged: what a later one says wins, field by field. Pure."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ def _joined(name: str, before: Any, value: Any) -> Any:
 
 
 def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any], ...]:
-    """All variables in the order that OpenFeature Operator leaves them in: each merge keeps the last of a
-    name, and turns the list round.
-    """
+    """In OpenFeature Operator's order: each merge keeps the last of a name, and turns the list round."""
     found: tuple[dict[str, Any], ...] = ()
     for spec in specs:
         if spec.env_vars:

@@ -87,9 +87,7 @@ def is_enabled(annotations: Mapping[str, Any]) -> bool:
 
 
 def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool = False) -> Wanted:
-    """What the annotations of a pod in `namespace` ask for; `compat`: of OpenFeature Operator's container.
-    Raises Refused.
-    """
+    """What a pod's annotations ask for; `compat`: of OpenFeature Operator's container. Raises Refused."""
     _check_names(annotations, compat=compat)
     referring = Referring(namespace, known)
     settings, follows, followed = _followed(annotations, referring, compat=compat)

@@ -1,6 +1,4 @@
-"""Reads what an alert chooses, and decides whether it sends a message: by severity, words, flags, flag sets
-and conditions. Pure.
-"""
+"""Which messages an alert wants: by severity, words, flags, flag sets and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ def _compiled(expression: str) -> re2._Regexp:
 
 
 def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
-    """Whether the alert wants it. A condition that cannot be evaluated leaves nothing out, and `complain` is
-    given why.
-    """
+    """Whether the alert wants it. A condition that fails leaves nothing out; `complain` is told why."""
     if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):

@@ -56,9 +56,7 @@ class Moments:
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
-    """The metadata of a message about a flag set whose revision all subscribers serve; empty while they do
-    not, and where its times are not known.
-    """
+    """Metadata of a message about a flag set that all subscribers serve; empty while they do not."""
     history = thing.status.get("history") or ()
     ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
     served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}

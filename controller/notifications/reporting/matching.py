@@ -1,6 +1,4 @@
-"""Finds the alerts of an object, and the objects of an alert: those of its namespace, or of those that it
-selects and that let it in by a FlagGrant. Pure.
-"""
+"""The alerts of an object and the objects of an alert, also of namespaces that grant it. Pure."""
 
 from __future__ import annotations
 

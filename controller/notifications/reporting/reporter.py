@@ -1,6 +1,4 @@
-"""What one alert reports of one object to a provider: each incident once, again where the alert asks for
-that, and its end.
-"""
+"""What an alert reports of an object: each incident once, again where the alert asks for it, and its end."""
 
 from __future__ import annotations
 
@@ -182,9 +180,7 @@ class Reporter:
         box.remember(subject, None)
 
     def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Report to a commit, its pull request or a collector how far the flag set made of it has come.
-        Returns whether that changed.
-        """
+        """Report a flag set's progress to its commit, pull request or collector; whether that changed."""
         if box.type == otlp.TYPE:
             return self._journey(box, alert, spec, thing)
         subject = subject_of(alert, thing.key)

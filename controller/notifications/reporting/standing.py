@@ -80,9 +80,7 @@ def state_of(message: Message) -> str:
 def of_pull_request(
     thing: Resource, base: Resource | None, alert: Resource, spec: FlagAlertSpec, now: datetime
 ) -> tuple[Message, str] | None:
-    """(the message about a flag set, what is remembered of it); None where it belongs to no pull request, or
-    is under way.
-    """
+    """(the message, what is remembered of it); None where it is of no pull request, or is under way."""
     number, failing = number_of(thing), failure(thing.status)
     ready = find(thing.status, READY) or {}
     if thing.key.kind != flagset.KIND or not number or not (failing or ready.get("status") == TRUE):
@@ -98,9 +96,7 @@ def of_pull_request(
 
 
 def number_of(thing: Resource) -> str:
-    """The pull request that a flag set is made of: by its annotation, else by its revision; empty where it is
-    of none.
-    """
+    """The number of a flag set's pull request, by annotation or revision; empty where it has none."""
     found = thing.annotations.get(CHANGE_REQUEST)
     if found is not None:
         return found if re.match(r"^[0-9]{1,12}$", found) else ""

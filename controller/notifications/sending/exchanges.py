@@ -26,17 +26,13 @@ _NOT_GRANTED: Final = 502
 _REFUSED: Final = 422
 """The status of what is not tried again."""
 _MISSED: Final = frozenset({400, 404, 422, 500})
-"""Answers to a status of a commit that does not exist, by a server that accepted the token: Gitea's is
-500.
-"""
+"""Answers to a status of a commit that does not exist; Gitea's is 500."""
 
 
 async def granted(
     sender: Sender, target: Target, app: App, known: Grant | None, now: datetime
 ) -> Grant | Answer:
-    """A token of the App that is good for minutes: the known one while it lasts, or another; or why there is
-    none.
-    """
+    """A token of the App, which may be the known one; or why there is none."""
     if known is not None and now < known.until:
         return known
     answer = await _asked(sender, target, await asyncio.to_thread(github_apps.asked, app, target, now))
@@ -61,9 +57,7 @@ async def try_status(sender: Sender, message: Message, target: Target) -> Answer
 
 
 async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
-    """Edit the comment of the message's object, or add it where there is none: the answer to the last request
-    that was needed.
-    """
+    """Edit the comment of the message's object, or add it; the answer to the last request that was needed."""
     if CHANGE_REQUEST not in message.metadata:
         # A test is of no pull request: whether the address is right, and the token is taken.
         return await _asked(sender, target, servers.look(target))
@@ -85,9 +79,7 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
 
 
 async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
-    """There is no such pull request, or the token may not read it: a request for the repository shows
-    which.
-    """
+    """Whether there is no such pull request, or the token may not read it: asks for the repository."""
     looked = await _asked(sender, target, servers.look(target))
     if not 200 <= looked.status < 300:
         return answer

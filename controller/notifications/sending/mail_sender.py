@@ -1,6 +1,4 @@
-"""Sends e-mail, with the standard library's client in threads: by TLS alone, to servers that providers may
-have, and hardly listening to what they answer.
-"""
+"""Sends e-mail with smtplib, in threads: by TLS alone, to servers that providers may have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Requests to addresses that users name: only to those that they may, never further, and hardly listening to
-the answer.
-"""
+"""Requests to addresses that users name: only to those that they may name, with bounded answers."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ class _TooLong(Exception):
 
 
 class PublicResolver(AbstractResolver):
-    """Looks a name up, and gives out nothing unless each of its addresses may be asked. A connection is made
-    to just these.
-    """
+    """Looks a name up, and returns its addresses only where each of them may be asked."""
 
     def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
         self._allow_local = allow_local
@@ -212,9 +208,7 @@ async def _content(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def why(error: Exception, seconds: float) -> str:
-    """Why a try that was to end within so many seconds has no answer; empty for what is known to one protocol
-    alone.
-    """
+    """Why there is no answer within so many seconds; empty where only the protocol's own code knows."""
     if isinstance(error, AddressRefused):
         return f"the address cannot be used: {error}"
     if isinstance(error, Stalled):

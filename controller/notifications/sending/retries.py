@@ -67,9 +67,7 @@ def _is_old(message: Message, now: datetime) -> bool:
 
 @dataclass(slots=True)
 class Pace:
-    """How fast one provider is reported: a burst, then a steady rate. `now`: seconds of a clock that does not
-    jump.
-    """
+    """How fast a provider is sent messages: a burst, then a steady rate. `now`: seconds of a steady clock."""
 
     burst: float = 20.0
     per_second: float = 2.0

@@ -126,9 +126,7 @@ def created(notice: Notice) -> Post:
 
 
 def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
-    """Id, as `edited` takes it, and text of the comments in an answer to a provider of this type. Raises
-    ValueError.
-    """
+    """(id as `edited` takes it, text) of each comment in an answer. Raises ValueError."""
     found: Any = json.loads(answer)
     if isinstance(found, dict) and type_ in {_AZURE, _BITBUCKET}:
         found = found.get("value" if type_ == _AZURE else "values")

@@ -17,9 +17,7 @@ API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.git
 GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 """Headers that its API asks for."""
 _PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
-"""Parts of a repository's path at most, by the server that a type's name begins with; groups of GitLab may be
-in each other.
-"""
+"""Parts of a repository's path at most, by server. Groups of GitLab may be nested."""
 TYPES: Final = frozenset(each for each in get_args(ProviderType) if each.startswith(tuple(_PARTS)))
 """Types whose address is a repository's."""
 
