@@ -16,10 +16,11 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import incidents, mails, nats_logins, services
+from controller.notifications.forms import incidents, mails, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.forms.repositories import github_apps, servers
+from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result
@@ -105,7 +106,7 @@ class FlagProviderReconciler:
             if spec.type in github_apps.TYPES:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
-                login = nats_logins.login_of(texts)
+                login = nats.login_of(texts)
         needs = FORMS[spec.type].needs
         for key in needs:
             if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
@@ -152,7 +153,7 @@ class FlagProviderReconciler:
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
             if problem := servers.problem_of_address(spec.type, address):
                 raise AddressRefused(problem)
-        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
+        if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")

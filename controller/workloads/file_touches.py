@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.injection.reading.files import FlagFile
-    from controller.workloads.file_pods import FilePod, FilePods
+    from controller.workloads.pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
 

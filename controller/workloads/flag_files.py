@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.file_pods import FilePod, FilePods
     from controller.workloads.file_touches import FileTouches
+    from controller.workloads.pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
 

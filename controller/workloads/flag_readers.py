@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.marked_pods import MarkedPods
+    from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
 

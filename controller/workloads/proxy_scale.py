@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.runtime.objects.cache import Cache
-    from controller.workloads.marked_pods import MarkedPods
+    from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.forms.nats_logins import Login
     from controller.notifications.forms.repositories.github_apps import App
+    from controller.notifications.sending.nats import Login
 
 _NO_CERTIFICATES: Final = Tls()
 _FACTS: Final = {

@@ -14,7 +14,7 @@ from controller.api.alert import FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
-from controller.notifications.forms import templates
+from controller.notifications.messages import TemplateError, check_template
 from controller.runtime.user_text import patterns
 from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
@@ -86,8 +86,8 @@ def usable(resource: Resource) -> FlagAlertSpec:
         except ExpressionError as error:
             raise InvalidSpecError(f"spec.{field}:{error}") from None
     try:
-        templates.check(spec.template or "")
-    except templates.TemplateError as error:
+        check_template(spec.template or "")
+    except TemplateError as error:
         raise InvalidSpecError(f"spec.template:{error}") from None
     return spec
 

@@ -12,7 +12,7 @@ from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
-from controller.notifications.forms import otlp, templates
+from controller.notifications.forms import otlp
 from controller.notifications.links import link_of
 from controller.notifications.reporting import journeys, standing
 from controller.notifications.reporting.choosing import Fact, chooses
@@ -106,7 +106,7 @@ class Reporter:
         if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
             message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
         if spec.template is not None:
-            words = templates.filled(spec.template, message, namespace)
+            words = messages.filled(spec.template, message, namespace)
             message = message.model_copy(update={"message": words})
         box.push(waiting(message, spec, box.type))
 
