@@ -11,8 +11,7 @@ from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
-from controller.injection.adding.advice import warnings
-from controller.injection.making.evaluator import check
+from controller.injection.adding.containers import warnings
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
@@ -96,13 +95,10 @@ class FlagdReconciler:
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
         try:
-            wanted = read_wanted(
-                {names.SOURCES: name}, resource.namespace, self.known, compat=self.options.compat
-            )
-            check(wanted, self.options, self.known)
+            wanted = read_wanted({names.SOURCES: name}, resource.namespace, self.options, self.known)
         except Refused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
-        return wanted, [*manifests(resource, spec, wanted, self.options)]
+        return wanted, [*manifests(resource, spec, wanted)]
 
     async def _apply_all(
         self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
@@ -178,7 +174,7 @@ class FlagdReconciler:
         elif not _rolled_out(deployment, asked):
             outcome = Waiting("Progressing", message)
         else:
-            outcome = Done("; ".join((message, *warnings(wanted, self.options))))
+            outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
 
 

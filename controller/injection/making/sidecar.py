@@ -13,7 +13,6 @@ from controller.injection.reading.wanted import FOREVER, START, WAIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.injection.options import Options
     from controller.injection.reading.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
@@ -55,15 +54,15 @@ SECURITY: Final = {
 """What pod security `restricted` asks for, and more."""
 
 
-def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+def container(wanted: Wanted) -> dict[str, Any]:
     """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
     probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
     return {
         "name": names.CONTAINER,
-        "image": wanted.image or options.image,
+        "image": wanted.image or wanted.options.image,
         **always,
-        "args": _arguments(wanted, options),
+        "args": _arguments(wanted),
         "env": [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in _POD_FIELDS.items()
@@ -110,7 +109,8 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
 
-def _arguments(wanted: Wanted, options: Options) -> list[str]:
+def _arguments(wanted: Wanted) -> list[str]:
+    options = wanted.options
     proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
     token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}
     secured = {"tls": True, "certPath": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
