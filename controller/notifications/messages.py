@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.alert import FlagAlertSpec
     from controller.api.meta import ObjectKey, Resource
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.events import Event
 
 SUMMARY: Final = f"{GROUP}/summary"
@@ -43,11 +43,11 @@ MOST_FILLED: Final = 4_000
 """Characters of what comes of a template."""
 
 
-def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
+def of_event(event: Event, alert: Alert) -> Message:
     """The message of `alert` about the Event."""
     return Message(
-        key=_key(event.key, alert.uid),
-        alert=alert.name,
+        key=_key(event.key, alert.resource.uid),
+        alert=alert.resource.name,
         api_version=event.api_version,
         kind=event.object.kind,
         namespace=_elsewhere(event.object, alert),
@@ -57,7 +57,7 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         reason=event.reason,
         message=event.message[:_TEXT],
         time=timestamp(event.time),
-        metadata=_metadata(event.revision, event.digest, spec.summary or "", event.bounded_metadata),
+        metadata=_metadata(event.revision, event.digest, alert.spec.summary or "", event.bounded_metadata),
     )
 
 
@@ -68,14 +68,12 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
     return "error" if event.reason == event.failure else "warning"
 
 
-def of_state(
-    resource: Resource, alert: Resource, spec: FlagAlertSpec, identity: str, now: datetime, **other: Any
-) -> Message:
+def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
     """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
     ready = find(resource.status, READY) or {}
     message = Message(
-        key=_key(resource.uid, identity, alert.uid),
-        alert=alert.name,
+        key=_key(resource.uid, identity, alert.resource.uid),
+        alert=alert.resource.name,
         api_version=resource.api_version,
         kind=resource.key.kind,
         namespace=_elsewhere(resource.key, alert),
@@ -85,7 +83,7 @@ def of_state(
         reason=str(ready.get("reason") or "Unknown"),
         message=str(ready.get("message") or "")[:_TEXT],
         time=timestamp(now),
-        metadata=_metadata(*content(resource.status), spec.summary or "", {}),
+        metadata=_metadata(*content(resource.status), alert.spec.summary or "", {}),
     )
     return message.model_copy(update=other)
 
@@ -167,8 +165,8 @@ def _place(text: str, position: int) -> str:
     return f"{before.count(chr(10)) + 1}:{position - (before.rfind(chr(10)) + 1) + 1}"
 
 
-def _elsewhere(key: ObjectKey, alert: Resource) -> str | None:
-    return None if key.namespace == alert.namespace else key.namespace
+def _elsewhere(key: ObjectKey, alert: Alert) -> str | None:
+    return None if key.namespace == alert.resource.namespace else key.namespace
 
 
 def _key(*parts: str) -> str:

@@ -20,6 +20,7 @@ from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
 from controller.notifications.forms import otlp
 from controller.notifications.reporting import standing
+from controller.notifications.reporting.choosing import parted
 from controller.notifications.reporting.matching import (
     alerts_of,
     concerns,
@@ -28,7 +29,7 @@ from controller.notifications.reporting.matching import (
     things_of,
     withdrawn,
 )
-from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
+from controller.notifications.reporting.reporter import Reporter, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -144,23 +145,26 @@ class Outbox:
         if slot is None or slot.box is None or not self.settled:
             return
         found = alerts_of(self._objects, resource.namespace, resource.name)
-        version = (resource.generation, {(each.uid, each.generation) for each, _ in found.values()})
+        version = (
+            resource.generation,
+            {(each.resource.uid, each.resource.generation) for each in found.values()},
+        )
         if slot.compared == version:
             return
         slot.compared = version
         under_way = self._under_way()
         for subject in tuple(slot.box.reported):
             name, key = parted(subject, resource.namespace)
-            if name not in found or withdrawn(self._objects, *found[name], key):
+            if name not in found or withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
-                self._reporter.gone(slot.box, *found[name], Resource(key, "", 0, ""))
-        for each, spec in found.values():
-            for thing in things_of(self._objects, each, spec):
+                self._reporter.gone(slot.box, found[name], Resource(key, "", 0, ""))
+        for each in found.values():
+            for thing in things_of(self._objects, each):
                 if thing.key in under_way:
                     slot.compared = None
                 else:
-                    self._reporter.compare(slot.box, each, spec, thing)
+                    self._reporter.compare(slot.box, each, thing)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -187,10 +191,10 @@ class Outbox:
             thing = self._objects.get(key)
             if name not in found or thing is None or not failure(thing.status):
                 del slot.box.due[subject]
-            elif withdrawn(self._objects, *found[name], key):
+            elif withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._reporter.fails(slot.box, *found[name], thing)
+                self._reporter.fails(slot.box, found[name], thing)
 
     def complaint(self, alert: Resource) -> str:
         """Why a condition of the alert could not be evaluated last; empty where none was."""
@@ -249,11 +253,11 @@ class Outbox:
             others = (
                 standing.compared_with(self._objects, thing) if box.type in standing.PULL_REQUESTS else ()
             )
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
+            for each in alerts_of(self._objects, key.namespace, key.name).values():
                 for shown in (thing, *others):
-                    if not concerns(self._objects, each, spec, shown.key, shown.labels):
+                    if not concerns(self._objects, each, shown.key, shown.labels):
                         continue
-                    if self._reporter.standing(box, each, spec, shown):
+                    if self._reporter.standing(box, each, shown):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -279,15 +283,15 @@ class Outbox:
         for key, box in self.boxes().items():
             if key.namespace not in near:
                 continue
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                reported = box.of_subject(subject_of(each, before.key))
-                if reported is None or withdrawn(self._objects, each, spec, before.key):
+            for each in alerts_of(self._objects, key.namespace, key.name).values():
+                reported = box.of_subject(each.subject(before.key))
+                if reported is None or withdrawn(self._objects, each, before.key):
                     continue
                 if after is None:
-                    self._reporter.gone(box, each, spec, before)
+                    self._reporter.gone(box, each, before)
                 elif reported.failures:
-                    self._reporter.recovered(box, each, spec, after)
-                box.due.pop(subject_of(each, before.key), None)
+                    self._reporter.recovered(box, each, after)
+                box.due.pop(each.subject(before.key), None)
                 self.wake(key, 0.0)
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
@@ -299,9 +303,9 @@ class Outbox:
             # Commits and pull requests receive the state that the object's status shows.
             return
         labels = self._labels(event.object)
-        for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-            if concerns(self._objects, each, spec, event.object, labels):
-                self._reporter.report(box, each, spec, event)
+        for each in alerts_of(self._objects, key.namespace, key.name).values():
+            if concerns(self._objects, each, event.object, labels):
+                self._reporter.report(box, each, event)
 
 
 def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:

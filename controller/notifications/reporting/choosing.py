@@ -12,6 +12,7 @@ import re2
 from controller.api import configuration, flagset
 from controller.api.alert import FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
+from controller.api.meta import ObjectKey
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
 from controller.notifications.messages import TemplateError, check_template
@@ -33,6 +34,25 @@ _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
 _KEPT: Final = 256
 """Expressions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A FlagAlert that can be used."""
+
+    resource: Resource
+    spec: FlagAlertSpec
+
+    def subject(self, key: ObjectKey) -> str:
+        """The name under which it is remembered what was reported of an object."""
+        place = "" if key.namespace == self.resource.namespace else f"{key.namespace}/"
+        return f"{self.resource.name}/{key.kind}/{place}{key.name}"
+
+
+def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
+    """(an alert's name, the object) of what `Alert.subject` made of them; `namespace` is the alert's."""
+    alert, kind, *place = subject.split("/")
+    return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
 
 
 @dataclass(frozen=True, slots=True)

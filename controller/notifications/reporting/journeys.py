@@ -16,9 +16,9 @@ from controller.notifications import messages
 from controller.runtime.events import content
 
 if TYPE_CHECKING:
-    from controller.api.alert import FlagAlertSpec
     from controller.api.meta import ObjectKey, Resource
     from controller.api.provider import Message
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.objects.cache import Cache, Change
 
 STORED_AT: Final = "flagstaff.dev/stored-at"
@@ -85,13 +85,11 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     return metadata | {name: _written(moment) for name, moment in times.items()}
 
 
-def message_of(
-    thing: Resource, alert: Resource, spec: FlagAlertSpec, journey: dict[str, str], now: datetime
-) -> Message:
+def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: datetime) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
     words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
     identity = f"{content(thing.status)} journey"
-    found = messages.of_state(thing, alert, spec, identity, now, reason=PROPAGATED, message=words)
+    found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)
     return found.model_copy(update={"metadata": found.metadata | journey})
 
 

@@ -24,9 +24,9 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet
 
@@ -48,9 +48,7 @@ CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 """Flux's annotation: the number of a pull request."""
 
 
-def of_commit(
-    thing: Resource, before: str, alert: Resource, spec: FlagAlertSpec, now: datetime
-) -> tuple[Message, str] | None:
+def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tuple[Message, str] | None:
     """(the status for the commit that a flag set was last made of, what is remembered of it); None where
     there is no commit. `before`: what is remembered of the last status.
     """
@@ -62,7 +60,7 @@ def of_commit(
     if not failing and ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
         reason, words = PROPAGATED, str(propagated.get("message"))
     identity = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
-    message = messages.of_state(thing, alert, spec, identity, now, **_fields(thing, reason, words))
+    message = messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
     commit = commit_in(message.metadata.get(REVISION_KEY, ""))[:12]
     after = f"{commit} {state_of(message)}"
     # A revision that all served stays so while others subscribe.
@@ -78,7 +76,7 @@ def state_of(message: Message) -> str:
 
 
 def of_pull_request(
-    thing: Resource, base: Resource | None, alert: Resource, spec: FlagAlertSpec, now: datetime
+    thing: Resource, base: Resource | None, alert: Alert, now: datetime
 ) -> tuple[Message, str] | None:
     """(the message, what is remembered of it); None where it is of no pull request, or is under way."""
     number, failing = number_of(thing), failure(thing.status)
@@ -91,7 +89,7 @@ def of_pull_request(
     kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
     identity = f"{kept} {thing.resource_version} {other[0]}"
     given = _fields(thing, failing or "Applied", words)
-    message = messages.of_state(thing, alert, spec, identity, now, **given)
+    message = messages.of_state(thing, alert, identity, now, **given)
     return message.model_copy(update={"metadata": message.metadata | {CHANGE_REQUEST: number}}), kept
 
 
