@@ -24,12 +24,6 @@ MOST_CHARACTERS: Final = 300_000
 MOST_REPORTED: Final = 2_000
 """Objects of which it is remembered what was reported."""
 MOST_RECENT: Final = 50
-_SOON: Final = 0.5
-"""Seconds from one look at what is due to the next, at least."""
-_LINE: Final = 500
-"""Characters of what a failure says."""
-_DIGEST: Final = 19
-"""Characters of a digest that distinguish it from another: `sha256:` and 12 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,6 @@ class Reported:
     """The reasons of its failure that were reported since it worked last."""
     digest: str = ""
     """Shortened; empty where no content was reported."""
-
     reported_at: str = ""
     """When the failure was reported last, RFC 3339."""
 
@@ -72,8 +65,8 @@ class Due:
 
 
 def shortened(digest: str) -> str:
-    """A digest as `Reported` has it."""
-    return digest[:_DIGEST]
+    """A digest as `Reported` has it: `sha256:` and 12 digits."""
+    return digest[:19]
 
 
 @dataclass(slots=True)
@@ -92,7 +85,7 @@ class Outcomes:
 
     def failed(self, reason: str, message: str, now: datetime) -> None:
         """A try did not succeed. The same again changes nothing: its first moment is kept."""
-        line = one_line(message, _LINE)
+        line = one_line(message, 500)
         before = self.last_failure
         if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
             self.last_failure = Failure(time=timestamp(now), reason=reason, message=line)
@@ -205,11 +198,11 @@ class Box:
         )
 
     def next_look(self, now: datetime) -> float | None:
-        """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
+        """Seconds until a message or a failure is looked at, at least half a one; None: none waits."""
         until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
-        return max(_SOON, (min(moments) - now).total_seconds()) if moments else None
+        return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def keep(self, keys: Collection[str]) -> bool:
         """The API server has the messages of these keys; whether any of them is still to be sent."""

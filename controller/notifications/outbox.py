@@ -145,10 +145,8 @@ class Outbox:
         if slot is None or slot.box is None or not self.settled:
             return
         found = alerts_of(self._objects, resource.namespace, resource.name)
-        version = (
-            resource.generation,
-            {(each.resource.uid, each.resource.generation) for each in found.values()},
-        )
+        alerts = [each.resource for each in found.values()]
+        version = (resource.generation, {(each.uid, each.generation) for each in alerts})
         if slot.compared == version:
             return
         slot.compared = version

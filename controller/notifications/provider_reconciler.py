@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from controller.api import conditions
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from controller.notifications.deliverer import Deliverer
     from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox
-
-_MOST_TEST: Final = 253
-"""Characters of the annotation that asks for a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +208,6 @@ def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
 
 def _test(box: Box, resource: Resource, now: datetime) -> None:
     asked = resource.annotations.get(TEST_ALERT)
-    if asked is not None and asked != box.tested and len(asked) <= _MOST_TEST:
+    if asked is not None and asked != box.tested and len(asked) <= 253:
         box.push(messages.of_test(resource, asked, now))
         box.tested = asked

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 MOST_FLAGS: Final = 500
 """Flags that conditions see of one Event."""
-_VARIABLES: Final = frozenset({"event"})
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
-_KEPT: Final = 256
-"""Expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ def usable(resource: Resource) -> FlagAlertSpec:
 
 def compiled(condition: str) -> Expression:
     """An expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, _VARIABLES)
+    return Expression.of(condition, frozenset({"event"}))
 
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
@@ -131,7 +128,7 @@ def _found_by(expressions: Iterable[str], message: str) -> bool:
 
 
 # Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=256)
 def _compiled(expression: str) -> re2._Regexp:
     """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
     return patterns.compiled(expression, _MEMORY)

@@ -27,10 +27,6 @@ APPLIED_AT: Final = "flagstaff.dev/applied-at"
 SERVED_AT: Final = "flagstaff.dev/served-at"
 SERVED: Final = "flagstaff.dev/served"
 """`n/n`; absent where there is no subscriber."""
-_MOST: Final = 4_096
-"""Objects of which is known when they changed."""
-_ROLLOUT: Final = timedelta(minutes=15)
-"""An evaluator that serves a revision later than this after it was applied joined late."""
 _COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
 
 
@@ -38,7 +34,7 @@ _COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED
 class Moments:
     """When contents of objects were seen here first: a status has whole seconds."""
 
-    _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(_MOST))
+    _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(4_096))
 
     def note(self, change: Change, now: datetime) -> None:
         """Take note of a content that is another than before."""
@@ -76,7 +72,8 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
     except (TypeError, ValueError):
         return {}
-    if now - done > _ROLLOUT:
+    if now - done > timedelta(minutes=15):
+        # An evaluator that serves it only now joined late.
         return {}
     metadata = {key: str(entry[name]) for name, key in _COPIED.items() if entry.get(name)}
     if propagated.get("status") == TRUE:

@@ -25,8 +25,6 @@ _NOT_GRANTED: Final = 502
 """The status of what is tried again, whatever the server said of the App: no message is at fault."""
 _REFUSED: Final = 422
 """The status of what is not tried again."""
-_MISSED: Final = frozenset({400, 404, 422, 500})
-"""Answers to a status of a commit that does not exist; Gitea's is 500."""
 
 
 async def granted(
@@ -50,7 +48,8 @@ async def try_status(sender: Sender, message: Message, target: Target) -> Answer
     commit, the answer is that to a look at the repository, if it is there.
     """
     answer = await _asked(sender, target, post_of(message, target))
-    if answer.status not in _MISSED:
+    # By these servers may miss the commit; Gitea's is 500.
+    if answer.status not in {400, 404, 422, 500}:
         return answer
     looked = await _asked(sender, target, servers.look(target))
     return looked if looked.status == 200 else answer

@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.user_text.secret_texts import SecretTexts
 
-_PORT: Final = 4222
 _LONGEST: Final = 64 * 1024
 """Bytes of a line: the first describes the server."""
-_MOST_LINES: Final = 16
-_MOST_ADDRESSES: Final = 4
 _SHOWN: Final = 200
 _STATUSES: Final = {"authori": 401, "authenti": 401, "permissions": 403, "maximum payload": 413}
 """Of HTTP, by how the server's complaint begins."""
@@ -142,7 +139,7 @@ class _Connection:
         """Until the server says that it has all of it. Raises _Refused."""
         self.writer.write(b"".join(content) + b"PING\r\n")
         await self.writer.drain()
-        for _ in range(_MOST_LINES):
+        for _ in range(16):
             line = await self.reader.readline()
             if not line:
                 raise EOFError
@@ -195,7 +192,7 @@ def _why(error: Exception, seconds: float) -> Answer:
 
 async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts) -> None:
     parts = urlsplit(target.address)
-    host, port = parts.hostname or "", parts.port or _PORT
+    host, port = parts.hostname or "", parts.port or 4222
     connection = plain = await _connected(host, port, allow_local=allow_local, hosts=hosts)
     try:
         described = await connection.describes()
@@ -220,7 +217,7 @@ async def _connected(host: str, port: int, *, allow_local: bool, hosts: Hosts) -
     """To one of the host's addresses, each of which may be asked. Raises OSError."""
     found = await PublicResolver(allow_local=allow_local, hosts=hosts).resolve(host, port, socket.AF_UNSPEC)
     failed = OSError(f"{host}: no address")
-    for each in found[:_MOST_ADDRESSES]:
+    for each in found[:4]:
         try:
             return _Connection(*await asyncio.open_connection(each["host"], port, limit=_LONGEST))
         except OSError as error:
