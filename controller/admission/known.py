@@ -27,9 +27,7 @@ class KnownObjects:
     namespaces: Sequence[str]
     """Those that the controller works in; empty: all."""
     open: bool = False
-    """Whether pods may refer to objects of other namespaces without a grant, as OpenFeature Operator lets
-    them.
-    """
+    """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str

@@ -1,6 +1,4 @@
-"""FlagAlert: says whether it can be used, and what became of its messages; what it chooses is decided at each
-Event.
-"""
+"""FlagAlert: whether it can be used, and what became of its messages."""
 
 from __future__ import annotations
 

@@ -24,12 +24,6 @@ MOST_CHARACTERS: Final = 300_000
 MOST_REPORTED: Final = 2_000
 """Objects of which it is remembered what was reported."""
 MOST_RECENT: Final = 50
-_SOON: Final = 0.5
-"""Seconds from one look at what is due to the next, at least."""
-_LINE: Final = 500
-"""Characters of what a failure says."""
-_DIGEST: Final = 19
-"""Characters of a digest that distinguish it from another: `sha256:` and 12 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,6 @@ class Reported:
     """The reasons of its failure that were reported since it worked last."""
     digest: str = ""
     """Shortened; empty where no content was reported."""
-
     reported_at: str = ""
     """When the failure was reported last, RFC 3339."""
 
@@ -66,16 +59,14 @@ class Due:
     """Seconds that it waits in all."""
 
     def is_now(self, now: datetime) -> bool:
-        """Whether it is time. Clocks of replicas differ, but one that was set back is no reason to wait until
-        it is there again.
-        """
+        """Whether it is time, or the clock was set back by more than its span."""
         left = (self.at - now).total_seconds()
         return left <= 0.0 or left > 2.0 * self.span
 
 
 def shortened(digest: str) -> str:
-    """A digest as `Reported` has it."""
-    return digest[:_DIGEST]
+    """A digest as `Reported` has it: `sha256:` and 12 digits."""
+    return digest[:19]
 
 
 @dataclass(slots=True)
@@ -94,7 +85,7 @@ class Outcomes:
 
     def failed(self, reason: str, message: str, now: datetime) -> None:
         """A try did not succeed. The same again changes nothing: its first moment is kept."""
-        line = one_line(message, _LINE)
+        line = one_line(message, 500)
         before = self.last_failure
         if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
             self.last_failure = Failure(time=timestamp(now), reason=reason, message=line)
@@ -171,9 +162,7 @@ class Box:
         return None if text is None else Reported.of(text)
 
     def remember(self, subject: str, reported: Reported | None) -> None:
-        """Take note of what is reported of a subject now; None: forget it. Of too many, the oldest without an
-        incident goes.
-        """
+        """Remember what was reported of a subject, None: nothing. The oldest without incident makes room."""
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
@@ -185,9 +174,7 @@ class Box:
             del self.reported[next(calm, next(iter(self.reported)))]
 
     def push(self, message: Message) -> None:
-        """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
-        goes that neither opens nor ends an incident.
-        """
+        """Have a message wait, once. The oldest that neither opens nor ends an incident makes room."""
         short = message.key[:KEY]
         grouped = any(short in each.others for each in self.pending.values() if each.others)
         if message.key in self.pending or short in self.recent or grouped:
@@ -211,11 +198,11 @@ class Box:
         )
 
     def next_look(self, now: datetime) -> float | None:
-        """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
+        """Seconds until a message or a failure is looked at, at least half a one; None: none waits."""
         until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
-        return max(_SOON, (min(moments) - now).total_seconds()) if moments else None
+        return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def keep(self, keys: Collection[str]) -> bool:
         """The API server has the messages of these keys; whether any of them is still to be sent."""

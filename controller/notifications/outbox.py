@@ -18,7 +18,9 @@ from controller.api.conditions import failure
 from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
-from controller.notifications.forms import comments, otlp
+from controller.notifications.forms import otlp
+from controller.notifications.reporting import standing
+from controller.notifications.reporting.choosing import parted
 from controller.notifications.reporting.matching import (
     alerts_of,
     concerns,
@@ -27,7 +29,7 @@ from controller.notifications.reporting.matching import (
     things_of,
     withdrawn,
 )
-from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
+from controller.notifications.reporting.reporter import Reporter, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -41,13 +43,9 @@ log = logging.getLogger(__name__)
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
 UNDER_WAY: Final = timedelta(seconds=10)
-"""After an Event of an object: what is known of the object may be older than the Event, which is there before
-the status is written.
-"""
+"""What is known of an object may be older than its newest Event, for so long: the status is written later."""
 WRITE_ALERT_LATER: Final = 5.0
-"""Seconds from a write of a provider's status until those of the alerts follow: all messages of that time are
-one write.
-"""
+"""Seconds from the write of a provider's status to that of its alerts, which takes many messages at once."""
 
 
 @dataclass(slots=True)
@@ -142,30 +140,29 @@ class Outbox:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Once the objects are known, and whenever a provider or its alerts changed: report the failures and
-        recoveries that were not reported yet.
-        """
+        """Report what was not reported yet: once objects are known, and when provider or alerts change."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None or not self.settled:
             return
         found = alerts_of(self._objects, resource.namespace, resource.name)
-        version = (resource.generation, {(each.uid, each.generation) for each, _ in found.values()})
+        alerts = [each.resource for each in found.values()]
+        version = (resource.generation, {(each.uid, each.generation) for each in alerts})
         if slot.compared == version:
             return
         slot.compared = version
         under_way = self._under_way()
         for subject in tuple(slot.box.reported):
             name, key = parted(subject, resource.namespace)
-            if name not in found or withdrawn(self._objects, *found[name], key):
+            if name not in found or withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
-                self._reporter.gone(slot.box, *found[name], Resource(key, "", 0, ""))
-        for each, spec in found.values():
-            for thing in things_of(self._objects, each, spec):
+                self._reporter.gone(slot.box, found[name], Resource(key, "", 0, ""))
+        for each in found.values():
+            for thing in things_of(self._objects, each):
                 if thing.key in under_way:
                     slot.compared = None
                 else:
-                    self._reporter.compare(slot.box, each, spec, thing)
+                    self._reporter.compare(slot.box, each, thing)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -192,19 +189,17 @@ class Outbox:
             thing = self._objects.get(key)
             if name not in found or thing is None or not failure(thing.status):
                 del slot.box.due[subject]
-            elif withdrawn(self._objects, *found[name], key):
+            elif withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._reporter.fails(slot.box, *found[name], thing)
+                self._reporter.fails(slot.box, found[name], thing)
 
     def complaint(self, alert: Resource) -> str:
         """Why a condition of the alert could not be evaluated last; empty where none was."""
         return self._reporter.complaint(alert)
 
     def of_alert(self, resource: Resource) -> dict[str, Any]:
-        """The fields of the alert's status that say what became of its messages; None for those that are
-        empty.
-        """
+        """Fields of an alert's status: what became of its messages. None for those that are empty."""
         before = resource.status
         deliveries, failures = [before.get("lastDelivery")], [before.get("lastFailure")]
         waiting = 0
@@ -251,14 +246,16 @@ class Outbox:
         """Report the current state of a flag set to commits and pull requests."""
         near = reporting_on(self._objects, thing.namespace)
         for key, box in self.boxes().items():
-            if key.namespace not in near or box.type not in {*comments.STANDING, otlp.TYPE}:
+            if key.namespace not in near or box.type not in {*standing.STANDING, otlp.TYPE}:
                 continue
-            others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
+            others = (
+                standing.compared_with(self._objects, thing) if box.type in standing.PULL_REQUESTS else ()
+            )
+            for each in alerts_of(self._objects, key.namespace, key.name).values():
                 for shown in (thing, *others):
-                    if not concerns(self._objects, each, spec, shown.key, shown.labels):
+                    if not concerns(self._objects, each, shown.key, shown.labels):
                         continue
-                    if self._reporter.standing(box, each, spec, shown):
+                    if self._reporter.standing(box, each, shown):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -284,15 +281,15 @@ class Outbox:
         for key, box in self.boxes().items():
             if key.namespace not in near:
                 continue
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                reported = box.of_subject(subject_of(each, before.key))
-                if reported is None or withdrawn(self._objects, each, spec, before.key):
+            for each in alerts_of(self._objects, key.namespace, key.name).values():
+                reported = box.of_subject(each.subject(before.key))
+                if reported is None or withdrawn(self._objects, each, before.key):
                     continue
                 if after is None:
-                    self._reporter.gone(box, each, spec, before)
+                    self._reporter.gone(box, each, before)
                 elif reported.failures:
-                    self._reporter.recovered(box, each, spec, after)
-                box.due.pop(subject_of(each, before.key), None)
+                    self._reporter.recovered(box, each, after)
+                box.due.pop(each.subject(before.key), None)
                 self.wake(key, 0.0)
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
@@ -300,13 +297,13 @@ class Outbox:
         return {} if found is None else found.labels
 
     def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
-        if box.type in comments.STANDING:
+        if box.type in standing.STANDING:
             # Commits and pull requests receive the state that the object's status shows.
             return
         labels = self._labels(event.object)
-        for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-            if concerns(self._objects, each, spec, event.object, labels):
-                self._reporter.report(box, each, spec, event)
+        for each in alerts_of(self._objects, key.namespace, key.name).values():
+            if concerns(self._objects, each, event.object, labels):
+                self._reporter.report(box, each, event)
 
 
 def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from controller.api import conditions
@@ -16,9 +16,11 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
+from controller.notifications.forms import incidents, mails, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.repositories import github_apps, servers
+from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result
@@ -35,11 +37,8 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
-    from controller.notifications.forms.github_apps import App
+    from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox
-
-_MOST_TEST: Final = 253
-"""Characters of the annotation that asks for a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class FlagProviderReconciler:
             if spec.type in github_apps.TYPES:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
-                login = nats_logins.login_of(texts)
+                login = nats.login_of(texts)
         needs = FORMS[spec.type].needs
         for key in needs:
             if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
@@ -133,8 +132,8 @@ class FlagProviderReconciler:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
-        if spec.type in repositories.TYPES:
-            host = repositories.API_HOSTS.get(host, host)
+        if spec.type in servers.TYPES:
+            host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
@@ -149,9 +148,9 @@ class FlagProviderReconciler:
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if problem := repositories.problem_of_address(spec.type, address):
+            if problem := servers.problem_of_address(spec.type, address):
                 raise AddressRefused(problem)
-        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
+        if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
@@ -209,6 +208,6 @@ def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
 
 def _test(box: Box, resource: Resource, now: datetime) -> None:
     asked = resource.annotations.get(TEST_ALERT)
-    if asked is not None and asked != box.tested and len(asked) <= _MOST_TEST:
+    if asked is not None and asked != box.tested and len(asked) <= 253:
         box.push(messages.of_test(resource, asked, now))
         box.tested = asked

@@ -1,6 +1,4 @@
-"""From what is there to the workloads that are restarted next: what was restarted stands on the workloads,
-what is waited for in the status. Pure.
-"""
+"""Which workloads are restarted next. Marks on them, and the status, say what was restarted before. Pure."""
 
 from __future__ import annotations
 

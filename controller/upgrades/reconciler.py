@@ -1,6 +1,4 @@
-"""EvaluatorUpgrade: counts the pods that have an older evaluator than they would get now, and restarts their
-workloads one after the other.
-"""
+"""EvaluatorUpgrade: counts pods with an older evaluator, and restarts their workloads one after the other."""
 
 from __future__ import annotations
 
@@ -36,12 +34,6 @@ if TYPE_CHECKING:
     from controller.upgrades.observed import Pod, Workload
     from controller.upgrades.plan import Progress, Step
 
-_IDLE: Final = 60.0
-"""Seconds to the next look where nothing is to be restarted."""
-_BUSY: Final = 5.0
-"""Where something is."""
-_TURN: Final = 50
-"""Pods or workloads that are looked at before others have the event loop."""
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
 
@@ -67,9 +59,7 @@ class _Pods:
 
     @property
     def outdated(self) -> list[Pod]:
-        """Those that would get something else. One that would be refused is not among them: its configuration
-        is not known.
-        """
+        """Those that would get something else. What one that would be refused would get is not known."""
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
@@ -219,8 +209,8 @@ def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
 
 
 async def _turn(number: int) -> None:
-    """Now and then, let others have the event loop."""
-    if number % _TURN == 0:
+    """Let others have the event loop, after each fifty pods or workloads."""
+    if number % 50 == 0:
         await asyncio.sleep(0)
 
 
@@ -309,5 +299,5 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
         outcome,
         status={**counts, **fields_of(resource, progress)},
         events=_events(step, step.restart),
-        next_look=_IDLE if isinstance(outcome, Done) else _BUSY,
+        next_look=60.0 if isinstance(outcome, Done) else 5.0,
     )

@@ -22,9 +22,7 @@ _NAMED: Final = 5
 
 
 def progress_of(resource: Resource, now: datetime) -> Progress:
-    """How far it was. What was halted goes on with another spec, and with another value of the annotation
-    that asks for it.
-    """
+    """How far it was. Another spec, or another value of the annotation, resumes what was halted."""
     try:
         status = EvaluatorUpgradeStatus.model_validate(resource.status)
     except ValidationError:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.file_pods import FilePod, FilePods
     from controller.workloads.file_touches import FileTouches
+    from controller.workloads.pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 MOST_BYTES: Final = 1_000_000
 """What a ConfigMap holds, 1 MiB, less the rest of it."""
-_MOST_OWNERS: Final = 200
 
 
 class FileObjects(Protocol):
@@ -101,9 +100,7 @@ class FlagFiles:
             group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
-        """Bring one file to what is delivered, and say so; look again later. A file without readers is left
-        as it is.
-        """
+        """Bring one file to what is delivered; look again later. A file without readers stays as it is."""
         readers = self.pods.readers(file)
         if not readers:
             self.queue.forget(file)
@@ -223,7 +220,7 @@ def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dic
     """Those that are there, which Kubernetes takes off as they go, and the readers'."""
     found = {each["uid"]: each for each in _references(there)}
     for pod in readers:
-        if len(found) < _MOST_OWNERS:
+        if len(found) < 200:
             found.setdefault(pod.owner["uid"], dict(pod.owner))
     return list(found.values())
 

@@ -1,6 +1,4 @@
-"""The proxy on demand: its Deployment has replicas while clients follow flags through it, and none after a
-while without.
-"""
+"""The proxy on demand: its Deployment has replicas while clients follow flags through it."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.runtime.objects.cache import Cache
-    from controller.workloads.marked_pods import MarkedPods
+    from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +41,7 @@ class Scale(Protocol):
 
 @dataclass(slots=True)
 class ProxyScale:
-    """Follows pods and receipts. It takes the first step and the last: how many replicas there are between,
-    an autoscaler or a person may say.
-    """
+    """Scales from none and to none; in between, an autoscaler or a person may set the replicas."""
 
     scale: Scale
     objects: Cache

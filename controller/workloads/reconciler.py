@@ -11,8 +11,7 @@ from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
-from controller.injection.adding.advice import warnings
-from controller.injection.making.evaluator import check
+from controller.injection.adding.containers import warnings
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 MANAGER: Final = "flagstaff-flagd"
 """The field manager."""
-_LOOK_FOR_GATEWAYS: Final = 60.0
-"""Seconds."""
-_COUNTS: Final = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class Workloads(Applier, Protocol):
@@ -96,13 +92,10 @@ class FlagdReconciler:
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
         try:
-            wanted = read_wanted(
-                {names.SOURCES: name}, resource.namespace, self.known, compat=self.options.compat
-            )
-            check(wanted, self.options, self.known)
+            wanted = read_wanted({names.SOURCES: name}, resource.namespace, self.options, self.known)
         except Refused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
-        return wanted, [*manifests(resource, spec, wanted, self.options)]
+        return wanted, [*manifests(resource, spec, wanted)]
 
     async def _apply_all(
         self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
@@ -131,7 +124,7 @@ class FlagdReconciler:
                 "GatewayApiMissing",
                 "the cluster has no kind HTTPRoute; install Gateway API, or set gatewayApiRoutes.enabled "
                 "to false",
-                delay=_LOOK_FOR_GATEWAYS,
+                delay=60.0,
             )
         if there is None:
             # It may be there without our label, which is what is watched.
@@ -178,7 +171,7 @@ class FlagdReconciler:
         elif not _rolled_out(deployment, asked):
             outcome = Waiting("Progressing", message)
         else:
-            outcome = Done("; ".join((message, *warnings(wanted, self.options))))
+            outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
 
 
@@ -247,5 +240,6 @@ def _stuck(status: Mapping[str, Any]) -> str:
 def _rolled_out(deployment: Resource, asked: int) -> bool:
     """Whether all replicas are of the newest template, and ready."""
     status = deployment.status
-    counts = {status.get(name, 0) for name in _COUNTS}
+    names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    counts = {status.get(name, 0) for name in names}
     return status.get("observedGeneration", 0) >= deployment.generation and counts == {asked}

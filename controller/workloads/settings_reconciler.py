@@ -1,6 +1,4 @@
-"""FeatureFlagSource and InProcessConfiguration: would a pod of the namespace that names it be injected, and
-is there what it is to follow.
-"""
+"""FeatureFlagSource and InProcessConfiguration: judged as if a pod of their namespace named them."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
 from controller.injection import names
-from controller.injection.adding.advice import warnings
+from controller.injection.adding.containers import warnings
 from controller.injection.making import in_process
-from controller.injection.making.evaluator import check
 from controller.injection.options import SERVED, Refused
 from controller.injection.reading.wanted import read
 from controller.runtime.reconciling.result import Done, Result
@@ -60,11 +57,10 @@ class SettingsReconciler:
     def _source(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
         """(the flag sets of the cluster that are followed, warnings)."""
         annotations = {names.SOURCES: resource.name}
-        wanted = read(annotations, resource.namespace, self.known, compat=self.options.compat)
-        check(wanted, self.options, self.known)
+        wanted = read(annotations, resource.namespace, self.options, self.known)
         selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
         selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
-        return selectors, warnings(wanted, self.options)
+        return selectors, warnings(wanted)
 
     def _in_process(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
         annotations = {names.IN_PROCESS: resource.name}

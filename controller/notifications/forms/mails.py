@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from controller.notifications import addresses
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
-    from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.api.provider import FlagProviderSpec
+    from controller.notifications.forms.posts import Notice, Post
 
 TYPE: Final = "email"
 PORTS: Final = {"smtp": 587, "smtps": 465}
 """By the scheme of the address: with STARTTLS, and with TLS from the beginning."""
 _MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
-_POLICY: Final = SMTP.clone(cte_type="7bit")
-"""Any server takes seven bits."""
 
 
 def require_usable(spec: FlagProviderSpec, address: str, *, allow_local: bool) -> None:
@@ -42,15 +39,17 @@ def require_usable(spec: FlagProviderSpec, address: str, *, allow_local: bool) -
         raise AddressRefused("no proxy leads to a mail server; leave out spec.proxySecretRef")
 
 
-def email(message: Message, target: Target) -> Post:
+def email(notice: Notice) -> Post:
     """A text; sent again it has the same Message-ID."""
+    message, target = notice.message, notice.target
     sender, recipient = target.spec.username or "", target.spec.channel or ""
-    mail = EmailMessage(_POLICY)
+    # Any server takes seven bits.
+    mail = EmailMessage(SMTP.clone(cte_type="7bit"))
     mail["From"], mail["To"] = sender, recipient
-    mail["Subject"] = f"{title(message, target)}: {message.reason}"
+    mail["Subject"] = f"{notice.title}: {message.reason}"
     mail["Date"] = format_datetime(datetime.fromisoformat(message.time))
     mail["Message-ID"] = f"<{message.key}@flagstaff.dev>"
     mail["Auto-Submitted"] = "auto-generated"
-    mail.set_content(plain(message))
+    mail.set_content(notice.plain)
     headers = {"Content-Type": "message/rfc822", "From": sender, "To": recipient}
-    return posted(target.address, message, mail.as_bytes(), **headers, Authorization=target.token)
+    return notice.post(mail.as_bytes(), **headers, Authorization=target.token)

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
-    from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Notice, Post
 
 TYPE: Final = "apprise"
 
@@ -104,10 +102,8 @@ def require_secret(address: str | None) -> None:
         raise AddressRefused("it holds a token: write it into the Secret of spec.secretRef")
 
 
-def apprise(message: Message, target: Target) -> Post:
+def apprise(notice: Notice) -> Post:
     """The arguments of apprise, which makes the service's own request of them."""
-    kind = {"failing": "failure", "recovered": "success"}.get(
-        message.state or "", "info" if message.severity == "info" else "warning"
-    )
-    content = {"title": title(message, target), "body": plain(message), "type": kind}
-    return posted(target.address, message, content)
+    calm = "info" if notice.message.severity == "info" else "warning"
+    kind = {"failing": "failure", "recovered": "success", None: calm}[notice.message.state]
+    return notice.post({"title": notice.title, "body": notice.plain, "type": kind})

@@ -21,9 +21,6 @@ KEY: Final = 16
 INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
 """Types of providers that know an incident by its object: to these each is reported by itself."""
 _LINES: Final = 20
-_LINE: Final = 300
-_CHANGES: Final = 4_000
-"""Characters."""
 
 
 def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
@@ -68,7 +65,7 @@ def together(group: Message, message: Message) -> Message:
     else:
         lines = "\n".join((*lines.split("\n")[: _LINES - 1], f"… and {count + 2 - _LINES} more"))
     changes = "\n".join(text for each in (group, message) if (text := each.metadata.get(CHANGES)))
-    metadata = message.metadata | group.metadata | ({CHANGES: changes[:_CHANGES]} if changes else {})
+    metadata = message.metadata | group.metadata | ({CHANGES: changes[:4_000]} if changes else {})
     objects = group.objects
     if not _is_about(group, _object(message)):
         objects = (*objects, _object(message))
@@ -95,4 +92,4 @@ def _is_about(message: Message, subject: str) -> bool:
 
 def _line(message: Message) -> str:
     words = message.message.replace("\n", " ")
-    return f"{_object(message)}: {words}"[:_LINE]
+    return f"{_object(message)}: {words}"[:300]

@@ -15,8 +15,9 @@ from aiohttp import web
 from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.forms.comments import CHANGE_REQUEST, TYPES, marker, number_of
-from controller.notifications.forms.posts import Target
+from controller.notifications.forms.posts import Notice, Target
+from controller.notifications.forms.repositories.comments import Thread
+from controller.notifications.reporting.standing import CHANGE_REQUEST, PULL_REQUESTS, number_of
 from controller.notifications.sending.exchanges import upsert
 from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
@@ -156,11 +157,11 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
     return message(message=words, metadata=facts, **more)
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        begins = marker(said(), target(found))
+        begins = Thread(Notice(said(), target(found))).marker
         found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
         added = 200 if type_ == AZURE else 201
         assert (await send(found, said("first"))).status == added
@@ -174,7 +175,7 @@ async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> No
     assert "first" not in ours[0]
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
 async def test_what_is_no_pull_request_is_given_up_and_what_may_not_be_seen_is_not(type_: str) -> None:
     async with service(type_) as found:
         nowhere = await send(found, said(number="8"))

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.forms.commits import TYPES
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
-from controller.notifications.forms.repositories import problem_of_address
+from controller.notifications.forms.repositories.servers import problem_of_address
+from controller.notifications.reporting.standing import COMMITS
 from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.schemas import SCHEMAS
@@ -97,7 +97,7 @@ def said(reason: str, **more: Any) -> Message:
     return message(reason=reason, metadata={"flagstaff.dev/revision": f"main@sha1:{SHA}"}, **more)
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(COMMITS))
 async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_: str) -> None:
     async with server(type_) as (origin, taken):
         address = f"{origin}/{SERVERS[type_][0]}"

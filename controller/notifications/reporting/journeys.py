@@ -16,9 +16,9 @@ from controller.notifications import messages
 from controller.runtime.events import content
 
 if TYPE_CHECKING:
-    from controller.api.alert import FlagAlertSpec
     from controller.api.meta import ObjectKey, Resource
     from controller.api.provider import Message
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.objects.cache import Cache, Change
 
 STORED_AT: Final = "flagstaff.dev/stored-at"
@@ -27,10 +27,6 @@ APPLIED_AT: Final = "flagstaff.dev/applied-at"
 SERVED_AT: Final = "flagstaff.dev/served-at"
 SERVED: Final = "flagstaff.dev/served"
 """`n/n`; absent where there is no subscriber."""
-_MOST: Final = 4_096
-"""Objects of which is known when they changed."""
-_ROLLOUT: Final = timedelta(minutes=15)
-"""An evaluator that serves a revision later than this after it was applied joined late."""
 _COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
 
 
@@ -38,7 +34,7 @@ _COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED
 class Moments:
     """When contents of objects were seen here first: a status has whole seconds."""
 
-    _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(_MOST))
+    _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(4_096))
 
     def note(self, change: Change, now: datetime) -> None:
         """Take note of a content that is another than before."""
@@ -56,9 +52,7 @@ class Moments:
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
-    """The metadata of a message about a flag set whose revision all subscribers serve; empty while they do
-    not, and where its times are not known.
-    """
+    """Metadata of a message about a flag set that all subscribers serve; empty while they do not."""
     history = thing.status.get("history") or ()
     ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
     served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
@@ -78,7 +72,8 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
     except (TypeError, ValueError):
         return {}
-    if now - done > _ROLLOUT:
+    if now - done > timedelta(minutes=15):
+        # An evaluator that serves it only now joined late.
         return {}
     metadata = {key: str(entry[name]) for name, key in _COPIED.items() if entry.get(name)}
     if propagated.get("status") == TRUE:
@@ -87,13 +82,11 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     return metadata | {name: _written(moment) for name, moment in times.items()}
 
 
-def message_of(
-    thing: Resource, alert: Resource, spec: FlagAlertSpec, journey: dict[str, str], now: datetime
-) -> Message:
+def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: datetime) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
     words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
     identity = f"{content(thing.status)} journey"
-    found = messages.of_state(thing, alert, spec, identity, now, reason=PROPAGATED, message=words)
+    found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)
     return found.model_copy(update={"metadata": found.metadata | journey})
 
 
