@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed, as_failed
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -144,10 +143,3 @@ class Storage:
     def _forget(self, artifact: Artifact) -> None:
         with contextlib.suppress(OSError):
             (self._root / artifact.path).unlink(missing_ok=True)
-
-
-def as_failed(error: OSError, what: str) -> Failed:
-    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    cause = error.strerror or type(error).__name__
-    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")

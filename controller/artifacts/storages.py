@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ObjectKey
-from controller.artifacts.storage import Storage, as_failed
+from controller.artifacts.storage import Storage
+from controller.runtime.reconciling.setbacks import as_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
-from controller.artifacts.storage import as_failed
-from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
+from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
 from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
 from controller.sources.bucket.trust import Question
