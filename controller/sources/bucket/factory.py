@@ -82,10 +82,10 @@ class BucketFactory:
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
-        texts = self._secrets.texts
-        secret = await texts(spec.secret_ref, look, "spec.bucket.secretRef")
-        authority = await texts(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
-        proxy = await texts(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
+        read = self._secrets.optional
+        secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
+        authority = await read(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
+        proxy = await read(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
         client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
@@ -137,10 +137,10 @@ class BucketFactory:
     async def _trust(self, look: Look) -> ManifestTrust | None:
         if look.verify is None:
             return None
-        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
-        keys = read_cosign_keys(name, content)
-        advice = in_cluster(look.key, name, (each.name for each in keys))
-        return ManifestTrust(keys, epoch({"provider": "bucket"}, content), advice)
+        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        keys = read_cosign_keys(secret)
+        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)
 
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import PEM, SecretTexts, proxy_url
+from controller.runtime.user_text.secret_texts import PEM, proxy_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 
 _PROXIES: Final = ("http", "https", "socks5")
@@ -217,26 +217,21 @@ def _from_scp(scp: re.Match[str]) -> Location:
     return Location(Transport.SSH, url, url)
 
 
-def credentials_from(name: str, content: Mapping[str, bytes], transport: Transport) -> Credentials | None:
-    """What the Secret `name` (`namespace/name`) proves, for a repository reached by `transport`; None:
-    nothing.
+def credentials_from(secret: SecretTexts, transport: Transport) -> Credentials | None:
+    """What the Secret proves, for a repository reached by `transport`; None: nothing.
 
     http, https: `username` with `password`, or `bearerToken`; `ca.crt` (or `caFile`); `tls.crt` with
     `tls.key`. ssh: `identity` with `known_hosts`, and `password` where the key has one. Raises Stalled
     (InvalidSecret).
     """
-    secret = SecretTexts(name, content)
     if transport is Transport.FILE:
         return None
     found = _ssh(secret) if transport is Transport.SSH else _http(secret)
     return found if found != Credentials() else None
 
 
-def with_proxy(
-    credentials: Credentials | None, name: str, content: Mapping[str, bytes], transport: Transport
-) -> Credentials:
-    """`credentials` with the proxy of the Secret `name`. Raises Stalled (InvalidSecret)."""
-    secret = SecretTexts(name, content)
+def with_proxy(credentials: Credentials | None, secret: SecretTexts, transport: Transport) -> Credentials:
+    """`credentials` with the proxy of the Secret. Raises Stalled (InvalidSecret)."""
     if transport not in {Transport.HTTP, Transport.HTTPS}:
         raise secret.invalid(f"a proxy can be used with http and https only, not with {transport}")
     return replace(credentials or Credentials(), proxy=proxy_url(secret, _PROXIES))

@@ -11,8 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.tenancy.places import Places
-from controller.runtime.tenancy.secret_hosts import binding_of
-from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
+from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
@@ -69,12 +68,12 @@ class OciFactory:
         address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
         tls = Tls("", "", "")
-        secret = await self._secrets.texts(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
+        secret = await self._secrets.optional(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
         if secret is not None:
             secret.require_host(urlsplit(address.origin).hostname or "")
             tls = secret.tls()
         login, proxy = await self._login(spec, address, look), ""
-        secret = await self._secrets.texts(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
+        secret = await self._secrets.optional(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
         if secret is not None:
             proxy = proxy_url(secret, ("http",))
             reader = urlsplit(proxy).hostname or ""
@@ -110,11 +109,10 @@ class OciFactory:
             return None
         if look.verify.match_oidc_identity:
             return await self._keyless(look.verify, look)
-        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
-        keys = read_cosign_keys(name, content)
-        advice = in_cluster(look.key, name, (each.name for each in keys))
-        judge = KeyJudge(keys, advice.add_key)
-        return CosignTrust(judge, epoch({"provider": "cosign"}, content))
+        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        keys = read_cosign_keys(secret)
+        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        return CosignTrust(KeyJudge(keys, advice.add_key), epoch({"provider": "cosign"}, secret.content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
         identities = identities_of(verify.match_oidc_identity)
@@ -122,8 +120,8 @@ class OciFactory:
             name, root = "", await asyncio.to_thread(public_root)
         else:
             field = "spec.verify.trustedRootSecretRef"
-            name, content = await self._secrets.content(verify.trusted_root_secret_ref, look, field)
-            root = SecretTexts(name, content).required(TRUSTED_ROOT, "for keyless signatures")
+            secret = await self._secrets.required(verify.trusted_root_secret_ref, look, field)
+            name, root = secret.name, secret.required(TRUSTED_ROOT, "for keyless signatures")
         judge = IdentityJudge(identities, root, name, self._helpers, self._judges, look.key.namespace)
         policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
@@ -131,15 +129,13 @@ class OciFactory:
     async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
         if spec.secret_ref is None:
             return None
-        name, content = await self._secrets.content(spec.secret_ref, look, "spec.oci.secretRef")
-        secret = SecretTexts(name, content)
-        binding = binding_of(content)
-        binding.require(urlsplit(address.origin).hostname or "")
+        secret = await self._secrets.required(spec.secret_ref, look, "spec.oci.secretRef")
+        secret.require_host(urlsplit(address.origin).hostname or "")
         secret.required(_DOCKER_CONFIG, "for a registry")
-        login = login_from(f"Secret {name}", content[_DOCKER_CONFIG], address)
+        login = login_from(f"Secret {secret.name}", secret.content[_DOCKER_CONFIG], address)
         if login is None:
             raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")
-        return replace(login, binding=binding)
+        return replace(login, binding=secret.binding)
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.address import check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
@@ -74,7 +75,7 @@ async def artifact_source(
 
 
 def _trust(content: Mapping[str, bytes]) -> CosignTrust:
-    keys = read_cosign_keys(OF_OPTIONS, content)
+    keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
     judge = KeyJudge(keys, on_command_line(content).add_key)
     return CosignTrust(judge, epoch({"provider": "cosign"}, content))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.listing.names import TAGS
 from controller.sources.git.signatures.judging import (
     LIMIT,
@@ -102,7 +103,7 @@ async def _judge_in_thread(path: Path, question: Question) -> Signer | None:
 
 def trust_of(content: Mapping[str, bytes]) -> Trust:
     """Trusts the keys of a command line, by their files' names, for the newest commit. Raises Stalled."""
-    keys = read_keys(OF_OPTIONS, content)
+    keys = read_keys(SecretTexts(OF_OPTIONS, content))
     return Trust(
         _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)
     )

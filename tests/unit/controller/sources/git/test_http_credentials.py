@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.git_url import (
     Credentials,
     Transport,
@@ -135,7 +136,7 @@ def test_a_client_without_the_right_certificate_is_refused(
 def proxied(address: str, credentials: Credentials | None, password: str = SECRET) -> Credentials:
     content = {"address": address, "username": "me", "password": password}
     encoded = {key: text.encode() for key, text in content.items()}
-    return with_proxy(credentials, "apps/proxy", encoded, Transport.HTTPS)
+    return with_proxy(credentials, SecretTexts("apps/proxy", encoded), Transport.HTTPS)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
@@ -195,7 +196,7 @@ def test_a_secret_with_everything_becomes_credentials_that_work(root: Path, auth
         "tls.crt": texts["certificate"].encode(),
         "tls.key": texts["certificate_key"].encode(),
     }
-    credentials = credentials_from("apps/git", content, Transport.HTTPS)
+    credentials = credentials_from(SecretTexts("apps/git", content), Transport.HTTPS)
     tls = server_side(authority, clients)
     with git_server(root, login=f"me:{SECRET}", tls=tls) as server:
         assert "refs/heads/main" in listed(server.url, credentials)
