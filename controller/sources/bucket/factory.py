@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from controller.api.flagsource import BucketSpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.places import Places
@@ -19,6 +20,7 @@ from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.looking.deadline import Deadline, LimitedTasks
+from controller.sources.provider import ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -26,10 +28,7 @@ from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
-    from controller.api.flagsource import BucketSpec
-    from controller.api.meta import ObjectKey
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
@@ -60,7 +59,7 @@ _AZURE: Final = {
 }  # fmt: skip
 
 
-class BucketFactory:
+class BucketFactory(ProviderFactory[BucketSpec]):
     """Opens buckets; all of them share a few helper processes."""
 
     def __init__(
@@ -109,12 +108,6 @@ class BucketFactory:
         tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
         return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept of a source."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing is kept on disk."""
 
     async def close(self) -> None:
         """End the helpers."""

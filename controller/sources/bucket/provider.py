@@ -16,7 +16,7 @@ from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
     TreeLimits,
     with_signer,
 )
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider(PolledProvider):
-    """The objects of one bucket. Implements `LocalProvider`."""
+class BucketProvider(LocalProvider):
+    """The objects of one bucket."""
 
     bucket: Bucket
     call: Call = call_here

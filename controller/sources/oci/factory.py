@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from controller.api.flagsource import OciSpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
@@ -19,6 +20,7 @@ from controller.sources.oci.credentials import Access, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
+from controller.sources.provider import ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -26,10 +28,7 @@ from controller.sources.verification.keyless import MODULE, identities_of
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from controller.api.flagsource import OciSpec, VerifySpec
-    from controller.api.meta import ObjectKey
+    from controller.api.flagsource import VerifySpec
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
@@ -45,7 +44,7 @@ _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 """Where the public instance of Sigstore publishes its root; the library has a copy."""
 
 
-class OciFactory:
+class OciFactory(ProviderFactory[OciSpec]):
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
     def __init__(
@@ -92,12 +91,6 @@ class OciFactory:
             authors=self._authors,
             trust=trust,
         )
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept of one source."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing is kept."""
 
     async def close(self) -> None:
         """Close the connections, and end the helpers."""

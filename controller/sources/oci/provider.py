@@ -23,7 +23,7 @@ from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
     Revision,
     TreeLimits,
     with_signer,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider(PolledProvider):
-    """One repository of a registry at one reference. Implements `LocalProvider`."""
+class OciProvider(LocalProvider):
+    """One repository of a registry at one reference."""
 
     registry: Registry
     reference: OciReference

@@ -30,6 +30,7 @@ from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.sources.looking.freshness import PendingPushes
+from controller.sources.provider import ProviderFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from controller.wiring.local_mode.local_events import Looked, RevisionBuilt, explained
@@ -41,7 +42,6 @@ from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from controller.api.artifact import ArtifactStatus
@@ -67,20 +67,14 @@ Serve = Callable[["FlagSet", str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _OneSource:
-    """Opens the source of the command line, whatever a spec says. Implements `ProviderFactory`."""
+class _OneSource(ProviderFactory[object]):
+    """Opens the source of the command line, whatever a spec says."""
 
     provider: Provider
 
     async def open(self, spec: object, look: Look) -> Provider:
         del spec, look
         return self.provider
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing was kept."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing was kept."""
 
     async def close(self) -> None:
         """Nothing is held."""
