@@ -58,7 +58,10 @@ class Storage:
             digest=f"sha256:{digest}",
             size=len(archive),
             path=digest + _SUFFIX,
-            metadata={key: value[:MAX_TEXT] for key, value in metadata.items()},
+            # A lone surrogate could not be written as UTF-8.
+            metadata={
+                key: value[:MAX_TEXT].encode(errors="replace").decode() for key, value in metadata.items()
+            },
         )
         others = [known for known in self._index if known.digest != artifact.digest]
         index = self._retained([artifact, *others])
@@ -104,7 +107,7 @@ class Storage:
         durable.write_file(path, archive)
 
     def _write_index(self, index: list[Artifact]) -> None:
-        lines = [artifact.to_json() for artifact in index]
+        lines = [artifact.model_dump_json() for artifact in index]
         durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
 
     def _read_index(self) -> list[Artifact]:
@@ -113,7 +116,7 @@ class Storage:
         try:
             # What is over the limit is cut off, and then no whole artifact ends the file.
             text = durable.read_file(path, limit)
-            index = [Artifact.from_json(line) for line in text.splitlines()]
+            index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:
             return []
         except ValueError as error:
