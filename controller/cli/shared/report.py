@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
 from controller.runtime.clock import now
-from controller.wiring.local_mode.local import Restored, SourceDown, SourceUp
-from controller.wiring.local_mode.local_events import RevisionBuilt
+from controller.wiring.local_mode.local_events import Looked, Restored, RevisionBuilt
 from evaluator.flags.syntax.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.wiring.local_mode.local import LocalEvent, Ports
+    from controller.wiring.local_mode.local import Ports
+    from controller.wiring.local_mode.local_events import LocalEvent
 
 
 def _write(out: TextIO, line: str) -> None:
@@ -83,10 +83,10 @@ class JsonReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case SourceDown():
-                self.source_down(event.message)
-            case SourceUp():
+            case Looked(reason=""):
                 self._say(event="source", state="up", message=event.message)
+            case Looked():
+                self.source_down(event.message)
             case Restored():
                 pass  # `ready` has said it; the revision follows once the source answers
 
@@ -145,12 +145,12 @@ class TextReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case SourceDown():
+            case Looked(reason=""):
+                self._say(f"source up: {event.message}")
+            case Looked():
                 self.source_down(
                     f"{event.message}; retrying, and serving the last good flags if there are any"
                 )
-            case SourceUp():
-                self._say(f"source up: {event.message}")
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"
