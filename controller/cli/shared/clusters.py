@@ -16,21 +16,19 @@ T = TypeVar("T")
 def run_on_cluster(
     work: Callable[[], Coroutine[Any, Any, T]], kubeconfig: str | None, *, verb: str = "read"
 ) -> T:
-    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in
-    time.
-    """
+    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in time."""
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.client.looking import Unreachable
+    from controller.runtime.reconciling.setbacks import Setback
 
     try:
         return asyncio.run(work())
     except BrokenPipeError:
         # The reader of our output has gone; the cluster is there.
         raise
-    except Unreachable as error:
-        raise Ended(f"the cluster cannot be {verb}: {error}") from error
+    except Setback as setback:
+        raise Ended(f"the cluster cannot be {verb}: {setback.message}") from setback
     except (OSError, ConfigException) as error:
         where = f"{kubeconfig}: " if kubeconfig else ""
         raise Ended(f"cannot find a cluster: {where}{error}") from error
