@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import PEM, proxy_url
+from controller.runtime.user_text.secret_texts import PEM, Tls, proxy_url
 
 if TYPE_CHECKING:
     from controller.runtime.user_text.secret_texts import SecretTexts
@@ -52,12 +52,8 @@ class Credentials:
     """Opens `ssh_key`, where that is encrypted."""
     bearer: str = field(default="", repr=False)
     """A token for http and https, in place of a username."""
-    authority: str = field(default="", repr=False)
-    """PEM: the authorities of the server's certificate; empty for the system's."""
-    certificate: str = field(default="", repr=False)
-    """PEM, with any intermediates: the client's own."""
-    certificate_key: str = field(default="", repr=False)
-    """PEM: the private key of `certificate`."""
+    tls: Tls = field(default=Tls(), repr=False)
+    """For https; without an authority the system's are believed."""
     proxy: str = field(default="", repr=False)
     """URL of a proxy for http and https, with its username and password; empty for the environment's."""
 
@@ -77,7 +73,8 @@ class Credentials:
     @property
     def identity(self) -> str:
         """Distinguishes two sets of credentials without disclosing them."""
-        parts = (str(getattr(self, each.name)) for each in fields(self))
+        texts = (getattr(self, each.name) for each in fields(self))
+        parts = (each if isinstance(each, str) else "\0".join(each) for each in texts)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -245,15 +242,7 @@ def _http(secret: SecretTexts) -> Credentials:
     if bool(username) != bool(password):
         has, lacks = ("username", "password") if username else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
-    tls = secret.tls()
-    return Credentials(
-        username=username,
-        password=password,
-        bearer=bearer,
-        authority=tls.authority,
-        certificate=tls.certificate,
-        certificate_key=tls.key,
-    )
+    return Credentials(username, password, bearer=bearer, tls=secret.tls())
 
 
 def _ssh(secret: SecretTexts) -> Credentials:

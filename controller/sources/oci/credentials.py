@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import UNBOUND
+from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,18 +50,15 @@ class Access:
     """Credentials for a registry, and the authorities that it is trusted by."""
 
     login: Login | None = None
-    authority: str = field(default="", repr=False)
-    """PEM: authorities of the server's certificate, beside the system's."""
-    certificate: str = field(default="", repr=False)
-    """PEM, with any intermediates: the client's own."""
-    certificate_key: str = field(default="", repr=False)
+    tls: Tls = field(default=Tls(), repr=False)
+    """The authorities count beside the system's."""
     proxy: str = field(default="", repr=False)
     """URL of an http proxy, with its username and password; empty for the environment's."""
 
     @property
     def elsewhere(self) -> Access:
         """What is left of it for a host that is not the registry's own."""
-        return Access(authority=self.authority, proxy=self.proxy)
+        return Access(tls=Tls(self.tls.authority), proxy=self.proxy)
 
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:

@@ -66,7 +66,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         """The source that `spec` and its Secrets describe. Raises Setback."""
         address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
-        tls = Tls("", "", "")
+        tls = Tls()
         secret = await self._secrets.optional(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
         if secret is not None:
             secret.require_host(urlsplit(address.origin).hostname or "")
@@ -80,7 +80,7 @@ class OciFactory(ProviderFactory[OciSpec]):
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access = Access(login, *tls, proxy)
+        access = Access(login, tls, proxy)
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from controller.sources.git.git_url import Credentials, Transport, credentials_from, with_proxy
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def made_key(folder: Path, *options: str) -> bytes:
         ({"username": b"me", "password": b"x"}, Credentials("me", "x")),
         ({"username": b"me\n", "password": b"x\r\n"}, Credentials("me", "x")),
         ({"bearerToken": b"x\n"}, Credentials(bearer="x")),
-        ({"ca.crt": CA}, Credentials(authority=CA.decode().strip())),
-        ({"caFile": CA}, Credentials(authority=CA.decode().strip())),
-        ({"ca.crt": CA, "caFile": b"ignored"}, Credentials(authority=CA.decode().strip())),
+        ({"ca.crt": CA}, Credentials(tls=Tls(CA.decode().strip()))),
+        ({"caFile": CA}, Credentials(tls=Tls(CA.decode().strip()))),
+        ({"ca.crt": CA, "caFile": b"ignored"}, Credentials(tls=Tls(CA.decode().strip()))),
         (
             {"tls.crt": CERTIFICATE, "tls.key": KEY},
-            Credentials(certificate=CERTIFICATE.decode().strip(), certificate_key=KEY.decode().strip()),
+            Credentials(tls=Tls("", CERTIFICATE.decode().strip(), KEY.decode().strip())),
         ),
         ({}, None),
         ({"identity": b"of another", "note": b"x"}, None),
