@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from controller.api.provenance import SUBJECT
 from controller.cli.shared.arguments import (
-    add_input_arguments,
-    add_insecure_argument,
-    add_lenient_argument,
-    add_store_arguments,
-    add_verify_argument,
+    add_reading_arguments,
     committed_reference,
     substituted,
     verify_keys,
@@ -73,11 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="check what a Git URL, oci://HOST/REPOSITORY:TAG or s3://BUCKET/PREFIX holds instead of files "
         "on disk",
     )  # fmt: skip
-    add_insecure_argument(parser)
-    add_store_arguments(parser)
-    add_verify_argument(parser)
-    add_input_arguments(parser)
-    add_lenient_argument(parser)
+    add_reading_arguments(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
     )

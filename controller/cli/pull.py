@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
-from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import pull
 
@@ -23,8 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="an empty folder, or one that is made"
     )
-    add_insecure_argument(parser)
-    add_login_arguments(parser)
+    add_registry_arguments(parser)
     parser.set_defaults(run=run)
 
 

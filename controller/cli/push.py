@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
-from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import PushOptions, push
 
@@ -36,8 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sign", type=Path, metavar="KEY",
         help="a private key in PEM to sign the artifact with, as cosign does (default: it is not signed)",
     )  # fmt: skip
-    add_insecure_argument(parser)
-    add_login_arguments(parser)
+    add_registry_arguments(parser)
     parser.set_defaults(run=run)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.shared.arguments import seconds
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
 from evaluator.flags.syntax.visible import visible
@@ -32,20 +31,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
     )  # fmt: skip
-    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
     parser.add_argument(
         "--percent", type=float, default=100.0, metavar="P",
         help="how many of the evaluators are enough (default 100)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="TIME",
-        help="how long to wait, such as 90s or 5m (default 60s)",
-    )  # fmt: skip
-    parser.add_argument(
         "--allow-none", action="store_true",
         help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser, of="default", timeout=60)
     parser.set_defaults(run=run)
 
 
