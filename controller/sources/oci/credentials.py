@@ -104,14 +104,6 @@ def _invalid(name: str, why: str) -> Stalled:
     return Stalled("InvalidSecret", f"{name}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """Where a token is to be had."""
-
-    realm: str
-    service: str = ""
-
-
 def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
     """The parameters of each scheme, in lower case; of several alike the first."""
     found: dict[str, dict[str, str]] = {}
@@ -126,10 +118,3 @@ def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
                 value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
                 parameters.setdefault(name.lower(), value)
     return found
-
-
-def bearer_of(challenges: Mapping[str, Mapping[str, str]]) -> Bearer | None:
-    """The token service that is named, if one is."""
-    parameters = challenges.get("bearer", {})
-    realm = parameters.get("realm", "")
-    return Bearer(realm, parameters.get("service", "")) if realm else None

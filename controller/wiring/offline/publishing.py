@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.flagsource import LayerSelector
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.reading.repository import describe
@@ -120,8 +120,7 @@ async def pull(target: str, output: Path, *, insecure: bool, login: Login | None
 
     Raises Setback, FolderRefusedError.
     """
-    address, named = parse_target(target, insecure=insecure)
-    reference = OciReference(tag=named.tag or None, digest=named.digest or None)
+    address, reference = parse_target(target, insecure=insecure)
     async with registry_of(address, login=login) as registry:
         source = OciProvider(registry, reference, LayerSelector(), TIMEOUT)
         try:

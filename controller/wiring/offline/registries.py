@@ -63,10 +63,9 @@ async def artifact_source(
     `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
     Setback.
     """
-    address, target = parse_target(location, insecure=insecure)
-    followed = OciReference(tag=target.tag or None, digest=target.digest or None)
+    address, followed = parse_target(location, insecure=insecure)
     if reference is not None:
-        if target.tag or target.digest:
+        if followed != OciReference():
             raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
         followed = _reference(reference)
     async with registry_of(address) as registry:
