@@ -26,7 +26,7 @@ from controller.settings import ControllerSettings
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.tenancy.quotas import limits_of, source_quotas
+from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Life:
             objects.learn(each)
         settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
         self.restart()
-        count, content = source_quotas(limits_of(settings), objects)
+        count, content = quotas_of("FlagSource", limits_of(settings), objects)
         self.reconciler = replace(self.reconciler, count=count, stored=content)
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
