@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""

@@ -13,6 +13,7 @@ from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.listing import read_manifest
 from controller.sources.git.signatures.signed_objects import UnreadableObjectError, read_commit, read_tag
 from controller.sources.oci.factory import public_root
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     read_cosign_keys,
     verify_bundle,
@@ -21,7 +22,6 @@ from controller.sources.verification.cosign import (
 )
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 from controller.sources.verification.keys import Keys, read_keys, verify
-from controller.sources.verification.signer import NotBelievedError
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:

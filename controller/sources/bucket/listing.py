@@ -13,7 +13,7 @@ from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object
 from controller.sources.provider import Revision
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.verification import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

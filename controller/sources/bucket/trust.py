@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Unverified, lets_through
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import verify_content
-from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from controller.sources.bucket.listing import Manifest
     from controller.sources.provider import Accepted, Fetched
     from controller.sources.trust_advice import TrustAdvice
+    from controller.sources.verification import Signer
     from controller.sources.verification.cosign import CosignKey
-    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"

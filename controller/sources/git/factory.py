@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""

@@ -12,6 +12,7 @@ from controller.sources.files.ignore import matcher
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, layers_of
 from controller.sources.oci.registry import MANIFEST, sha256
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     PAYLOAD,
     SIGNATURE,
@@ -20,7 +21,6 @@ from controller.sources.verification.cosign import (
     signature_of,
     verify_payload,
 )
-from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from controller.sources.oci.address import DIGEST
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import layers_of
 from controller.sources.provider import Unverified
+from controller.sources.verification import NotBelievedError, NotJudgedError
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
 from controller.sources.verification.keyless import InvalidRootError, verify_keyless
-from controller.sources.verification.signer import NotBelievedError, NotJudgedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from controller.runtime.process.helpers import Helpers
     from controller.runtime.tenancy.places import Places
     from controller.sources.oci.registry import Registry
+    from controller.sources.verification import Signer
     from controller.sources.verification.cosign import CosignKey
     from controller.sources.verification.keyless import Identity
-    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.verify import Verifier
 
 from controller.runtime.user_text.plain_text import one_line
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.cosign import require_statement
 from controller.sources.verification.keyless import InvalidRootError
-from controller.sources.verification.signer import NotBelievedError, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

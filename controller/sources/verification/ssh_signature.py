@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import Damaged, Reading, SshKey, fingerprint, string
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from controller.sources.git.signatures.judging import Rule
     from controller.sources.provider import Accepted, Revision
     from controller.sources.trust_advice import TrustAdvice
+    from controller.sources.verification import Signer
     from controller.sources.verification.keys import Keys
-    from controller.sources.verification.signer import Signer
 
 _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
 TAG_MODES: Final = ("Tag", "TagAndHEAD")

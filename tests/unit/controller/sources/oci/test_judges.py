@@ -8,8 +8,8 @@ import pytest
 
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.signatures import KeyJudge
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import payload_of, read_cosign_keys
-from controller.sources.verification.signer import NotBelievedError
 from tests.registry.signing import Key
 
 KEY: Final = b"""-----BEGIN PUBLIC KEY-----

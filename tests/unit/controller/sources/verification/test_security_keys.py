@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import SshKey, string
 from controller.sources.verification.ssh_signature import verify_ssh
 
