@@ -18,9 +18,7 @@ _Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class Artifact(BaseModel):
-    """An archive of one revision. Raises ValueError when a field has the wrong form, so none that is written
-    fails to be read.
-    """
+    """An archive of one revision. Raises ValueError for a field that could not be read again."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 

@@ -22,9 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is delivered; 1 if it is not in time, or cannot be; 2 wrong usage; 3 no cluster; 130
-    interrupted.
-    """
+    """0: delivered; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         raise Ended(f"{options.what!r}: write provider/NAME", USAGE)

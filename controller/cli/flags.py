@@ -32,9 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing
-    yet.
-    """
+    """Print what is served; exit with 0, 2 for wrong usage, 3 where no evaluator serves anything yet."""
     served = everything(remote(arguments.to))
     if arguments.output == "json":
         print(printable(json.dumps(served, indent=2, ensure_ascii=False)))

@@ -46,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every manifest, those of workloads that ask with their evaluator. 0; 1 and nothing printed where
-    one is refused; 2 for a file that cannot be read.
-    """
+    """Print all manifests with evaluators, or none; exit with 0, 1 if one is refused, 2 if unreadable."""
     options = Options(
         image=arguments.image,
         proxy_address=arguments.proxy_address,

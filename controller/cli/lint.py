@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
-"""Gives the files that a path means, by name, and a problem for each that cannot be read. Raises Setback
-where it means none.
-"""
+"""From a path: its files by name, and a problem for each unreadable one. Raises Setback if it means none."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags without an error, what was found)."""
 
@@ -77,9 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every problem; exit 0 for none that counts, 1 for problems, 2 for wrong usage or a path that
-    cannot be read.
-    """
+    """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
     if bool(arguments.documents) == bool(arguments.layers):
         raise Ended("give files to check each on its own, or --path for each layer of one flag set", USAGE)
     if arguments.patches and not arguments.layers:

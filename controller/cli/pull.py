@@ -27,9 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the revision that was pulled; exit 0, 2 for wrong usage or a folder that cannot be written, 3
-    where the registry refuses or the artifact cannot be read.
-    """
+    """Print the revision; exit with 0, 2 for wrong usage or a bad folder, 3 if the registry refuses."""
     with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         login = login_of(arguments)
         target, output = arguments.target, arguments.output

@@ -40,9 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was pushed, with its digest; exit 0, 2 for wrong usage or a folder that cannot be pushed, 3
-    where the registry refuses.
-    """
+    """Print what was pushed; exit with 0, 2 for wrong usage or a bad folder, 3 if the registry refuses."""
     with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         options = PushOptions(
             arguments.target,

@@ -44,9 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is served; 1 if it is not in time, or at once where it cannot be, naming who does not; 2
-    wrong usage; 3 no cluster, or none that could be read in time; 130 interrupted.
-    """
+    """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         raise Ended(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)

@@ -1,6 +1,4 @@
-"""Settings of the controller and the proxy, from the command line and the environment, which nothing else
-reads.
-"""
+"""Settings of the controller and the proxy. Nothing else reads their environment."""
 
 from __future__ import annotations
 

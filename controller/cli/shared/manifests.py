@@ -68,9 +68,7 @@ def reading(file: object) -> Iterator[None]:
 
 
 def read_manifests(paths: Sequence[str]) -> list[Manifest]:
-    """All objects of these files, and of the YAML and JSON files of these folders; those of a List one by
-    one. Raises Ended.
-    """
+    """The objects in these files, and in folders' YAML and JSON files; Lists taken apart. Raises Ended."""
     found: list[Manifest] = []
     for path in paths:
         place = Path(path)

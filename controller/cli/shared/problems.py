@@ -58,9 +58,7 @@ def as_object(problem: Problem) -> dict[str, Any]:
 
 
 def as_sarif(problems: Sequence[Problem]) -> str:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), which code hosts show beside
-    the lines.
-    """
+    """SARIF 2.1.0 (docs.oasis-open.org/sarif), which code hosts show beside the lines."""
     rules = [{"id": code} for code in sorted({problem.code for problem in problems})]
     tool = {"driver": {"name": "flagstaff", "rules": rules}}
     log = {

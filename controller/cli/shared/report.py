@@ -1,6 +1,4 @@
-"""The output of `flagstaff up`: to people as text, to programs as one JSON object a line
-(docs/up-events.schema.json).
-"""
+"""What `flagstaff up` prints: text for people, JSON lines for programs (docs/up-events.schema.json)."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where the reader
-    is gone.
-    """
+    """Write a line; a full disk keeps it for the next one. Raises OSError where the reader is gone."""
     try:
         out.write(line + "\n")
         out.flush()

@@ -1,6 +1,4 @@
-"""A cluster as `flagstaff migrate` sees it: what is there, and what its API server says to each change, tried
-as a dry run.
-"""
+"""What `flagstaff migrate` finds in a cluster, and what its API server says to each change as a dry run."""
 
 from __future__ import annotations
 
@@ -149,9 +147,7 @@ async def tried(cluster: Cluster, change: Request) -> str:
 
 
 async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
-    """What server-side apply, as a dry run, comes to: `created`, `changed`, `unchanged`, or `refused: …`.
-    Raises Failed.
-    """
+    """What a dry apply comes to: `created`, `changed`, `unchanged` or `refused: …`. Raises Failed."""
     path = await _path(cluster, manifest)
     before = await cluster.requests.ask("GET", path)
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}

@@ -124,9 +124,7 @@ async def open_local(
 
 
 def evaluator_settings(*, host: str, **ports: int | None) -> Settings:
-    """The environment's settings (FLAGD_*), under `host` and those `ports` that are not None. Raises
-    InvalidSettingError.
-    """
+    """The environment's settings (FLAGD_*), but for `host` and given `ports`. Raises InvalidSettingError."""
     given: dict[str, Any] = {name: port for name, port in ports.items() if port is not None}
     settings = from_env(os.environ)
     return replace(settings, host=host, cors_origins=settings.cors_origins or LOCAL_PAGES, **given)

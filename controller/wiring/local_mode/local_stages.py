@@ -1,6 +1,4 @@
-"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers,
-loops and watches.
-"""
+"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
-"""No stage reconciles the FeatureFlagConfiguration: its status has no reader here, and the set is served as
-it was built.
-"""
+"""Without the one for a FeatureFlagConfiguration: nobody reads its status, and the set is served as built."""
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
