@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,6 @@ from controller.runtime.reconciling.setbacks import as_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Future
     from pathlib import Path
 
     from controller.artifacts.artifact import Artifact

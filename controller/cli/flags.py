@@ -8,13 +8,12 @@ from urllib.parse import quote
 
 from controller.cli.shared.ending import OK, UNREACHABLE, Ended
 from controller.cli.shared.printing import columns, printable, short
-from controller.cli.shared.remote import add_address_argument, remote
+from controller.cli.shared.remote import Remote, add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from controller.cli.shared.remote import Remote
 
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3

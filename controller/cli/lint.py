@@ -19,25 +19,21 @@ from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
-from controller.flagsets.preparing.patches import patched
-from controller.flagsets.preparing.preparation import Preparation
+from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.preparation import Preparation, Step
 from controller.flagsets.reading.inputs import steps as steps_of
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.layers.merge import merge
+from evaluator.flags.layers.layer import Layer, read_layer
+from evaluator.flags.layers.merge import Parsed, merge
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from controller.flagsets.preparing.patches import Patch
-    from controller.flagsets.preparing.preparation import Step
-    from evaluator.flags.layers.layer import Layer
-    from evaluator.flags.layers.merge import Parsed
     from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"

@@ -12,17 +12,15 @@ from controller.cli.shared.manifests import Manifest, read_manifests
 from controller.injection.names import OPERATORS
 from controller.injection.options import Options
 from controller.migration.finding import Fate
-from controller.migration.objects import Given, subject
-from controller.migration.steps import Installed, steps
+from controller.migration.objects import Given, Subject, subject
+from controller.migration.steps import Installed, Step, steps
+from controller.migration.values import Value
 from controller.migration.values import options as options_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.migration.objects import Subject
-    from controller.migration.steps import Step
-    from controller.migration.values import Value
     from controller.wiring.client.migrating import Seen
 
 

@@ -19,14 +19,13 @@ from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.local_mode.local import InvalidSettingError, evaluator_settings, open_local
-from controller.wiring.local_mode.local_events import Restored, RevisionBuilt
+from controller.wiring.local_mode.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import build_once
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring.local_mode.local_events import LocalEvent
     from controller.wiring.offline.options import LocalOptions
 
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
-from controller.delivery.waiting import SHORTEST, Wanted, is_revision
+from controller.delivery.waiting import SHORTEST, WaitState, Wanted, is_revision
 from evaluator.flags.syntax.visible import visible
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.delivery.waiting import WaitState
 
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.api.kinds import DELIVERED, POD
+from controller.api.kinds import DELIVERED, POD, ResourceType
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.reflector import Reflector, Sink, View
@@ -47,7 +47,6 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.api.kinds import ResourceType
     from controller.settings import ProxySettings
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)

@@ -20,7 +20,7 @@ from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.looking.deadline import Deadline, LimitedTasks
-from controller.sources.provider import ProviderFactory
+from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4

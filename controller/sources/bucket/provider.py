@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
-from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
+from controller.sources.bucket.listing import PROOF, Listed, index_of, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import Question
+from controller.sources.bucket.trust import ManifestTrust, Question
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
     LocalProvider,
+    Revision,
     TreeLimits,
     with_signer,
 )
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.bucket.trust import ManifestTrust
-    from controller.sources.provider import Revision
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,11 @@ from base64 import b64encode
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import PEM, Tls, proxy_url
-
-if TYPE_CHECKING:
-    from controller.runtime.user_text.secret_texts import SecretTexts
-
+from controller.runtime.user_text.secret_texts import PEM, SecretTexts, Tls, proxy_url
 
 _PROXIES: Final = ("http", "https", "socks5")
 _OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"

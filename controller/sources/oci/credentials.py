@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.secret_hosts import UNBOUND
+from controller.runtime.tenancy.secret_hosts import UNBOUND, Binding
 from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controller.runtime.tenancy.secret_hosts import Binding
     from controller.sources.oci.address import Address
 
 

@@ -9,18 +9,18 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.flagsource import OciSpec
+from controller.api.flagsource import OciSpec, VerifySpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import parse_address
+from controller.sources.oci.address import Address, parse_address
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access, login_from
+from controller.sources.oci.credentials import Access, Login, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
-from controller.sources.provider import ProviderFactory
+from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -28,11 +28,7 @@ from controller.sources.verification.keyless import MODULE, identities_of
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
-    from controller.api.flagsource import VerifySpec
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.address import Address
-    from controller.sources.oci.credentials import Login
-    from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
 FETCHES_AT_ONCE: Final = 8

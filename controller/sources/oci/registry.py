@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from yarl import URL
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST, TAG
+from controller.sources.oci.address import DIGEST, TAG, Address
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.credentials import challenges_of
+from controller.sources.oci.credentials import Access, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from controller.sources.oci.address import Address
     from controller.sources.oci.connections import Connections
-    from controller.sources.oci.credentials import Access
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"

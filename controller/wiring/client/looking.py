@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import configuration, flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
 from controller.api.meta import ObjectKey, Resource
-from controller.delivery.waiting import WaitState, wait_state
+from controller.delivery.waiting import WaitState, Wanted, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import View as Watched
@@ -21,8 +21,6 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.api.kinds import ResourceType
-    from controller.delivery.waiting import Wanted
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""

@@ -23,6 +23,7 @@ from controller.migration.steps import (
     PROXY_SERVICE,
     VALIDATING,
     Installed,
+    Request,
 )
 from controller.migration.workloads import unserved
 from controller.runtime.reconciling.setbacks import Failed
@@ -30,7 +31,6 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from controller.migration.steps import Request
 
 _CUSTOM: Final = (
     ("FeatureFlagSource", "v1beta1", "featureflagsources"),

@@ -12,7 +12,7 @@ from controller.runtime.clock import now
 from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import LocalStages, open_stages
 from evaluator.exchange import Exchange
-from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store import Content, Fault, Report, Store
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.wiring.offline.options import LocalOptions
-    from evaluator.flags.model import FlagSet
     from evaluator.flags.saved import Saved
 
 __all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]

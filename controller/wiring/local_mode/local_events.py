@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.provider import Revision
+from controller.sources.provider import LineAuthor, LocalProvider, Revision
 from controller.wiring.offline.advice import with_advice
 from controller.wiring.offline.commits import files_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.flagsets.building.compose import BulkRemoval, Composition
-    from controller.sources.provider import LineAuthor, LocalProvider
     from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem
 

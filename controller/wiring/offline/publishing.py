@@ -19,10 +19,10 @@ from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
-from controller.sources.oci.package import package, sign
+from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
-from controller.sources.provider import TreeLimits
-from controller.sources.verification.cosign import read_private_key, signature_of
+from controller.sources.provider import Fetched, TreeLimits
+from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
 from controller.wiring.offline.registries import TIMEOUT, registry_of
 from evaluator.durable import write_file
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.sources.oci.credentials import Login
-    from controller.sources.oci.package import Package
-    from controller.sources.provider import Fetched
-    from controller.sources.verification.cosign import PrivateKey
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""

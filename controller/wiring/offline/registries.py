@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.oci.address import check_digest, check_tag, parse_target
+from controller.sources.oci.address import Address, check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
 from controller.sources.oci.provider import OciProvider
@@ -28,7 +28,6 @@ from evaluator.flags.model import EMPTY
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.sources.oci.address import Address
 
 TIMEOUT: Final = 60.0
 """Seconds for one step."""

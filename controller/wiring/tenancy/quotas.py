@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pydantic.alias_generators import to_camel
 
@@ -19,8 +19,6 @@ from controller.sources.stage import stored_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
-
-    from prometheus_client.core import Metric
 
     from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache

@@ -20,15 +20,13 @@ from controller.sources.git.signatures.signed_objects import (
     read_commit,
     read_tag,
 )
-from controller.sources.verification import NotBelievedError
-from controller.sources.verification.keys import verify
+from controller.sources.verification import NotBelievedError, Signer
+from controller.sources.verification.keys import Keys, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from controller.sources.verification import Signer
-    from controller.sources.verification.keys import Keys
 
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"

@@ -15,11 +15,12 @@ from controller.sources.git.signatures.judging import (
     REWRITTEN,
     TAG_REFUSED,
     Question,
+    Rule,
     judge,
 )
-from controller.sources.provider import Unverified, lets_through
-from controller.sources.trust_advice import OF_OPTIONS, on_command_line
-from controller.sources.verification.keys import epoch, read_keys
+from controller.sources.provider import Accepted, Revision, Unverified, lets_through
+from controller.sources.trust_advice import OF_OPTIONS, TrustAdvice, on_command_line
+from controller.sources.verification.keys import Keys, epoch, read_keys
 from controller.sources.versions import is_older
 
 if TYPE_CHECKING:
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.listing.reference import Reference
-    from controller.sources.git.signatures.judging import Rule
-    from controller.sources.provider import Accepted, Revision
-    from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification import Signer
-    from controller.sources.verification.keys import Keys
 
 _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
 TAG_MODES: Final = ("Tag", "TagAndHEAD")

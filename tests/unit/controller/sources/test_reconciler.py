@@ -23,8 +23,8 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.settings import ControllerSettings
-from controller.sources.looking.freshness import PendingPushes
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
+from controller.sources.looking.freshness import Freshness, PendingPushes
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from evaluator import durable
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import GitSpec
-    from controller.sources.looking.freshness import Freshness
-    from controller.sources.provider import Look
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
