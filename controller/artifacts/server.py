@@ -7,23 +7,21 @@ import hashlib
 import hmac
 import logging
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from controller.runtime.reconciling.setbacks import Setback
-from evaluator.http.messages import Response, Streamed, header
+from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, header
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from controller.artifacts.storages import Storages, Stored
-    from evaluator.http.messages import ByteStream, Headers, Request
 
 PIECE: Final = 65_536
 """Bytes; besides one that waits, a transport holds as many."""

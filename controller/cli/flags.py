@@ -8,13 +8,12 @@ from urllib.parse import quote
 
 from controller.cli.shared.ending import OK, UNREACHABLE, Ended
 from controller.cli.shared.printing import columns, printable, short
-from controller.cli.shared.remote import add_address_argument, remote
+from controller.cli.shared.remote import Remote, add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from controller.cli.shared.remote import Remote
 
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
@@ -32,9 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing
-    yet.
-    """
+    """Print what is served; exit with 0, 2 for wrong usage, 3 where no evaluator serves anything yet."""
     served = everything(remote(arguments.to))
     if arguments.output == "json":
         print(printable(json.dumps(served, indent=2, ensure_ascii=False)))

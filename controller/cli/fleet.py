@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import columns, printable
 from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
@@ -24,7 +24,6 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("-n", "--namespace", default="", help="one namespace (default all)")
     parser.add_argument(
         "--to", metavar="ADDRESS",
         help="ask one proxy's management port, host:port, for each evaluator that it knows",
@@ -32,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser)
     parser.set_defaults(run=run)
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from controller.api import flagsource
 from controller.api.conditions import READY, find
 from controller.api.kinds import FLAG_SOURCE, SECRET
-from controller.api.meta import secret_names, version_of
+from controller.api.meta import Resource, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made
 from controller.sources.files.include import included_names
-
-if TYPE_CHECKING:
-    from controller.api.meta import Resource
 
 BY_SECRET: Final = Index(
     "FlagSource by Secret",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.api.kinds import DELIVERED, POD
+from controller.api.kinds import DELIVERED, POD, ResourceType
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.reflector import Reflector, Sink, View
@@ -46,7 +46,6 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.api.kinds import ResourceType
     from controller.settings import ProxySettings
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
@@ -73,9 +72,7 @@ class ProxyProcess:
     draining: bool = field(default=False, init=False)
 
     def readiness(self) -> dict[str, Any]:
-        """Ready once every kind was listed. With the API server down it stays so, and says how old its view
-        is.
-        """
+        """Ready once every kind was listed, and without an API server, too; says how old its view is."""
         ages = [age for each in self.reflectors if (age := each.age()) is not None]
         return {
             "ready": self.proxy.deliveries.synced and not self.draining,
@@ -131,9 +128,7 @@ class ProxyProcess:
 
 @contextlib.asynccontextmanager
 async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
-    """Ports open and parts joined; `work` does the rest. Raises OSError where a port or a certificate cannot
-    be had.
-    """
+    """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
     loop = asyncio.get_running_loop()
     tls = await asyncio.to_thread(_tls, settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -230,9 +225,7 @@ def _tls(settings: ProxySettings) -> TlsFiles | None:
 
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port or a
-    certificate cannot be had.
-    """
+    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_proxy`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
@@ -75,7 +76,7 @@ def open_bucket(
 def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
     if bucket.prefix and not bucket.prefix.endswith("/"):
         raise Stalled("URLInvalid", f"{bucket.shown}: --verify-key: name a folder, which alone is signed")
-    keys = read_cosign_keys(OF_OPTIONS, content)
+    keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
     return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))
 
 

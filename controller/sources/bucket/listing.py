@@ -6,20 +6,18 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object
-from controller.sources.provider import Revision
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.provider import Revision, TreeLimits
+from controller.sources.verification import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
-    from controller.sources.provider import TreeLimits
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""

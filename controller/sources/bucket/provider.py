@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
-from controller.artifacts.storage import as_failed
-from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
-from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
+from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
+from controller.sources.bucket.listing import PROOF, Listed, index_of, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import Question
+from controller.sources.bucket.trust import ManifestTrust, Question
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
+    Revision,
     TreeLimits,
     with_signer,
 )
@@ -26,15 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.bucket.trust import ManifestTrust
-    from controller.sources.provider import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider(PolledProvider):
-    """The objects of one bucket. Implements `LocalProvider`."""
+class BucketProvider(LocalProvider):
+    """The objects of one bucket."""
 
     bucket: Bucket
     call: Call = call_here

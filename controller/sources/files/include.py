@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, READY, Condition, find, why
-from controller.api.flagsource import INCLUDE_LIMIT, KIND
-from controller.api.meta import ObjectKey
+from controller.api.flagsource import INCLUDE_LIMIT, KIND, FlagSourceSpec, Include
+from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from controller.api.flagsource import FlagSourceSpec, Include
-    from controller.api.meta import Resource
     from controller.artifacts.storages import Storages
     from controller.runtime.objects.cache import Cache
 

@@ -14,7 +14,6 @@ from cachetools import TLRUCache
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,8 +82,7 @@ class Connections:
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
             )
-        tls = Tls(access.authority, access.certificate, access.certificate_key)
-        context = context_of(tls) if any(tls) else True
+        context = context_of(access.tls) if any(access.tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
         async with self._session.request(
             method, url, headers=headers, ssl=context, proxy=proxy, allow_redirects=False, **more

@@ -11,23 +11,22 @@ from controller.artifacts.archive import DEFAULT_LIMITS, pack
 from controller.sources.files.ignore import matcher
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, layers_of
-from controller.sources.oci.registry import MANIFEST, sha256
+from controller.sources.oci.registry import MANIFEST, Registry, sha256
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     PAYLOAD,
     SIGNATURE,
     CosignKey,
+    PrivateKey,
     payload_of,
     signature_of,
     verify_payload,
 )
-from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.sources.oci.registry import Registry
-    from controller.sources.verification.cosign import PrivateKey
 
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"

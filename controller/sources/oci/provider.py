@@ -18,12 +18,12 @@ from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
-from controller.sources.oci.manifest import chosen_manifest, read_manifest
+from controller.sources.oci.manifest import Layer, chosen_manifest, read_manifest
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
     Revision,
     TreeLimits,
     with_signer,
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import LayerSelector, OciReference
-    from controller.sources.oci.manifest import Layer
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider(PolledProvider):
-    """One repository of a registry at one reference. Implements `LocalProvider`."""
+class OciProvider(LocalProvider):
+    """One repository of a registry at one reference."""
 
     registry: Registry
     reference: OciReference

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from yarl import URL
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST, TAG
+from controller.sources.oci.address import DIGEST, TAG, Address
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.credentials import bearer_of, challenges_of
+from controller.sources.oci.credentials import Access, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from controller.sources.oci.address import Address
     from controller.sources.oci.connections import Connections
-    from controller.sources.oci.credentials import Access, Bearer
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -202,7 +200,8 @@ class Registry:
         """The header that answers a challenge, and for how many seconds."""
         login = self.access.login
         known = challenges_of(challenges)
-        if (bearer := bearer_of(known)) is not None:
+        bearer = known.get("bearer", {})
+        if bearer.get("realm"):
             return await self._token(bearer)
         if login is None:
             raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for a login")
@@ -211,11 +210,12 @@ class Registry:
             raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for {asked[:100]}")
         return login.basic, _BASIC_SECONDS
 
-    async def _token(self, bearer: Bearer) -> tuple[str, float]:
-        realm = self._realm(bearer.realm)
+    async def _token(self, bearer: dict[str, str]) -> tuple[str, float]:
+        """`bearer`: the parameters of its challenge."""
+        realm = self._realm(bearer["realm"])
         query = {"scope": f"repository:{self.address.repository}:{self.actions}"}
-        if bearer.service:
-            query["service"] = bearer.service
+        if bearer.get("service"):
+            query["service"] = bearer["service"]
         login = self.access.login
         if login is not None:
             login.binding.require(realm.host or "")

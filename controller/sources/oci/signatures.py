@@ -8,25 +8,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.oci.address import DIGEST
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import layers_of
 from controller.sources.provider import Unverified
-from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
-from controller.sources.verification.keyless import InvalidRootError, verify_keyless
-from controller.sources.verification.signer import NotBelievedError, NotJudgedError
+from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
+from controller.sources.verification.cosign import (
+    BUNDLE,
+    PAYLOAD,
+    SIGNATURE,
+    CosignKey,
+    verify_bundle,
+    verify_payload,
+)
+from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.runtime.process.helpers import Helpers
     from controller.runtime.tenancy.places import Places
     from controller.sources.oci.registry import Registry
-    from controller.sources.verification.cosign import CosignKey
-    from controller.sources.verification.keyless import Identity
-    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20

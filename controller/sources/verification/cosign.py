@@ -21,14 +21,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from controller.runtime.user_text.plain_text import json_object
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 PAYLOAD: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
 BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -71,11 +72,10 @@ class CosignKey:
         return True
 
 
-def read_cosign_keys(name: str, content: Mapping[str, bytes]) -> tuple[CosignKey, ...]:
-    """The keys `*.pub` of the Secret `name`, in PEM. Raises Stalled (InvalidSecret)."""
-    secret = SecretTexts(name, content)
+def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
+    """The keys `*.pub` of a Secret, in PEM. Raises Stalled (InvalidSecret)."""
     found = []
-    for each in sorted(content):
+    for each in sorted(secret.content):
         if not each.endswith(_SUFFIX):
             raise secret.invalid(f"{each!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
         try:

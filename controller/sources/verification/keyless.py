@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from controller.api.flagsource import OidcIdentity
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 MODULE: Final = "controller.sources.verification.sigstore_bundle"
 """What a helper loads at its start: Sigstore's library, which is slow to import."""

@@ -1,6 +1,4 @@
-"""A cluster as `flagstaff migrate` sees it: what is there, and what its API server says to each change, tried
-as a dry run.
-"""
+"""What `flagstaff migrate` finds in a cluster, and what its API server says to each change as a dry run."""
 
 from __future__ import annotations
 
@@ -25,6 +23,7 @@ from controller.migration.steps import (
     PROXY_SERVICE,
     VALIDATING,
     Installed,
+    Request,
 )
 from controller.migration.workloads import unserved
 from controller.runtime.reconciling.setbacks import Failed
@@ -32,7 +31,6 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from controller.migration.steps import Request
 
 _CUSTOM: Final = (
     ("FeatureFlagSource", "v1beta1", "featureflagsources"),
@@ -149,9 +147,7 @@ async def tried(cluster: Cluster, change: Request) -> str:
 
 
 async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
-    """What server-side apply, as a dry run, comes to: `created`, `changed`, `unchanged`, or `refused: …`.
-    Raises Failed.
-    """
+    """What a dry apply comes to: `created`, `changed`, `unchanged` or `refused: …`. Raises Failed."""
     path = await _path(cluster, manifest)
     before = await cluster.requests.ask("GET", path)
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}

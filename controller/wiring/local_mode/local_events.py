@@ -1,14 +1,14 @@
-"""The events of local mode, as they are reported to people and programs."""
+"""The events of local mode, which are reported to people and programs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.provider import Revision
+from controller.sources.provider import LineAuthor, LocalProvider, Revision
 from controller.wiring.offline.advice import with_advice
 from controller.wiring.offline.commits import files_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.flagsets.building.compose import BulkRemoval, Composition
-    from controller.sources.provider import LineAuthor, LocalProvider
+    from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem
 
 _BLAMED: Final = 5
@@ -42,11 +42,21 @@ class RevisionBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The source was looked at."""
+    """The source was looked at. It is reported where it cannot be read, and once it can be read again."""
 
     reason: str = ""
-    """Why it could not be read; empty: it was."""
+    """Why it could not be read, while what is served stays; empty: it was read."""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The last good flag set was read back from disk, before the source answered."""
+
+    saved: Saved
+
+
+LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
 
 
 async def explained(

@@ -12,14 +12,13 @@ from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import Resource, about
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.events import EventSink, Occurrence, event_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kubernetes.aio.client.api_client import ApiClient
 
-    from controller.runtime.events import EventSink
     from controller.runtime.tenancy.limits import Limits
 
 log = logging.getLogger(__name__)

@@ -105,9 +105,9 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
         configuration.append(("http.proxy", credentials.proxy))
     if folder is not None:
         for key, file, text in (
-            ("http.sslCAInfo", "ca.crt", credentials.authority),
-            ("http.sslCert", "tls.crt", credentials.certificate),
-            ("http.sslKey", "tls.key", credentials.certificate_key),
+            ("http.sslCAInfo", "ca.crt", credentials.tls.authority),
+            ("http.sslCert", "tls.crt", credentials.tls.certificate),
+            ("http.sslKey", "tls.key", credentials.tls.key),
         ):
             if text:
                 configuration.append((key, str(folder / file)))
@@ -169,8 +169,8 @@ def _texts(credentials: Credentials) -> dict[str, str]:
         "key": credentials.ssh_key,
         "known_hosts": credentials.known_hosts,
         "askpass": _ASKPASS if credentials.key_password else "",
-        "ca.crt": credentials.authority,
-        "tls.crt": credentials.certificate,
-        "tls.key": credentials.certificate_key,
+        "ca.crt": credentials.tls.authority,
+        "tls.crt": credentials.tls.certificate,
+        "tls.key": credentials.tls.key,
     }
     return {file: text for file, text in texts.items() if text}

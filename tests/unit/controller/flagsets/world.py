@@ -27,7 +27,7 @@ from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.tenancy.quotas import flag_set_quotas, limits_of
+from controller.wiring.tenancy.quotas import limits_of, quotas_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,7 +200,7 @@ class World:
         """Another process, which has these."""
         settings = ControllerSettings(quota_flag_sets=flag_sets, quota_flags=flags)
         self.restart()
-        count, content = flag_set_quotas(limits_of(settings), self.cluster.objects)
+        count, content = quotas_of(KIND, limits_of(settings), self.cluster.objects)
         self.reconciler = replace(self.reconciler, count=count, flags=content)
 
     def _values(self, kind: str) -> Read:

@@ -12,7 +12,7 @@ from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
-from controller.runtime.tenancy.limits import UNLIMITED
+from controller.runtime.tenancy.limits import UNLIMITED, Limits
 from controller.sources.git.factory import GitFactory
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.runtime.tenancy.limits import Limits
 
 
 class Beside:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagset, flagsource
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.meta import API_VERSION, ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.delivery.problems import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.loop import Reconciler
 
