@@ -87,9 +87,6 @@ class Store:
         self._bucketing = bucketing
         self._expose_bucketing = expose_bucketing
         self._served = self._views(Catalog(sources))
-        self._snapshots: dict[View, Snapshot] = {}
-        self._by_compiled: dict[int, Snapshot] = {}
-        self._since: float | None = None
         self._health = {name: Health() for name in sources}
         self._contexts: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
         self.context: dict[str, Any] = {}
@@ -104,13 +101,13 @@ class Store:
 
     @property
     def served(self) -> CompiledCatalog:
-        """The catalog with its views."""
+        """The catalog with its snapshots."""
         return self._served
 
     @property
     def known(self) -> bool:
         """Whether any source has delivered, or had a last good set on disk. What is known may be empty."""
-        return self._since is not None
+        return self._served.since is not None
 
     @property
     def settled(self) -> bool:
@@ -123,24 +120,24 @@ class Store:
     @property
     def snapshot(self) -> Snapshot | None:
         """Everything that is served; None while nothing is known."""
-        return self._snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
+        return self._served.snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
         """What a selector finds in what is served, the same object until the next swap; None for nothing."""
-        return self._snapshot((key, value))
+        return self._served.snapshots.get((key, value)) or self._snapshot((key, value))
 
     def prepare(self, catalog: Catalog) -> CompiledCatalog:
         """Make in a thread what `apply` and the next answers would make on the loop: compiled views."""
         if catalog is self.catalog:
             return self._served
         prepared = self._views(catalog)
-        for view, served in {EVERYTHING: None, **dict(self._served.compiled)}.items():
-            compiled = prepared.view(view)
-            if compiled is not None:
+        for view, served in {EVERYTHING: None, **dict(self._served.snapshots)}.items():
+            snapshot = prepared.view(view)
+            if snapshot is not None:
                 if served is not None:
-                    compiled.borrow(served)
-                compiled.compile_all()
-                prepared.digest(compiled.flag_set)
+                    snapshot.compiled.borrow(served.compiled)
+                snapshot.compiled.compile_all()
+                _ = snapshot.digest
         _ = catalog.flag_sets
         return prepared
 
@@ -184,8 +181,8 @@ class Store:
         if (not self.known and not catalog.sets) or (self.known and catalog == self.catalog):
             return False
         same = self.known and catalog.holds_as(self.catalog)
-        self._served, self._since = prepared, self._since if same else now
-        self._snapshots, self._by_compiled = {}, {}
+        prepared.serve(self._served.since if same and self._served.since is not None else now)
+        self._served = prepared
         return not same
 
     def _put_context(self, report: Report) -> bool:
@@ -201,7 +198,7 @@ class Store:
 
     def remains(self) -> list[object]:
         """What is served now, in pieces, for who lets go of it after the next swap."""
-        compiled = {id(one): one for one in self._served.compiled.values()}.values()
+        compiled = [snapshot.compiled for snapshot in set(self._served.snapshots.values())]
         flags = [flag for one in compiled for flag in one.flag_set.flags.values()]
         return [*flags, *(flag for one in compiled for flag in one.compiled.values())]
 
@@ -261,14 +258,7 @@ class Store:
         return CompiledCatalog(catalog, self.compile)
 
     def _snapshot(self, view: View) -> Snapshot | None:
-        found = self._snapshots.get(view)
-        if found is None and self._since is not None:
-            compiled = self._served.view(view)
-            if compiled is not None:
-                found = self._by_compiled.get(id(compiled))
-                found = found or Snapshot(compiled, self._since, self._served)
-                self._by_compiled[id(compiled)] = self._snapshots[view] = found
-        return found
+        return self._served.view(view) if self.known else None
 
     def _notify(self, snapshot: Snapshot, *, restated: bool = False) -> None:
         for changed, again in tuple(self._subscribers.values()):

@@ -64,8 +64,8 @@ def check_shape(flag: Assembled) -> Flag:
 
 
 def check_base(flag: Assembled, first: Piece, near: str) -> None:
-    """Judge a flag whose first piece is above the lowest layer. A complete flag gets a note; any other changes
-    what is not there, and gets one problem in place of all that it lacks. `near` suggests another key.
+    """Judge a flag whose first piece is above the lowest layer: a complete one gets a note, any other one
+    problem in place of all that it lacks, as it changes what is not there. `near` suggests another key.
     """
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):

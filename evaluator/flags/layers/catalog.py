@@ -116,6 +116,13 @@ class Catalog:
         held = self._delivered.get(name)
         return None if held is None else held.digest
 
+    def digest_of_set(self, flag_set: FlagSet) -> str:
+        """The digest of a view's flag set; those of everything and of sources are known already."""
+        if flag_set is self.everything:
+            return self.digest
+        known = (held.digest for held in self._delivered.values() if held.flag_set is flag_set)
+        return next(known, None) or digest_of(flag_set)
+
     def source_of(self, key: str) -> str | None:
         """The source whose flag wins in `everything`."""
         for name, held in reversed(self._delivered.items()):
