@@ -16,8 +16,7 @@ import grpc.aio
 import obstore
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
-from evaluator.sync.changes import Changes
-from evaluator.sync.source import SourceFault
+from evaluator.sync.source import Changes, SourceFault
 
 if TYPE_CHECKING:
     import socket

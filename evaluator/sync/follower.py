@@ -16,8 +16,7 @@ from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
 from evaluator.store import Content, Fault, Report
 from evaluator.sync.accept import Accepted, Refused, accept
-from evaluator.sync.changes import Changes
-from evaluator.sync.source import RENEWAL, Delivery, SourceFault
+from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,9 +19,8 @@ from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve
 from evaluator.sync.accept import Accepted, accept
-from evaluator.sync.changes import fingerprint
-from evaluator.sync.source import Delivery, SourceFault
-from evaluator.sync.sources.peer import delivered
+from evaluator.sync.source import Delivery, SourceFault, fingerprint
+from evaluator.sync.sources.connector import delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
 from evaluator.wire.messages import read_selector

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc.aio
 
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.sources import peer
-from evaluator.sync.sources.connector import KEEPALIVE, Connector
+from evaluator.sync.sources.connector import KEEPALIVE, SAID, Connector, delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK
 
@@ -125,7 +124,7 @@ class GrpcSource:
                 if not isinstance(message, sync_pb2.SyncFlagsResponse):
                     raise SourceFault("Ended", f"{self.name}: ended the stream")
                 reading = asyncio.ensure_future(call.read())
-                yield peer.delivered(self.name, message)
+                yield delivered(self.name, message)
         finally:
             call.cancel()
             await _cancelled(reading)
@@ -156,7 +155,7 @@ class GrpcSource:
             await self._connector.call(channel, _FETCH, self._request.SerializeToString())
         except grpc.aio.AioRpcError as error:
             fault = self._connector.fault(error)
-            return fault if fault.reason in peer.SAID else None
+            return fault if fault.reason in SAID else None
         except SourceFault as fault:
             return fault
         return None

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.sync.changes import Changes
-from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.source import Changes, Delivery, SourceFault, Unchanged
 from evaluator.sync.sources import file as file_module
 from evaluator.sync.sources.file import FileSource
 from evaluator.sync.sources.watch import Watch, places
