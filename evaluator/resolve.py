@@ -24,9 +24,8 @@ from evaluator.resolution import (
     flag_type,
 )
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.names import texts_in, variant_name
 from evaluator.targeting.scope import failing
-from evaluator.targeting.values import kind
+from evaluator.targeting.values import kind, texts_in, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
