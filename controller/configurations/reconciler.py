@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
 
 
 @dataclass(slots=True)

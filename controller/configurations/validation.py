@@ -14,7 +14,7 @@ from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
-from evaluator.flags.effective import NO_PROGRESS
+from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
     from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")

@@ -17,8 +17,8 @@ import orjson
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
-from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
     from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 

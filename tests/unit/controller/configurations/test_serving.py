@@ -27,7 +27,7 @@ from tests.unit.controller.flagsets.world import BROKEN, START, flag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
 
 
 KIND = "FeatureFlagConfiguration"

@@ -16,7 +16,7 @@ from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivered, no_progress
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
-from evaluator.flags.effective import NO_PROGRESS, Progress
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.layers.merge import parse
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
