@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.flags.model import Flag
-    from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+    from evaluator.resolution import FlagType, Resolution
+    from evaluator.resolve import CompiledFlagSet
     from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000

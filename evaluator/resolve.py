@@ -21,7 +21,6 @@ from evaluator.resolution import (
     FlagType,
     Resolution,
     coerce,
-    flag_type,
 )
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
 from evaluator.targeting.scope import failing
@@ -33,18 +32,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet
     from evaluator.targeting import Trace
     from evaluator.targeting.frame import Evaluate
-
-__all__ = [
-    "CompiledFlag",
-    "CompiledFlagSet",
-    "ErrorCode",
-    "EvaluationReason",
-    "FlagType",
-    "Resolution",
-    "compile_flag_set",
-    "flag_type",
-    "resolve",
-]
 
 _GENERATIONS: Final = frozenset(Bucketing)
 _NAMED: Final = 5

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Absent, Json
     from evaluator.flags.syntax.problems import Problem
 
-__all__ = ["DEFAULT", "Bounds", "Document", "Format", "format_of", "read_document"]
-
 
 class Format(StrEnum):
     """How a document is written."""
