@@ -197,17 +197,7 @@ class SyncService:
 class _Stream:
     """One subscriber of the hub, on one message stream."""
 
-    __slots__ = (
-        "_over",
-        "_sent",
-        "_service",
-        "_stream",
-        "_subscription",
-        "key",
-        "over",
-        "since",
-        "visit",
-    )
+    __slots__ = ("_over", "_sent", "_service", "_stream", "_subscription", "key", "since", "visit")
 
     def __init__(self, service: SyncService, key: _Key, stream: MessageStream, visit: object) -> None:
         self.key = key
@@ -272,7 +262,7 @@ class _Stream:
 
     def _leave(self, reason: str) -> None:
         self._over = reason
-        # Without a subscription it is ended by what it received on subscribing, which comes back here.
+        # A stream that ends while it subscribes has no subscription yet: `subscribe` calls this again.
         if self._subscription is not None:
             self._service.hub.unsubscribe(self._subscription)
             self._service.forget(self, reason)

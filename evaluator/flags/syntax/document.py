@@ -12,14 +12,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.findings import problem_of
 from evaluator.flags.syntax.json_text import read_json
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import (
-    DEFAULT,
-    EMPTY_DOCUMENT,
-    Bounds,
-    Lines,
-    UnreadableError,
-    decode,
-)
+from evaluator.flags.syntax.text import DEFAULT, EMPTY_DOCUMENT, Bounds, Lines, UnreadableError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +20,6 @@ if TYPE_CHECKING:
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.model import Absent, Json
     from evaluator.flags.syntax.problems import Problem
-
-__all__ = ["DEFAULT", "Bounds", "Document", "Format", "format_of", "read_document"]
 
 
 class Format(StrEnum):

@@ -18,7 +18,7 @@ from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
 
 if TYPE_CHECKING:
-    from evaluator.resolve import Resolution
+    from evaluator.resolution import Resolution
 
 ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
 RULES: dict[str, Any] = {

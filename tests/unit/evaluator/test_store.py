@@ -5,7 +5,8 @@ import pytest
 from evaluator.flags.layers.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.report import Health
-from evaluator.resolve import FlagType, resolve
+from evaluator.resolution import FlagType
+from evaluator.resolve import resolve
 from evaluator.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
 from tests.stores import confirm, fail, swap
 
