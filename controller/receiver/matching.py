@@ -23,9 +23,7 @@ def repositories(push: Push) -> set[str]:
 
 
 def follows(wanted: GitReference, push: Push) -> bool:
-    """Whether a source that wants this reference follows what was pushed to its repository. The most exact
-    field decides, as the source's own reader has it.
-    """
+    """Whether a source that wants this reference follows what was pushed: its most exact field decides."""
     pushed = push.reference
     if pushed is None:
         return True

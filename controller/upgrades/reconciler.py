@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
@@ -18,7 +17,7 @@ from controller.injection.adding.pod import due, inject
 from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
 from controller.runtime.events import Occurrence
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
@@ -63,7 +62,7 @@ class _Pods:
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
-        """Whether this one would."""
+        """Whether the pod would get something else."""
         wanted = self.due[pod.name]
         return isinstance(wanted, Injected) and wanted != pod.injected
 
@@ -81,11 +80,9 @@ class EvaluatorUpgradeReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Count, plan one step, and do it."""
-        try:
-            spec = read(EvaluatorUpgradeSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
-        namespace, labels, progress = resource.namespace, _labels(spec), progress_of(resource, now)
+        spec = spec_of(EvaluatorUpgradeSpec, resource)
+        namespace, progress = resource.namespace, progress_of(resource, now)
+        labels = {} if spec.selector is None else spec.selector.match_labels
         found: _Found | None = None
         if resource.status.get("outdated") or progress.restarting or progress.halt is not None:
             found = await self._found(namespace)
@@ -158,11 +155,12 @@ class EvaluatorUpgradeReconciler:
         (workloads, budgets), states = found, []
         for number, each in enumerate(workloads):
             await _turn(number)
+            template = (each.template.get("metadata") or {}).get("labels") or {}
             # One that was restarted may have no pod at the moment.
             if (
                 each.name in owned
                 or each.name in progress.restarting
-                or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
+                or (each.restarted_at is not None and labels.items() <= template.items())
             ):
                 states.append(_state(each, owned.get(each.name, ()), pods, budgets))
         return states
@@ -204,18 +202,10 @@ class EvaluatorUpgradeReconciler:
         await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
 
 
-def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
-    return {} if spec.selector is None else spec.selector.match_labels
-
-
 async def _turn(number: int) -> None:
     """Let others have the event loop, after each fifty pods or workloads."""
     if number % 50 == 0:
         await asyncio.sleep(0)
-
-
-def _template_labels(workload: Workload) -> Mapping[str, str]:
-    return (workload.template.get("metadata") or {}).get("labels") or {}
 
 
 def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
