@@ -67,7 +67,8 @@ class Storage:
         index = self._retained([artifact, *others])
         try:
             self._write(artifact, archive)
-            self._write_index(index)
+            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            durable.write_file(self._root / _INDEX, lines.encode())
         except OSError as error:
             if len(others) == len(self._index):
                 self._forget(artifact)
@@ -105,10 +106,6 @@ class Storage:
             if durable.read_file(path, len(archive)) == archive:
                 return
         durable.write_file(path, archive)
-
-    def _write_index(self, index: list[Artifact]) -> None:
-        lines = [artifact.model_dump_json() for artifact in index]
-        durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
 
     def _read_index(self) -> list[Artifact]:
         path = self._root / _INDEX

@@ -72,12 +72,12 @@ class Connections:
             if access.proxy or proxy is None:
                 await self._hosts.require_literal(host, port)
         if self._session is None:
+            proxies = frozenset(urlsplit(each).hostname or "" for each in self._proxies.values())
+            resolver = None if self._hosts is None else JudgedResolver(self._hosts, proxies)
             # Blobs are compressed by their authors, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
                 # Registries that never answer must not keep the others waiting.
-                connector=aiohttp.TCPConnector(
-                    limit=0, resolver=None if self._hosts is None else self._resolver(self._hosts)
-                ),
+                connector=aiohttp.TCPConnector(limit=0, resolver=resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
@@ -88,10 +88,6 @@ class Connections:
             method, url, headers=headers, ssl=context, proxy=proxy, allow_redirects=False, **more
         ) as answer:
             yield answer
-
-    def _resolver(self, hosts: Hosts) -> JudgedResolver:
-        proxies = (urlsplit(each).hostname or "" for each in self._proxies.values())
-        return JudgedResolver(hosts, frozenset(proxies))
 
     def _proxy(self, url: URL) -> str | None:
         if proxy_bypass(url.host or "", self._proxies):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.artifacts.archive import DEFAULT_LIMITS, pack
 from controller.sources.files.ignore import matcher
-from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, layers_of
 from controller.sources.oci.registry import MANIFEST, Registry, sha256
 from controller.sources.verification import NotBelievedError
@@ -85,20 +84,13 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
     payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
     tag = f"{digest.replace(':', '-')}.sig"
-    layers = await _layers(registry, tag)
+    layers = layers_of(await registry.found(tag))
     if any(_is_ours(layer, payload, digest, key) for layer in layers):
         return
     made = _package(payload, signature_of(payload, key), layers)
     for blob in (made.config, made.layer):
         await registry.push_blob(blob)
     await registry.push_manifest(tag, made.manifest)
-
-
-async def _layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
-    try:
-        return layers_of(await registry.manifest(tag))
-    except Gone:
-        return []
 
 
 def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:

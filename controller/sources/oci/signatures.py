@@ -86,20 +86,13 @@ class CosignTrust:
 async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
     """(media type, content, signature) of what is attached; a bundle holds its signature itself."""
     for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
-        for layer in _layers(await _found(registry, manifest), BUNDLE)[:1]:
+        for layer in _layers(await registry.found(manifest), BUNDLE)[:1]:
             yield BUNDLE, await _content(registry, layer), ""
-    for layer in _layers(await _found(registry, f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
+    for layer in _layers(await registry.found(f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
         annotations = layer.get("annotations")
         signature = annotations.get(SIGNATURE) if isinstance(annotations, dict) else None
         if isinstance(signature, str):
             yield PAYLOAD, await _content(registry, layer), signature
-
-
-async def _found(registry: Registry, reference: str) -> bytes:
-    try:
-        return await registry.manifest(reference)
-    except Gone:
-        return b""
 
 
 def _layers(manifest: bytes, media_type: str) -> list[dict[str, Any]]:

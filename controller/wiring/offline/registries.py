@@ -68,14 +68,12 @@ async def artifact_source(
             raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
         followed = _reference(reference)
     async with registry_of(address) as registry:
-        trust = _trust(keys) if keys else None
+        trust = None
+        if keys:
+            trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
+            judge = KeyJudge(trusted, on_command_line(keys).add_key)
+            trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
         yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
-
-
-def _trust(content: Mapping[str, bytes]) -> CosignTrust:
-    keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
-    judge = KeyJudge(keys, on_command_line(content).add_key)
-    return CosignTrust(judge, epoch({"provider": "cosign"}, content))
 
 
 def _reference(text: str) -> OciReference:
