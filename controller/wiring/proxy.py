@@ -7,7 +7,6 @@ import contextlib
 import random
 import secrets
 import signal
-import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from controller.proxy.receipts.pods import PodUids
 from controller.proxy.receipts.recording import Recorder, Schedule
 from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
-from controller.runtime.clock import now
+from controller.runtime.clock import now, unix_time
 from controller.runtime.events import event_of
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
@@ -173,8 +172,8 @@ def _joined(
     pods = PodUids(namespaces)
     proxy = Proxy(
         _options(settings, limits),
-        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=_unix_time),
-        ReceiptPorts(pods, _unix_time, schedule.changed, served_after(registry).observe),
+        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
+        ReceiptPorts(pods, unix_time, schedule.changed, served_after(registry).observe),
         loop,
     )
     pods.gone = proxy.receipts.pod_gone
@@ -216,10 +215,6 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
         stream_seconds=settings.stream_seconds,
         limits=limits,
     )
-
-
-def _unix_time() -> float:
-    return time.time()  # noqa: TID251 - the clock's reading place
 
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
