@@ -7,6 +7,8 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
 from controller.runtime.reconciling.setbacks import Failed, as_failed
 from evaluator import durable
@@ -134,9 +136,9 @@ class Storage:
             index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:
             return []
-        except ValueError as error:
-            aside = durable.set_aside(path)
-            log.warning("%s: the storage index was damaged: %s", aside, error)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            log.warning("%s: the storage index was damaged: %s", durable.set_aside(path), why)
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 
