@@ -7,12 +7,14 @@ import contextlib
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import Address, check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
@@ -73,7 +75,8 @@ async def artifact_source(
             trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
             judge = KeyJudge(trusted, on_command_line(keys).add_key)
             trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
-        yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
+        deadline = partial(Deadline, TIMEOUT, str(address))
+        yield OciProvider(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
 
 
 def _reference(text: str) -> OciReference:
