@@ -57,7 +57,7 @@ class Part:
 
 
 class Sending:
-    """One part into one body. All but the reading happens on the loop."""
+    """Sends one part of a file as one body. Only the reading happens in a thread."""
 
     def __init__(self, part: Part, pool: Executor, ended: Callable[[bool], None]) -> None:
         """`ended` is called once: False if the file was not what it should be, or could not be read."""
@@ -201,7 +201,7 @@ def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, P
         return whole
     part = _RANGE.fullmatch(asked.strip())
     if part is None or part[1] == part[2] == "" or (part[1] and part[2] and int(part[2]) < int(part[1])):
-        # What is no single sound range is not understood, and the whole is a right answer.
+        # A header that is not one valid range may be ignored (RFC 9110, section 14.2).
         return whole
     start, end = _bounds(part[1], part[2], size)
     if start >= size or end < start:

@@ -45,6 +45,7 @@ class BucketProvider(LocalProvider):
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
+    """The newest listing, if there is one: `fetch` need not ask again for what `resolve` read."""
 
     @property
     def shows_every_push(self) -> bool:

@@ -1,4 +1,4 @@
-"""Connections to registries, and what they let us in with: shared by all looks. One event loop's."""
+"""Connections to registries, and the tokens that they took: shared by all looks of one event loop."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Connections:
         )
 
     def kept(self, key: tuple[object, ...]) -> str | None:
-        """The value of the header Authorization that let `key` in before."""
+        """The header Authorization that was accepted for `key` before, while it still counts."""
         found = self._kept.get(key)
         return None if found is None else found[0]
 
     def keep(self, key: tuple[object, ...], authorization: str, seconds: float) -> None:
-        """It lets `key` in for so long."""
+        """The header was accepted for `key`, and counts for so long."""
         self._kept[key] = (authorization, seconds)
 
     def drop(self, key: tuple[object, ...]) -> None:
-        """It lets `key` in no more."""
+        """The header for `key` is accepted no more."""
         self._kept.pop(key, None)
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Registries for verbs that need no cluster; who asks is who Docker's own configuration knows."""
+"""Registries for verbs that need no cluster, with the login of Docker's own configuration."""
 
 from __future__ import annotations
 
