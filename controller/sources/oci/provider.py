@@ -17,7 +17,7 @@ from controller.sources.files.quarantine import quarantine
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
-from controller.sources.oci.manifest import Layer, chosen_manifest, read_manifest
+from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
@@ -168,7 +168,8 @@ class OciProvider(LocalProvider):
                     await self.registry.save_blob(layer.digest, layer.size, file)
                 file.seek(0)
                 if self.selector.operation == "copy":
-                    return await asyncio.to_thread(copy, file, layer.title, layer.size, into, self.limits)
+                    title = layer.annotations.get(TITLE, "")
+                    return await asyncio.to_thread(copy, file, title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
 
 
