@@ -7,6 +7,8 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
 from controller.runtime.reconciling.setbacks import Failed, as_failed
 from evaluator import durable
@@ -68,7 +70,8 @@ class Storage:
         index = self._retained([artifact, *others])
         try:
             self._write(artifact, archive)
-            self._write_index(index)
+            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            durable.write_file(self._root / _INDEX, lines.encode())
         except OSError as error:
             if len(others) == len(self._index):
                 self._forget(artifact)
@@ -124,10 +127,6 @@ class Storage:
                 return
         durable.write_file(path, archive)
 
-    def _write_index(self, index: list[Artifact]) -> None:
-        lines = [artifact.model_dump_json() for artifact in index]
-        durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
-
     def _read_index(self) -> list[Artifact]:
         path = self._root / _INDEX
         limit = MAX_JSON_BYTES * (self._retain + 1)
@@ -137,9 +136,9 @@ class Storage:
             index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:
             return []
-        except ValueError as error:
-            aside = durable.set_aside(path)
-            log.warning("%s: the storage index was damaged: %s", aside, error)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            log.warning("%s: the storage index was damaged: %s", durable.set_aside(path), why)
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
 
-_HEADINGS: Final = ("KEY", "STATE", "TYPE", "DEFAULT", "TARGETING", "SOURCE", "FLAG SET", "REVISION")
+_COLUMNS: Final = {
+    "key": "KEY", "state": "STATE", "type": "TYPE", "defaultVariant": "DEFAULT",
+    "targeting": "TARGETING", "source": "SOURCE", "flagSetId": "FLAG SET", "revision": "REVISION",
+}  # fmt: skip
+"""Headings by the fields of a flag."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +68,8 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
     for source in served.get("sources", ()):
         yield f"source    {_source(source)}"
     yield ""
-    yield from columns([_HEADINGS, *(_row(flag) for flag in served.get("flags", ()))])
+    rows = ([_cell(flag.get(name)) for name in _COLUMNS] for flag in served.get("flags", ()))
+    yield from columns([list(_COLUMNS.values()), *rows])
 
 
 def _source(source: dict[str, Any]) -> str:
@@ -83,11 +88,6 @@ def _source(source: dict[str, Any]) -> str:
 
 def _flags(number: int) -> str:
     return "1 flag" if number == 1 else f"{number} flags"
-
-
-def _row(flag: dict[str, Any]) -> tuple[str, ...]:
-    names = ("key", "state", "type", "defaultVariant", "targeting", "source", "flagSetId", "revision")
-    return tuple(_cell(flag.get(name)) for name in names)
 
 
 def _cell(value: object) -> str:

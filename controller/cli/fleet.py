@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
@@ -13,7 +14,7 @@ from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
 
@@ -46,33 +47,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _proxy(options: argparse.Namespace) -> int:
-    there, last = remote(options.to), ""
-    while True:
+    there = remote(options.to)
+
+    async def table() -> str:
         found = await asyncio.to_thread(there.get, "/fleet")
-        text = proxy_table(found.get("flagSets") or (), options.namespace)
-        if text != last:
-            _show(text, live=options.watch)
-            last = text
-        if not options.watch:
-            return 0
-        await asyncio.sleep(1.0)
+        return proxy_table(found.get("flagSets") or (), options.namespace)
+
+    return await _shown(options, table, partial(asyncio.sleep, 1.0))
 
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
     from controller.wiring.client.looking import View, watching
 
-    kinds, last = (FEATURE_FLAG_CONFIGURATION,), ""
+    async def table() -> str:
+        return cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
+
+    kinds = (FEATURE_FLAG_CONFIGURATION,)
     async with watching(options.kubeconfig, options.namespace, kinds, View()) as view:
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
-        while True:
-            text = cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
-            if text != last:
-                _show(text, live=options.watch)
-                last = text
-            if not options.watch:
-                return 0
-            await view.wait(0.2)
+        return await _shown(options, table, partial(view.wait, 0.2))
+
+
+async def _shown(
+    options: argparse.Namespace, table: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
+) -> int:
+    """Print the table, and with --watch each other one that it becomes."""
+    last = ""
+    while True:
+        text = await table()
+        if text != last:
+            print((_CLEAR if options.watch and sys.stdout.isatty() else "") + text, end="", flush=True)
+            last = text
+        if not options.watch:
+            return 0
+        await wait()
 
 
 def cluster_table(configurations: Iterable[Resource]) -> str:
@@ -127,7 +136,3 @@ def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -
     for number, text in enumerate(columns(rows)):
         lines += [text, *map(printable, below.get(number, ()))]
     return "\n".join(lines) + "\n"
-
-
-def _show(text: str, *, live: bool) -> None:
-    print((_CLEAR if live and sys.stdout.isatty() else "") + text, end="", flush=True)

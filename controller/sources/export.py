@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api.conditions import READY, TRUE, Condition, find, written
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
 from controller.api.meta import API_VERSION, ObjectKey, Resource, timestamp
@@ -63,10 +64,10 @@ class Exporter:
             self.objects.learn(there)
         if there.status.get("artifact") == artifact and there.status.get("conditions"):
             return
-        written = await writer.write_status(there, _status(there, artifact, now))
-        if written is None:
+        now_there = await writer.write_status(there, _status(there, artifact, now))
+        if now_there is None:
             raise Failed("ApiServerFailed", f"{EXPORTED} {source.name} was removed meanwhile")
-        self.objects.learn(written)
+        self.objects.learn(now_there)
 
     async def remove(self, source: Resource, account: str | None) -> None:
         """Remove it where it is this source's. Raises Setback."""
@@ -103,15 +104,7 @@ def _manifest(source: Resource) -> dict[str, Any]:
 
 def _status(there: Resource, artifact: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """It is ready from its first artifact on: the FlagSource reports a later one that cannot be fetched."""
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Succeeded",
-        "message": f"stored artifact for revision {artifact['revision']}",
-        "observedGeneration": there.generation,
-        "lastTransitionTime": timestamp(now),
-    }
-    for each in there.status.get("conditions") or ():
-        if each.get("type") == "Ready" and each.get("status") == "True":
-            ready["lastTransitionTime"] = each.get("lastTransitionTime", ready["lastTransitionTime"])
-    return {**there.status, "artifact": dict(artifact), "conditions": [ready]}
+    ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact['revision']}")
+    before = find(there.status, READY)
+    shown = written(ready, before, generation=there.generation, now=timestamp(now))
+    return {**there.status, "artifact": dict(artifact), "conditions": [shown]}

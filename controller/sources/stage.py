@@ -30,7 +30,7 @@ def stored_bytes(source: Resource) -> int:
 
 
 def _offered(source: Resource | None) -> object:
-    """What a source that includes it has to know of it."""
+    """What concerns the sources that include it."""
     if source is None:
         return None
     artifact, status = source.status.get("artifact"), source.status

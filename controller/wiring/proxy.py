@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.api.kinds import DELIVERED, POD, ResourceType
+from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.kube.reflector import Reflector, Sink, View
+from controller.kube.reflector import Reflector, View
 from controller.kube.reviews import ClusterReviews
 from controller.proxy.access.access import VERDICT_SECONDS, Access
 from controller.proxy.metrics import ProxyMetrics
@@ -130,7 +130,8 @@ class ProxyProcess:
 async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
     """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
     loop = asyncio.get_running_loop()
-    tls = await asyncio.to_thread(_tls, settings)
+    given = (settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
+    tls = await asyncio.to_thread(TlsFiles, *given) if settings.tls_cert else None
     async with contextlib.AsyncExitStack() as stack:
         cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
@@ -177,8 +178,10 @@ def _joined(
     )
     pods.gone = proxy.receipts.pod_gone
     sink = CatalogSink(proxy.deliveries, namespaces)
-    reflectors = [_reflector(cluster, type_, each, sink) for type_ in DELIVERED for each in namespaces]
-    pod_reflectors = [_reflector(cluster, POD, each, pods) for each in namespaces]
+    reflectors = [
+        Reflector(cluster.api, View(type_, each), sink) for type_ in DELIVERED for each in namespaces
+    ]
+    pod_reflectors = [Reflector(cluster.api, View(POD, each), pods) for each in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
@@ -212,16 +215,6 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
         stream_seconds=settings.stream_seconds,
         limits=limits,
     )
-
-
-def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
-    return Reflector(cluster.api, View(type_, namespace), sink)
-
-
-def _tls(settings: ProxySettings) -> TlsFiles | None:
-    if not settings.tls_cert:
-        return None
-    return TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
 
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:

@@ -28,7 +28,7 @@ class TokenFile:
         """In the file's order."""
 
     def first(self) -> str | None:
-        """The one that we show to others of us."""
+        """The token that other processes of ours are shown."""
         return self.tokens[0] if self.tokens else None
 
     def refresh(self) -> None:

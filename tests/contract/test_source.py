@@ -18,6 +18,7 @@ from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import open_source
+from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access
@@ -171,7 +172,9 @@ class OciPlace:
         else:
             ref = OciReference(tag=value.rpartition("/")[2])
         registry = Registry(parse_address(self.shelf.url, insecure=True), Access(), self.connections)
-        return OciProvider(registry, ref, LayerSelector(), 60.0, interval=0.2)
+        return OciProvider(
+            registry, ref, LayerSelector(), lambda: Deadline(60.0, self.shelf.url), interval=0.2
+        )
 
 
 class BucketPlace:

@@ -56,12 +56,14 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
     parser.add_argument(
-        "--verify-key", action="append", type=_public_key, default=[], metavar="FILE", dest="verify_keys",
+        "--verify-key", action="append", type=lambda file: (file, _content(file).encode()),
+        default=[], metavar="FILE", dest="verify_keys",
         help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
         "allowed_signers for a repository's newest commit; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--patch", action="append", type=_patch, default=[], metavar="FILE", dest="patches",
+        "--patch", action="append", type=lambda file: Patch(file, _content(file)), default=[],
+        metavar="FILE", dest="patches",
         help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
     )  # fmt: skip
     parser.add_argument(
@@ -87,10 +89,6 @@ def _content(file: str) -> str:
         raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
 
 
-def _patch(file: str) -> Patch:
-    return Patch(file, _content(file))
-
-
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not re.fullmatch(NAME, name):
@@ -105,10 +103,6 @@ def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
         name = Path(file).name
         found[file if name in found else name] = content
     return found
-
-
-def _public_key(file: str) -> tuple[str, bytes]:
-    return file, _content(file).encode()
 
 
 def add_insecure_argument(parser: argparse.ArgumentParser) -> None:

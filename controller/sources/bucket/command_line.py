@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
@@ -45,24 +46,24 @@ def open_bucket(
     An endpoint with `http://` is consent to plain HTTP. Without one it is that of `environment`, as the
     vendor's own tools take it.
     """
-    store, name, prefix = parse_url(text)
+    bucket = parse_url(text)
+    store, prefix = bucket.store, bucket.prefix
     if store is Store.S3:
         endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     endpoint = (endpoint or "").rstrip("/")
     if endpoint and not is_endpoint(endpoint):
         raise Stalled("URLInvalid", "--endpoint: write https://HOST or http://HOST:PORT")
-    bucket = Bucket(
-        store,
-        name,
-        f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
-        endpoint,
-        _config(store, environment, endpoint, region),
-        {"timeout": "60s"},
+    bucket = replace(
+        bucket,
+        prefix=f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
+        endpoint=endpoint,
+        config=_config(store, environment, endpoint, region),
+        client={"timeout": "60s"},
         secrets=tuple(filter(None, map(environment.get, _SECRETS))),
     )
     spec = {
         "provider": _PROVIDERS[store],
-        "bucketName": name,
+        "bucketName": bucket.name,
         "prefix": bucket.prefix,
         "endpoint": endpoint,
         "region": region or "",

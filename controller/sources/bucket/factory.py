@@ -84,7 +84,9 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
         authority = await read(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
         proxy = await read(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
-        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
+        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority)}
+        if proxy is not None:
+            client["proxy_url"] = proxy_url(proxy, ("http", "https"))
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
@@ -256,7 +258,3 @@ def _trusted(secret: SecretTexts | None) -> dict[str, str]:
     if not authority:
         raise secret.invalid("key 'ca.crt' is missing")
     return {"root_certificate": authority}
-
-
-def _proxied(secret: SecretTexts | None) -> dict[str, str]:
-    return {} if secret is None else {"proxy_url": proxy_url(secret, ("http", "https"))}

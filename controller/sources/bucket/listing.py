@@ -45,14 +45,10 @@ class Listed:
     """Bytes."""
 
 
-def index_of(listing: Iterable[Listed]) -> bytes:
-    """All keys and ETags, in the form whose digest Flux makes its revision; their order does not matter."""
-    return "".join(f"{each.key} {each.etag}\n" for each in sorted(listing)).encode()
-
-
-def revision_of(index: bytes) -> Revision:
-    """The revision of an index."""
-    return Revision("", f"sha256:{hashlib.sha256(index).hexdigest()}")
+def revision_of(listing: Iterable[Listed]) -> Revision:
+    """The digest of all keys and ETags, as Flux computes it; their order does not matter."""
+    index = "".join(f"{each.key} {each.etag}\n" for each in sorted(listing))
+    return Revision("", f"sha256:{hashlib.sha256(index.encode()).hexdigest()}")
 
 
 def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:

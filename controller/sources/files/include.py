@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
 INCLUDES_READY: Final = "IncludesReady"
-"""A detail, there only while it is False."""
+"""A condition that is there only while it is False."""
 _GONE: Final = 15.0
 """Seconds: a source that lost its storage stores the same artifact again, which its status does not show."""
 _COPIED: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
@@ -72,7 +72,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
 
 
 def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
-    """`IncludesReady`, while one of them brings nothing new. Its last good artifact is taken."""
+    """`IncludesReady` as False while one of them fails or is suspended: its last artifact is taken."""
     for each in includes:
         ready = find(each.source.status, READY)
         what = f"FlagSource {each.source.name}"

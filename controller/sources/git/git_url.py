@@ -172,14 +172,9 @@ def _from_url(scheme: str, text: str) -> Location:
     if parts.query:
         raise _invalid("it has a query (?…); a token belongs into the Secret that secretRef names")
     url = f"{scheme}://{address}{parts.path}"
-    return Location(Transport(scheme), url, url, credentials=_carried(username, password))
-
-
-def _carried(username: str, password: str) -> Credentials | None:
-    if not username and not password:
-        return None
     # A lone name is how tokens are pasted (`https://TOKEN@host/…`), with any password.
-    return Credentials(username or "git", password)
+    carried = Credentials(username or "git", password) if username or password else None
+    return Location(Transport(scheme), url, url, credentials=carried)
 
 
 def _from_ssh_url(parts: SplitResult, address: str, username: str, password: str) -> Location:

@@ -76,13 +76,12 @@ class OciFactory(ProviderFactory[OciSpec]):
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access = Access(login, tls, proxy)
+        access, deadline = Access(login, tls, proxy), Deadline(look.timeout, str(address))
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,
             spec.layer_selector,
-            look.timeout,
-            Deadline(look.timeout, str(address)),
+            lambda: deadline,
             partial(self._places.place, namespace),
             authors=self._authors,
             trust=trust,

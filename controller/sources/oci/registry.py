@@ -69,6 +69,13 @@ class Registry:
             raise self._mismatch("the manifest", reference)
         return content
 
+    async def found(self, reference: str) -> bytes:
+        """As `manifest`; empty where there is none."""
+        try:
+            return await self.manifest(reference)
+        except Gone:
+            return b""
+
     async def tags(self) -> list[str]:
         """All of them. Raises Gone for a repository that is not there, Stalled for too many."""
         found: list[str] = []
@@ -96,7 +103,7 @@ class Registry:
                 content = await body_of(self.address, answer, _ANSWER_BYTES, "the list of referrers")
         except Gone:
             try:
-                content = await self._index(digest.replace(":", "-"))
+                content = await self.manifest(digest.replace(":", "-"))
             except Gone:
                 return []
         found = json_of(self.address, content).get("manifests")
@@ -108,10 +115,6 @@ class Registry:
             for each in listed
             if each.get("artifactType") == type_ and DIGEST.fullmatch(str(each.get("digest")))
         ]
-
-    async def _index(self, tag: str) -> bytes:
-        async with self._asked("GET", self._url("manifests", tag), accept=_INDEX) as answer:
-            return await body_of(self.address, answer, MANIFEST_BYTES, "the list of referrers")
 
     async def save_blob(self, digest: str, size: int, file: BinaryIO) -> None:
         """Write the blob into a file, and compare its size and digest. Raises Gone."""

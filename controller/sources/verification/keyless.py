@@ -24,7 +24,7 @@ _FIELD: Final = "spec.verify.matchOIDCIdentity"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who may sign: expressions that find something, anywhere unless they say ^ and $, as with Flux."""
+    """Who may sign: expressions that match anywhere in a text, unless they say ^ and $, as with Flux."""
 
     issuer: str
     subject: str

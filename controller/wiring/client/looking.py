@@ -138,17 +138,15 @@ async def wait_served(
                 while not (last.done or last.over):
                     await view.wait(_LOOK)
                     last = _state(view, subject)
-                    following = _waiting_for(view.fault()) if view.fault() else last
+                    following = last
+                    if fault := view.fault():
+                        following = WaitState(False, f"the cluster cannot be read: {fault}; trying again")
                     if following != said:
                         say(following)
                         said = following
         if view.fault() and not last.done:
             raise Failed("ApiServerFailed", view.fault())
         return last
-
-
-def _waiting_for(fault: str) -> WaitState:
-    return WaitState(False, f"the cluster cannot be read: {fault}; trying again")
 
 
 def _state(view: View, subject: Subject) -> WaitState:

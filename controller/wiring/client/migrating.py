@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.kinds import (
+    FEATURE_FLAG,
+    FEATURE_FLAG_CONFIGURATION,
+    FEATURE_FLAG_SOURCE,
+    FLAG_GRANT,
+    FLAG_SET,
+    FLAGD,
+    IN_PROCESS_CONFIGURATION,
+    POD,
+    RESTARTED,
+    ResourceType,
+)
 from controller.injection.adding.workloads import TEMPLATES
 from controller.kube.answers import require_good
 from controller.kube.client import Cluster
 from controller.kube.paths import root_of
 from controller.kube.requests import APPLY, JSON, MERGE
-from controller.migration.objects import GROUP
 from controller.migration.steps import (
     BINDING,
     CRDS,
@@ -32,24 +43,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 
-_CUSTOM: Final = (
-    ("FeatureFlagSource", "v1beta1", "featureflagsources"),
-    ("FeatureFlag", "v1beta1", "featureflags"),
-    ("FeatureFlagConfiguration", "v1beta1", "featureflagconfigurations"),
-    ("InProcessConfiguration", "v1beta1", "inprocessconfigurations"),
-    ("Flagd", "v1beta1", "flagds"),
-)
-_OURS: Final = (
-    ("FlagSet", "flagstaff.dev/v1beta1", "flagsets"),
-    ("FlagGrant", "flagstaff.dev/v1beta1", "flaggrants"),
-)
-_WORKLOADS: Final = (
-    ("Deployment", "apps/v1", "deployments"),
-    ("StatefulSet", "apps/v1", "statefulsets"),
-    ("DaemonSet", "apps/v1", "daemonsets"),
-    ("CronJob", "batch/v1", "cronjobs"),
-    ("Job", "batch/v1", "jobs"),
-    ("Pod", "v1", "pods"),
+_SEEN: Final = (
+    FEATURE_FLAG_SOURCE,
+    FEATURE_FLAG,
+    FEATURE_FLAG_CONFIGURATION,
+    IN_PROCESS_CONFIGURATION,
+    FLAGD,
+    FLAG_SET,
+    FLAG_GRANT,
+    *RESTARTED,
+    ResourceType("batch/v1", "CronJob", "cronjobs"),
+    ResourceType("batch/v1", "Job", "jobs"),
+    POD,
 )
 
 
@@ -74,16 +79,15 @@ async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
 
 async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
-    kinds = [
-        *((kind, f"{GROUP}/{version}", plural) for kind, version, plural in _CUSTOM),
-        *_OURS,
-        *_WORKLOADS,
-    ]
     objects: list[dict[str, Any]] = []
-    for kind, api_version, plural in kinds:
-        found = await cluster.everywhere(api_version, plural, namespaces)
-        objects += [{"apiVersion": api_version, "kind": kind, **each} for each in found]
-    pods = tuple(_name(each) for each in objects if each["kind"] == "Pod" and unserved(each) and _runs(each))
+    for kind in _SEEN:
+        found = await cluster.everywhere(kind.api_version, kind.plural, namespaces)
+        objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in found]
+    pods = tuple(
+        f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+        for each in objects
+        if each["kind"] == POD.kind and unserved(each) and _runs(each)
+    )
     # What a workload made follows its template.
     mine = [
         each
@@ -129,10 +133,6 @@ def _goes(definition: Mapping[str, Any] | None) -> bool:
 
 def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
-
-
-def _name(body: Mapping[str, Any]) -> str:
-    return f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
 
 
 async def tried(cluster: Cluster, change: Request) -> str:

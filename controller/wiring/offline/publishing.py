@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -132,7 +133,7 @@ async def pull(target: str, output: Path, *, insecure: bool, login: Login | None
     """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
     address, reference = parse_target(target, insecure=insecure)
     async with registry_of(address, login=login) as registry:
-        source = OciProvider(registry, reference, LayerSelector(), TIMEOUT)
+        source = OciProvider(registry, reference, LayerSelector(), partial(Deadline, TIMEOUT, str(address)))
         try:
             with await asyncio.to_thread(_beside, output) as folder:
                 unfinished = Path(folder) / "files"

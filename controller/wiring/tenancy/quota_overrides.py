@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _TYPE: Final = replace(CONFIG_MAP, content=True)
 _FIRST_SECONDS: Final = 5.0
-"""For which the first look is waited for: by the options alone, others would be refused for a moment."""
+"""How long the start waits for the ConfigMap: the options alone would refuse others for a moment."""
 
 
 class Overrides:

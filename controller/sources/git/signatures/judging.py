@@ -98,7 +98,7 @@ def not_allowed(
 
 
 def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
-    """Whether a commit brings what is at a path: its parents, with `merges` the first one, have it not."""
+    """Whether a commit has `wanted` at a path, and no parent has; with `merges` the first alone counts."""
     parents = commit.parents[:1] if merges else commit.parents
     before = [_entry(each.tree, path) for each in parents] or [None]
     return _entry(commit.tree, path) == wanted and wanted not in before

@@ -148,24 +148,6 @@ async def test_a_commit_that_was_fetched_once_needs_no_network(
     assert not server.paths
 
 
-async def test_a_push_is_seen_and_so_is_one_that_rewrites(world: World, repository: Repository) -> None:
-    assert await world.look() == b"1"
-    repository.commit("second", flags__json="2")
-    assert await world.look() == b"2"
-    repository.git("reset", "-q", "--hard", "HEAD~1")
-    repository.write("flags.json", "3")
-    repository.git("commit", "-q", "-a", "--amend", "-m", "instead")
-    assert await world.look() == b"3"
-
-
-async def test_a_deleted_branch_fails_and_names_what_there_is(world: World, repository: Repository) -> None:
-    repository.git("branch", "side")
-    assert await world.look(ref={"branch": "side"}) == b"1"
-    repository.git("branch", "-D", "side")
-    setback = await world.fails(ref={"branch": "side"})
-    assert (setback.reason, "branches: main" in setback.message) == ("ReferenceNotFound", True)
-
-
 async def test_a_remote_that_is_down_fails_and_comes_back(
     world: World, repository: Repository, server: GitServer
 ) -> None:

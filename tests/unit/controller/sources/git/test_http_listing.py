@@ -20,18 +20,14 @@ from controller.sources.git.listing.reference import References, parse
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
 from tests.git_http import git_server
-from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from tests.repositories import Repository
+
 SECRET = "s3cr3t"  # noqa: S105 - it guards nothing
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
 
 
 @pytest.fixture
