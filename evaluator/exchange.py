@@ -60,7 +60,7 @@ class Exchange:
                 raise
             # Health is known all the same; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
-            return self.store.prepare(self.store.catalog)
+            return self.store.served
 
     def _let_go(self, remains: list[object]) -> None:
         let_go(remains)

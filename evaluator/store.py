@@ -100,6 +100,11 @@ class Store:
         return self._served.catalog
 
     @property
+    def served(self) -> CompiledCatalog:
+        """The catalog with its snapshots."""
+        return self._served
+
+    @property
     def known(self) -> bool:
         """Whether any source has delivered, or had a last good set on disk. What is known may be empty."""
         return self._served.since is not None
