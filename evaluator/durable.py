@@ -58,23 +58,16 @@ def write_file(path: Path, content: bytes) -> None:
     """
     descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent)
     try:
-        try:
-            _write_all(descriptor, content)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.replace(unfinished, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
     sync_folder(path.parent)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(folder: Path) -> None:
