@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from importlib.metadata import version
 from os import environ
 from pathlib import Path
@@ -73,9 +74,9 @@ class Collector:
         """CA, key, certificate; None for what is not configured. Raises OSError."""
         return tuple(Path(path).read_bytes() if path else None for path in self._files)
 
-    def renewed(self, make: Callable[[], E]) -> Callable[[], E]:
-        """Gives an exporter, made anew after its certificates changed."""
-        return Renewed(make, self.contents, self._settings.reload_interval)
+    def renewed(self, kind: Callable[..., E]) -> Callable[[], E]:
+        """A function that returns an exporter, made anew once its certificates have changed."""
+        return Renewed(partial(self.exporter, kind), self.contents, self._settings.reload_interval)
 
 
 class Renewed(Generic[E]):
@@ -115,10 +116,10 @@ class Renewed(Generic[E]):
 
 
 class RenewedSpanExporter(SpanExporter):
-    """A SpanExporter by whichever exporter is current."""
+    """Exports spans by the exporter that is current."""
 
-    def __init__(self, make: Callable[[], SpanExporter], collector: Collector) -> None:
-        self._current = collector.renewed(make)
+    def __init__(self, collector: Collector) -> None:
+        self._current = collector.renewed(OTLPSpanExporter)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send."""
@@ -158,7 +159,7 @@ class Session:
         collector = Collector(settings)
         described = resource()
         self._provider = TracerProvider(resource=described, shutdown_on_exit=False)
-        exporter = RenewedSpanExporter(lambda: collector.exporter(OTLPSpanExporter), collector)
+        exporter = RenewedSpanExporter(collector)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self.tracing = Tracing(self._provider)
         self._stopping = threading.Event()
@@ -171,7 +172,7 @@ class Session:
             self._metering.start()
 
     def _export(self, metering: Metering, collector: Collector) -> None:
-        renewed = collector.renewed(lambda: collector.exporter(OTLPMetricExporter))
+        renewed = collector.renewed(OTLPMetricExporter)
         interval = collector.metric_interval or EXPORT_SECONDS
         while not self._stopping.wait(interval):
             self._send(metering, renewed)
