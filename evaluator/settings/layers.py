@@ -53,8 +53,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
         if text.startswith(_LINKS):
             continue
         if option is not None and text:
-            listed = option.kind is Kind.STRINGS
-            found[option.name] = Given(variable, ([*values.words(text)],) if listed else (text,))
+            found[option.name] = Given(variable, (_worded(option, text),))
         elif option is None and _is_ours(variable):
             warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
     return found, warnings

@@ -74,7 +74,7 @@ class Follower:
             return
         name = self._source.name
         try:
-            saved = await self._exchange.read(self._keeper.load)
+            saved = await self._exchange.read(self._keeper.last_good.load)
         except OSError as error:
             self._log.error("the last good flag set cannot be read: %s", error)
             return

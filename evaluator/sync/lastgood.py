@@ -69,7 +69,7 @@ class Keeper:
     ) -> None:
         """`clock` is monotonic seconds."""
         self.source = source
-        self._last_good = last_good
+        self.last_good = last_good
         self._backoff = backoff
         self._clock = clock
         self._newest: tuple[Saved, float | None] | None = None
@@ -87,10 +87,6 @@ class Keeper:
         """For how long there is something that is served and not on disk; 0 while there is nothing."""
         since = self._unsaved_since
         return 0.0 if since is None else self._clock() - since
-
-    def load(self) -> Saved | None:
-        """What the last process left, as LastGood.load."""
-        return self._last_good.load()
 
     def keep(self, saved: Saved, *, changed: bool) -> None:
         """Save this as soon as the disk takes it, in place of any that still waits. changed: its content is
@@ -114,7 +110,7 @@ class Keeper:
                 continue
             saved, served_at = newest
             try:
-                await asyncio.to_thread(self._last_good.save, saved)
+                await asyncio.to_thread(self.last_good.save, saved)
             except OSError as error:
                 logged = self._log_failure(error.strerror or type(error).__name__, logged)
                 self._woken.set()
@@ -142,7 +138,7 @@ class Keeper:
             log.warning(
                 "%s: its last good flag set cannot be saved in %s: %s",
                 self.source,
-                self._last_good.path,
+                self.last_good.path,
                 cause,
             )
         return cause
