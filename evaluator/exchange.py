@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ class Exchange:
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
-        if self._gc_policy is None:
-            return work()
-        with self._gc_policy.growing():
+        with nullcontext() if self._gc_policy is None else self._gc_policy.growing():
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
@@ -56,16 +54,13 @@ class Exchange:
 
     async def _prepared(self, report: Report) -> CompiledCatalog:
         try:
-            return await self.read(partial(self._prepare, report))
+            return await self.read(lambda: self.store.prepare(self.store.following(report)))
         except Exception:
             if report.content is not None:
                 raise
             # Health is known all the same; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
-
-    def _prepare(self, report: Report) -> CompiledCatalog:
-        return self.store.prepare(self.store.following(report))
 
     def _let_go(self, remains: list[object]) -> None:
         let_go(remains)
