@@ -92,11 +92,7 @@ def answer(key: str, resolution: Resolution) -> dict[str, Any]:
 
 
 def explain(
-    flags: CompiledFlagSet,
-    key: str,
-    wanted: FlagType | None,
-    context: Mapping[str, Json],
-    now: int,
+    flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
 ) -> Explanation:
     """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
     steps: list[Step] = []

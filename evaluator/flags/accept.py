@@ -93,10 +93,7 @@ class Refused:
 
 
 def accept(
-    parsed: Parsed,
-    previous: FlagSet | None,
-    policy: Policy = PER_FLAG,
-    progress: Progress = NO_PROGRESS,
+    parsed: Parsed, previous: FlagSet | None, policy: Policy = PER_FLAG, progress: Progress = NO_PROGRESS
 ) -> Accepted | Refused:
     """Judge what was read after `previous`, the source's last `desired`. Takes long for a large set."""
     failures = parsed.problems if policy.warnings else parsed.errors

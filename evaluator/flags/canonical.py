@@ -72,10 +72,7 @@ def _list(flag_set: FlagSet, provenance: bool) -> str:
 
 
 def _flag(flag: Flag, provenance: bool) -> dict[str, Json]:
-    definition: dict[str, Json] = {
-        "state": flag.state.value,
-        "variants": normal(dict(flag.variants)),
-    }
+    definition: dict[str, Json] = {"state": flag.state.value, "variants": normal(dict(flag.variants))}
     if flag.default_variant is not None:
         definition["defaultVariant"] = flag.default_variant
     if flag.targeting is not ABSENT:

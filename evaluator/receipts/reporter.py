@@ -54,11 +54,7 @@ class Receipts:
     """What is served of each source, as the store has it."""
 
     def __init__(
-        self,
-        member: MemberText,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        self, member: MemberText, *, clock: Callable[[], float], random: Callable[[], float]
     ) -> None:
         """`clock` is Unix seconds, `random` numbers from 0 to 1."""
         self.member = member

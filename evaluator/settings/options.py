@@ -217,10 +217,5 @@ FOREIGN: Final = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "otel.protocol",
 }
 """OpenTelemetry's own variables, which flagd reads too; an endpoint also selects the exporter `otel`."""
-POD: Final = {
-    "POD_NAME": "name",
-    "POD_NAMESPACE": "namespace",
-    "POD_UID": "uid",
-    "NODE_NAME": "node",
-}
+POD: Final = {"POD_NAME": "name", "POD_NAMESPACE": "namespace", "POD_UID": "uid", "NODE_NAME": "node"}
 """Variables in which a container's manifest says where it runs."""

@@ -155,10 +155,7 @@ def _checked(source: SourceConfig, where: str) -> SourceConfig:
 
 
 def _fields(
-    given: Mapping[str, object],
-    where: str,
-    known: Mapping[str, _Read],
-    warnings: list[str] | None,
+    given: Mapping[str, object], where: str, known: Mapping[str, _Read], warnings: list[str] | None
 ) -> dict[str, Any]:
     by_case = {spelled(field).lower(): field for field in known}
     found: dict[str, Any] = {}

@@ -128,11 +128,7 @@ def _variable_equals(name: str, known: str, scope: CompileScope, index: int) -> 
 
 
 def compared(
-    holds: Callable[[Json, Json], bool],
-    *,
-    negated: bool = False,
-    ranges: bool = False,
-    bare: bool = False,
+    holds: Callable[[Json, Json], bool], *, negated: bool = False, ranges: bool = False, bare: bool = False
 ) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for a comparison of the first two arguments; with fewer it is false. ranges: of three
     arguments, the second and third must compare, too. bare: arguments that are no list count as too few; else

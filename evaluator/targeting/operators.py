@@ -6,16 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
-from evaluator.targeting.values import (
-    WHITE_SPACE,
-    RuleError,
-    is_number,
-    kind,
-    number,
-    real,
-    text,
-    whole,
-)
+from evaluator.targeting.values import WHITE_SPACE, RuleError, is_number, kind, number, real, text, whole
 from evaluator.targeting.version import sem_ver
 
 if TYPE_CHECKING:

@@ -114,8 +114,7 @@ class Tracing:
                 self._span = None
             if isinstance(answer, Deferred):
                 return answer.watched(
-                    lambda response: end(span, response.status),
-                    lambda error: end(span, status_of(error)),
+                    lambda response: end(span, response.status), lambda error: end(span, status_of(error))
                 )
             end(span, answer.status)
             return answer

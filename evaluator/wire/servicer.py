@@ -197,17 +197,7 @@ class SyncService:
 class _Stream:
     """One subscriber of the hub, on one message stream."""
 
-    __slots__ = (
-        "_over",
-        "_sent",
-        "_service",
-        "_stream",
-        "_subscription",
-        "key",
-        "over",
-        "since",
-        "visit",
-    )
+    __slots__ = ("_over", "_sent", "_service", "_stream", "_subscription", "key", "since", "visit")
 
     def __init__(self, service: SyncService, key: _Key, stream: MessageStream, visit: object) -> None:
         self.key = key

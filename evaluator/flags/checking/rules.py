@@ -118,9 +118,7 @@ class _Walk:
         elif name not in self._evaluators:
             near = self._suggest(name, self._evaluators)
             self._report(
-                path,
-                "unknown-reference",
-                f"$ref names {shown(name)}, which is not in $evaluators{near}",
+                path, "unknown-reference", f"$ref names {shown(name)}, which is not in $evaluators{near}"
             )
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -142,9 +140,7 @@ class _Walk:
     def _missing(self, arguments: Json, path: Path) -> None:
         if not isinstance(arguments, list):
             self._report(
-                path,
-                "bad-argument",
-                f'missing takes a list of names: ["name"], not {shown(arguments)}',
+                path, "bad-argument", f'missing takes a list of names: ["name"], not {shown(arguments)}'
             )
             return
         for at, name in enumerate(arguments):
@@ -162,9 +158,7 @@ class _Walk:
             self._missing(names, (*path, 1))
         else:
             self._report(
-                (*path, 1),
-                "bad-argument",
-                f"missing_some takes a list of names, not {shown(names)}",
+                (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shown(names)}"
             )
 
     def _text_comparison(self, arguments: Json, path: Path) -> None:

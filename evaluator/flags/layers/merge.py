@@ -65,11 +65,7 @@ class Parsed:
 
 
 def parse(
-    data: bytes,
-    *,
-    file: str,
-    bounds: Bounds = DEFAULT,
-    prepare: Callable[[Document], Document] = as_read,
+    data: bytes, *, file: str, bounds: Bounds = DEFAULT, prepare: Callable[[Document], Document] = as_read
 ) -> Parsed:
     """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises. `prepare` may change
     the document.

@@ -12,14 +12,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.findings import problem_of
 from evaluator.flags.syntax.json_text import read_json
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import (
-    DEFAULT,
-    EMPTY_DOCUMENT,
-    Bounds,
-    Lines,
-    UnreadableError,
-    decode,
-)
+from evaluator.flags.syntax.text import DEFAULT, EMPTY_DOCUMENT, Bounds, Lines, UnreadableError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -224,8 +224,7 @@ def too_deep(bounds: Bounds, offset: int) -> UnreadableError:
 def too_many_nodes(bounds: Bounds) -> UnreadableError:
     """Refusal of a document with more values than the bound."""
     return UnreadableError(
-        "too-large",
-        f"the document holds more than {bounds.nodes} values; split it into several flag sets",
+        "too-large", f"the document holds more than {bounds.nodes} values; split it into several flag sets"
     )
 
 

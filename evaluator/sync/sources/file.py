@@ -44,13 +44,7 @@ class FileSource:
     """Follows one path. Implements `SyncSource`."""
 
     def __init__(
-        self,
-        name: str,
-        identity: str,
-        path: Path,
-        clock: Callable[[], float],
-        *,
-        watch: bool = True,
+        self, name: str, identity: str, path: Path, clock: Callable[[], float], *, watch: bool = True
     ) -> None:
         """Without `watch` the path is only looked at, once a second. `clock` is Unix seconds."""
         self.name = name

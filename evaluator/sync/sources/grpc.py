@@ -63,10 +63,7 @@ class GrpcSource:
         channel = await self._connector.connect()
         call, listened = self._call(channel, metadata), False
         try:
-            async with (
-                self._talking(channel),
-                aclosing(self._read(channel, call)) as events,
-            ):
+            async with self._talking(channel), aclosing(self._read(channel, call)) as events:
                 async for each in events:
                     listened = True
                     yield each
@@ -130,10 +127,7 @@ class GrpcSource:
             await _cancelled(reading)
 
     async def _silence(
-        self,
-        channel: grpc.aio.Channel,
-        reading: asyncio.Future[Any],
-        accepted: asyncio.Event,
+        self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
     ) -> AsyncGenerator[SourceFault, None]:
         """Why nothing comes, until something does. Raises SourceFault for a peer that does not say why."""
         clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE

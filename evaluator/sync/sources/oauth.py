@@ -65,10 +65,7 @@ class Tokens:
             "client_id": self._secret[0],
             "client_secret": self._secret[1],
         }
-        headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
+        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
         answer = await client.request(self._oauth.token_url, headers, _LIMIT, form)
         if answer.status != 200:
             raise SourceFault("Unauthorized", f"the token request was refused with status {answer.status}")
