@@ -1,8 +1,7 @@
 """The log: one line an event on standard error, for people or as JSON.
 
-Made of the standard library's logging, whose `extra` carries fields from every module without an import:
-structlog would cost each sidecar memory for what the sixty lines below do. A line holds what the program says
-of itself: never a credential, and never a value of an evaluation context, which is a user's personal data.
+By the standard library's logging, whose `extra` carries fields: structlog would cost each sidecar memory. A
+line never holds a credential, or a value of an evaluation context, which is a user's personal data.
 """
 
 from __future__ import annotations

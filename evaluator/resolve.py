@@ -57,7 +57,7 @@ class CompiledFlag:
         self.reads_flagd = False
         self._metadata = flags.metadata_of(flag)
         self.matches: dict[FlagType | None, dict[str, Resolution]] = {}
-        """By the type that was asked for: the answers by the texts that a rule gives (`matches_of`)."""
+        """Answers by the wanted type and the text that the rule gives (`matches_of`)."""
         self._others: dict[FlagType | None, Resolution] = {}
         self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
         self._errors: dict[str, Resolution] = {}
@@ -118,7 +118,7 @@ class CompiledFlag:
         return f"targeting returned {shown}, which is not a variant ({', '.join(names + more)})"
 
     def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
-        """Answers by the texts that a rule gives; a name that JSON would escape cannot be given as it is."""
+        """Answers by the text that a rule gives, but for names with characters that JSON would escape."""
         found = self.matches.get(wanted)
         if found is None:
             reason = EvaluationReason.TARGETING_MATCH

@@ -32,7 +32,7 @@ class Given:
     where: str
     """As a message names it."""
     values: tuple[object, ...]
-    """One an occurrence: texts, or what the file has."""
+    """One for each time it is given: a text, or a value of the file."""
 
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:

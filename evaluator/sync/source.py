@@ -62,7 +62,7 @@ class Companion(Protocol):
     """Talks with a source's peer on the connection of its stream."""
 
     async def run(self, ask: Ask) -> None:
-        """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
+        """Talk on a new connection, until cancelled or until there is nothing more to say."""
 
     async def leave(self, ask: Ask) -> None:
         """Say goodbye. Never raises, and takes a second at most."""

@@ -50,7 +50,7 @@ class Subscriber(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """Which value a subscriber saw last, without the payload, which would live on for the slowest reader."""
+    """A value without its payload, which would stay in memory for the slowest subscriber."""
 
     number: int
     content: object

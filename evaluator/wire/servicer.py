@@ -262,7 +262,7 @@ class _Stream:
 
     def _leave(self, reason: str) -> None:
         self._over = reason
-        # Without a subscription it is ended by what it received on subscribing, which comes back here.
+        # A stream that ends while it subscribes has no subscription yet: `subscribe` calls this again.
         if self._subscription is not None:
             self._service.hub.unsubscribe(self._subscription)
             self._service.forget(self, reason)

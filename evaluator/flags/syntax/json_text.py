@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
     from evaluator.flags.syntax.text import Bounds
 
-# Possessive, and content with the text's end, so that an unclosed string costs one pass and not one per
-# quote.
+# Possessive, and also ended by the text's end, so that an unclosed string costs one pass, not one per quote.
 _STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _TEXT: Final = re.compile(_STRING, re.DOTALL)
 _BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
@@ -124,7 +123,7 @@ def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], Jso
 
 
 class _Reader:
-    """Notes that there is something to find; its place takes a walk."""
+    """Notes whether there is something to report; finding its place takes a walk through the text."""
 
     def __init__(self) -> None:
         self.repeated = False

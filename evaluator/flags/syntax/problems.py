@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem before its line and column are looked up, which only what is shown is worth."""
+    """A problem whose line and column are not looked up yet: that takes long, and few are shown."""
 
     path: Path
     """From the root of the document; of the rule, where only a rule was given."""

@@ -26,9 +26,9 @@ _LOOKS: Final = 2
 _STILL: Final = 0.2
 """Seconds without a change before YAML written in place is taken: cut at a line's end it is valid, too."""
 _FRESH: Final = 1.0
-"""Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
+"""Age in seconds below which a file that is new to us may still be being written."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: the resolution of a file's times. A rename later than the writing moves only the inode's."""
+"""Nanoseconds: the resolution of a file's times. A rename changes the inode's time alone."""
 _LONGEST_WRITING: Final = 5.0
 """Seconds after which a file that is still being written is a fault."""
 _MAX_FILES: Final = 1_000

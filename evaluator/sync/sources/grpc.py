@@ -30,7 +30,7 @@ _CONFIRM: Final = 10.0
 _UNANSWERED: Final = frozenset({
     grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
 })  # fmt: skip
-"""What we say ourselves when a peer says nothing. It may mean one of them, too; any other is an answer."""
+"""Statuses that our own client sets when no answer comes; any other shows that the peer answered."""
 _SILENCE: Final = 1.0
 """Seconds after which a peer that accepted the stream and sends no flags is asked why."""
 _LONGEST_SILENCE: Final = 30.0

@@ -38,7 +38,7 @@ class Response:
     """Names in any case."""
     body: bytes
     ends: bool
-    """Whether the peer declared where the body ends; if not, one that was cut off looks like any other."""
+    """Whether the peer declared where the body ends; if not, a truncated one looks complete."""
 
 
 class Client:
