@@ -142,9 +142,7 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; the current one where nothing changes. Takes long for a large
-        set. Raises UnknownSourceError.
-        """
+        """The catalog that a report leads to, or this very one. Takes long. Raises UnknownSourceError."""
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
             return self.catalog.with_staleness(report.source, since)
