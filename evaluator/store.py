@@ -15,7 +15,7 @@ from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set
-from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View, revision_of
+from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -219,7 +219,7 @@ class Store:
         return SourceStatus(
             source,
             digest=self.catalog.digest_of(source),
-            revision=None if flag_set is None else revision_of(flag_set),
+            revision=None if flag_set is None else flag_set.revision,
             flags=0 if flag_set is None else len(flag_set.flags),
             last_success=health.last_success,
             stale=health.stale,
