@@ -166,11 +166,6 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         self.compiled: dict[str, CompiledFlag] = {}
         """Those that were asked for already."""
 
-    @property
-    def flags(self) -> Mapping[str, CompiledFlag]:
-        """The flags by key."""
-        return self
-
     def __getitem__(self, key: str) -> CompiledFlag:
         found = self.compiled.get(key)
         if found is None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from evaluator.flags.layers.catalog import Catalog
-from evaluator.flags.model import REVISION_KEY, FlagSet
+from evaluator.flags.model import FlagSet
 from evaluator.resolution import flag_type
 from evaluator.resolve import compile_flag_set
 
@@ -61,7 +61,7 @@ class Snapshot:
     @property
     def revision(self) -> str | None:
         """The source revision that last changed the content, where the set names one."""
-        return revision_of(self.flag_set)
+        return self.flag_set.revision
 
 
 class CompiledCatalog:
@@ -103,9 +103,3 @@ class CompiledCatalog:
 
 NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), Catalog(()), 0.0)
 """What a selector selects that finds nothing."""
-
-
-def revision_of(flag_set: FlagSet) -> str | None:
-    """The source revision that a set names, if it does."""
-    revision = flag_set.metadata.get(REVISION_KEY)
-    return None if revision is None else str(revision)

@@ -15,7 +15,7 @@ from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set
-from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View, revision_of
+from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,9 +142,7 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; the current one where nothing changes. Takes long for a large
-        set. Raises UnknownSourceError.
-        """
+        """The catalog that a report leads to, or this very one. Takes long. Raises UnknownSourceError."""
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
             return self.catalog.with_staleness(report.source, since)
@@ -221,7 +219,7 @@ class Store:
         return SourceStatus(
             source,
             digest=self.catalog.digest_of(source),
-            revision=None if flag_set is None else revision_of(flag_set),
+            revision=None if flag_set is None else flag_set.revision,
             flags=0 if flag_set is None else len(flag_set.flags),
             last_success=health.last_success,
             stale=health.stale,

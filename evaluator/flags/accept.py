@@ -151,7 +151,7 @@ def _reaching(between: dict[str, set[str]], spoiled: set[str]) -> set[str]:
     return reached
 
 
-class LastGoodFlags:
+class _LastGood:
     """Takes flags over from `previous` into a set with other `evaluators`."""
 
     def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
@@ -159,15 +159,8 @@ class LastGoodFlags:
         self._before = Expander(previous.evaluators)
         self._after = Expander(evaluators)
 
-    def flag(self, key: str) -> Flag:
+    def flag(self, flag: Flag) -> Flag:
         """The previous flag, meaning what it meant, marked with the revision that it stems from."""
-        return self._marked(self._previous.flags[key])
-
-    def others(self, keys: Collection[str]) -> tuple[Flag, ...]:
-        """The same for the previous flags of further flag sets with one of these keys."""
-        return tuple(self._marked(flag) for flag in self._previous.others if flag.key in keys)
-
-    def _marked(self, flag: Flag) -> Flag:
         revision = self._previous.metadata.get(REVISION_KEY)
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
@@ -195,7 +188,7 @@ def held_back(
         held: tuple[str, ...] = ()
     else:
         held = tuple(sorted(key for key in bad if key in previous.flags))
-        last_good = LastGoodFlags(previous, flag_set.evaluators)
-        flags |= {key: last_good.flag(key) for key in held}
-        others = (*others, *last_good.others(held))
+        last_good = _LastGood(previous, flag_set.evaluators)
+        flags |= {key: last_good.flag(previous.flags[key]) for key in held}
+        others = (*others, *(last_good.flag(flag) for flag in previous.others if flag.key in held))
     return replace(flag_set, flags=MappingProxyType(flags), others=others), held

@@ -38,9 +38,7 @@ class Followers:
         random: Callable[[], float] = _random,
         gc_policy: GcPolicy | None = None,
     ) -> None:
-        """clock: Unix seconds. gc_policy: of a process that is ours alone. state_dir: the folder of last good
-        sets; None keeps none.
-        """
+        """clock: Unix seconds. state_dir: where last good sets are kept; None: nowhere."""
         exchange = Exchange(store, clock, gc_policy)
         self._clock = clock
         self._state_dir = state_dir

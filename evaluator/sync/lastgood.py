@@ -46,9 +46,7 @@ class LastGood:
 
 
 def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
-    """Remove files of sources that are not `followed` and have not been for KEPT_SECONDS; how many. now: Unix
-    seconds. Raises OSError.
-    """
+    """Remove old files of sources that are not `followed`; how many. now: Unix seconds. Raises OSError."""
     kept, removed = {each.path.name for each in followed}, 0
     for path in folder.iterdir() if folder.is_dir() else ():
         named = _OURS.fullmatch(path.name)
@@ -89,9 +87,7 @@ class Keeper:
         return 0.0 if since is None else self._clock() - since
 
     def keep(self, saved: Saved, *, changed: bool) -> None:
-        """Save this as soon as the disk takes it, in place of any that still waits. changed: its content is
-        new.
-        """
+        """Save this as soon as the disk takes it, in place of what still waits. changed: it is new."""
         if changed:
             self._served_at = self._clock()
             if self._unsaved_since is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import sub
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
@@ -56,29 +58,16 @@ def _minus(values: Json) -> Json:
     numbers = [number(value) for value in _listed(values)]
     if not numbers:
         return 0
-    if len(numbers) == 1:
-        return -numbers[0]
-    total = numbers[0]
-    for value in numbers[1:]:
-        total -= value
-    return total
+    return -numbers[0] if len(numbers) == 1 else reduce(sub, numbers)
 
 
 def _product(values: Json) -> Json:
-    total = 1.0
-    for value in _listed(values):
-        total *= number(value)
-    return total
+    return math.prod(map(number, _listed(values)), start=1.0)
 
 
 def _quotient(values: Json) -> Json:
     numbers = [number(value) for value in _listed(values)]
-    if not numbers:
-        return 0
-    total = numbers[0]
-    for value in numbers[1:]:
-        total = _divide(total, value)
-    return total
+    return reduce(_divide, numbers) if numbers else 0
 
 
 def _divide(left: float, right: float) -> float:

@@ -116,9 +116,7 @@ class Expander:
         return excess(self.extent(rule))
 
     def expand(self, rule: Json) -> Json:
-        """Return the rule with its references expanded; parts may be shared, so change none. Raises
-        RuleTooLarge.
-        """
+        """Return the rule with its references expanded; change no part of it. Raises RuleTooLarge."""
         extent = self.extent(rule)
         for problem in excess(extent):
             raise RuleTooLarge(problem.message)

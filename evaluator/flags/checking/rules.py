@@ -85,11 +85,10 @@ class _Walk:
             return
         if len(value) > 1:
             keys = ", ".join(shown(key) for key in list(value)[:3])
-            self._report(
-                path,
-                "several-operators",
-                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them",
+            message = (
+                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them"
             )
+            self._report(path, "several-operators", message)
             return
         operator, arguments = next(iter(value.items()))
         here = (*path, operator)
@@ -100,11 +99,8 @@ class _Walk:
 
     def _plain(self, operator: str, arguments: Json, path: Path) -> None:
         if operator in UNLISTED:
-            self._report(
-                path,
-                "unlisted-operator",
-                f'"{operator}" is not an operator that flagd documents; not every provider has it',
-            )
+            message = f'"{operator}" is not an operator that flagd documents; not every provider has it'
+            self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
             near = self._suggest(operator, OPERATORS)
             self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{near}")
@@ -128,11 +124,8 @@ class _Walk:
         place = (*path, 0) if first is not arguments else path
         if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
             near = self._suggest(first, _FLAGD_VARIABLES)
-            self._report(
-                place,
-                "bad-flagd-variable",
-                f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}",
-            )
+            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}"
+            self._report(place, "bad-flagd-variable", message)
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
             self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
         self._pending.append((arguments, path))

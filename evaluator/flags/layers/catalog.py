@@ -18,9 +18,9 @@ from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.flags.model import Json, Scalar
+    from evaluator.flags.model import Scalar
 
 FLAG_SET_ID: Final = "flagSetId"
 TOO_LARGE: Final = "rule-too-large"
@@ -211,9 +211,9 @@ class _Delivered:
         for key, flag in self.flag_set.flags.items():
             found.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
         if self.flag_set.others:
-            folding = _Folding(self.flag_set)
+            alone = _folding(self.flag_set)
             for flag in self.flag_set.others:
-                found.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = folding.fold(flag)
+                found.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = alone(flag)
         return found
 
 
@@ -225,28 +225,25 @@ def _stale(delivered: FlagSet, since: str) -> FlagSet:
 
 def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
     """The flags as they stand alone: their set's references expanded, its metadata under their own."""
-    folding = _Folding(flag_set)
-    return {key: folding.fold(flag) for key, flag in flag_set.flags.items()}
+    alone = _folding(flag_set)
+    return {key: alone(flag) for key, flag in flag_set.flags.items()}
 
 
-class _Folding:
-    def __init__(self, flag_set: FlagSet) -> None:
-        self._metadata = flag_set.metadata
-        self._expander = Expander(flag_set.evaluators) if flag_set.evaluators else None
+def _folding(flag_set: FlagSet) -> Callable[[Flag], Flag]:
+    inherited = flag_set.metadata
+    expander = Expander(flag_set.evaluators) if flag_set.evaluators else None
 
-    def fold(self, flag: Flag) -> Flag:
-        rule = flag.targeting if self._expander is None else _expanded(flag.targeting, self._expander)
-        if rule is flag.targeting and not self._metadata:
+    def alone(flag: Flag) -> Flag:
+        rule = flag.targeting
+        if expander is not None and rule is not ABSENT:
+            try:
+                rule = expander.expand(rule)
+            except RuleTooLarge as excess:
+                rule = {TOO_LARGE: [str(excess)]}
+        if rule is flag.targeting and not inherited:
             return flag
         # One mapping for all flags without metadata of their own: there may be many of them.
-        metadata = flag.metadata_under(self._metadata) or EMPTY
+        metadata = flag.metadata_under(inherited) or EMPTY
         return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, metadata)
 
-
-def _expanded(rule: Json, expander: Expander) -> Json:
-    if rule is ABSENT:
-        return rule
-    try:
-        return expander.expand(rule)
-    except RuleTooLarge as excess:
-        return {TOO_LARGE: [str(excess)]}
+    return alone

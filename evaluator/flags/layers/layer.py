@@ -65,9 +65,7 @@ def read_layer(
     bounds: Bounds = DEFAULT,
     prepare: Callable[[Document], Document] = as_read,
 ) -> Layer:
-    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each
-    document.
-    """
+    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each."""
     reading = _Reading(bounds)
     for file, content in files:
         reading.add(prepare(read_document(content, file=file, bounds=bounds)))

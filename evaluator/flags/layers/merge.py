@@ -67,8 +67,8 @@ class Parsed:
 def parse(
     data: bytes, *, file: str, bounds: Bounds = DEFAULT, prepare: Callable[[Document], Document] = as_read
 ) -> Parsed:
-    """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises. `prepare` may change
-    the document.
+    """Read flagd's definitions, JSON or YAML by the name of `file`. Never raises. `prepare` as in
+    `read_layer`.
     """
     layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
     return merge([layer], document=True, bounds=bounds)

@@ -25,7 +25,6 @@ from evaluator.server.monitoring.state_metrics import age, state
 from evaluator.server.selection import InvalidSelectorError, selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError
 from evaluator.server.values import json_value
-from evaluator.snapshot import revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +154,7 @@ class Introspection:
         found = explain(compiled, question.key, question.wanted, question.context, moment)
         return _dumped({
             **_answer(question.key, found.resolution),
-            "revision": revision_of(flag_set),
+            "revision": flag_set.revision,
             "digest": version.digest,
             "servedSince": version.since,
             "steps": [step.document() for step in found.steps],

@@ -95,9 +95,7 @@ class BlobSource:
 
 
 def open_store(config: SourceConfig) -> Any:
-    """The bucket of a source, with the environment's credentials, as vendors' own tools read them. Raises
-    InvalidSourceError.
-    """
+    """The bucket of a source, with the environment's credentials. Raises InvalidSourceError."""
     parts = urlsplit(config.uri)
     given = dict(parse_qsl(parts.query))
     unknown = sorted(given.keys() - (_S3_OPTIONS if config.provider is Provider.S3 else set()))

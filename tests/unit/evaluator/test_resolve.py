@@ -331,7 +331,7 @@ def test_a_set_may_pin_its_generation_of_bucketing(pinned: str, expected: Bucket
 def test_flags_are_in_key_order() -> None:
     flags = {key: Flag(key, State.ENABLED, VARIANTS, "on") for key in ("b", "a", "c")}
     found = compile_flag_set(FlagSet(flags=flags))
-    assert list(found.keys_in_order) == ["a", "b", "c"] == list(found.flags)
+    assert list(found.keys_in_order) == ["a", "b", "c"] == list(found)
     assert len(found) == 3
 
 
