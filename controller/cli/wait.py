@@ -13,7 +13,6 @@ from evaluator.flags.syntax.visible import visible
 if TYPE_CHECKING:
     import argparse
 
-
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",
     "featureflagconfiguration": "FeatureFlagConfiguration",

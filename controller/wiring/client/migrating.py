@@ -31,7 +31,6 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-
 _SEEN: Final = (
     kinds.FEATURE_FLAG_SOURCE,
     kinds.FEATURE_FLAG,
