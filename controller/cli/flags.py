@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
 

@@ -13,7 +13,6 @@ from evaluator.flags.syntax.problems import visible
 if TYPE_CHECKING:
     import argparse
 
-
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",
     "featureflagconfiguration": "FeatureFlagConfiguration",

@@ -10,7 +10,6 @@ from controller.api.meta import ACCEPT_REVISION, ObjectKey
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 OF_OPTIONS: Final = "made of --verify-key"
 """The Secret that a command line's keys would be in."""
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from controller.sources.provider import Revision
     from tests.buckets.relay import Relay
 
-
 __all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 

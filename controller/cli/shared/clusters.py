@@ -17,8 +17,8 @@ T = TypeVar("T")
 def add_cluster_arguments(
     parser: argparse.ArgumentParser, *, of: str = "", timeout: int | None = None
 ) -> None:
-    """--namespace (`of` one object, by default that one; else all), --kubeconfig, and with a `timeout` in
-    seconds --timeout.
+    """--namespace, --kubeconfig, and with a default in seconds --timeout. `of`: the default namespace of a
+    verb that is about one object.
     """
     text = f"its namespace (default: {of})" if of else "one namespace (default all)"
     parser.add_argument("-n", "--namespace", default=of, help=text)

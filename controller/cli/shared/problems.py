@@ -12,7 +12,6 @@ from evaluator.flags.syntax.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-
 SARIF_SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
@@ -43,15 +44,7 @@ class JsonReport:
 
     def ready(self, ports: Ports) -> None:
         """Say where to connect."""
-        self._say(
-            event="ready",
-            ports={
-                "grpc": ports.grpc,
-                "sync": ports.sync,
-                "ofrep": ports.ofrep,
-                "management": ports.management,
-            },
-        )
+        self._say(event="ready", ports=asdict(ports))
 
     def revision(self, built: RevisionBuilt) -> None:
         """Say what a revision changed and what is wrong with it."""

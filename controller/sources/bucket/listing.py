@@ -18,7 +18,6 @@ from controller.sources.verification import NotBelievedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""
 MANIFEST: Final = "flagstaff.manifest"

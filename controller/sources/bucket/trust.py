@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import (
-    MANIFEST,
-    PROOF,
-    SIGNATURE,
-    SIGNATURE_BYTES,
-    Manifest,
-    read_manifest,
-)
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Accepted, Fetched, Unverified, lets_through
 from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.cosign import CosignKey, verify_content
@@ -23,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Set
     from pathlib import Path
 
+    from controller.sources.bucket.listing import Manifest
     from controller.sources.trust_advice import TrustAdvice
 
 REFUSED: Final = "InvalidBucketSignature"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from controller.sources.oci.address import Address
 
-
 _LONGEST: Final = 8192
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _ITEM: Final = re.compile(rf'({_WORD})(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD})))?')

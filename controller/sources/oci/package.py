@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"
 _CONFIG: Final = "application/vnd.oci.image.config.v1+json"

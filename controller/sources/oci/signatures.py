@@ -14,14 +14,7 @@ from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import Layer, layers_of
 from controller.sources.provider import Unverified
 from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
-from controller.sources.verification.cosign import (
-    BUNDLE,
-    PAYLOAD,
-    SIGNATURE,
-    CosignKey,
-    verify_bundle,
-    verify_payload,
-)
+from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 
 if TYPE_CHECKING:
@@ -29,6 +22,7 @@ if TYPE_CHECKING:
 
     from controller.runtime.tenancy.places import Places
     from controller.sources.oci.registry import Registry
+    from controller.sources.verification.cosign import CosignKey
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20

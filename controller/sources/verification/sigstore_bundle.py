@@ -29,7 +29,6 @@ from controller.sources.verification.keyless import Identity, InvalidRootError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 _ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 """The same as bare text; certificates of older authorities have it alone."""

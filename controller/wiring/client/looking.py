@@ -21,7 +21,6 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
 _SHORT_LOOK: Final = 0.2

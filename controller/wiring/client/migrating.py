@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.kinds import (
-    FEATURE_FLAG,
-    FEATURE_FLAG_CONFIGURATION,
-    FEATURE_FLAG_SOURCE,
-    FLAG_GRANT,
-    FLAG_SET,
-    FLAGD,
-    IN_PROCESS_CONFIGURATION,
-    POD,
-    RESTARTED,
-    ResourceType,
-)
+from controller.api import kinds
 from controller.injection.adding.workloads import TEMPLATES
 from controller.kube.answers import require_good
 from controller.kube.client import Cluster
@@ -42,19 +31,18 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-
 _SEEN: Final = (
-    FEATURE_FLAG_SOURCE,
-    FEATURE_FLAG,
-    FEATURE_FLAG_CONFIGURATION,
-    IN_PROCESS_CONFIGURATION,
-    FLAGD,
-    FLAG_SET,
-    FLAG_GRANT,
-    *RESTARTED,
-    ResourceType("batch/v1", "CronJob", "cronjobs"),
-    ResourceType("batch/v1", "Job", "jobs"),
-    POD,
+    kinds.FEATURE_FLAG_SOURCE,
+    kinds.FEATURE_FLAG,
+    kinds.FEATURE_FLAG_CONFIGURATION,
+    kinds.IN_PROCESS_CONFIGURATION,
+    kinds.FLAGD,
+    kinds.FLAG_SET,
+    kinds.FLAG_GRANT,
+    *kinds.RESTARTED,
+    kinds.ResourceType("batch/v1", "CronJob", "cronjobs"),
+    kinds.ResourceType("batch/v1", "Job", "jobs"),
+    kinds.POD,
 )
 
 
@@ -86,7 +74,7 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     pods = tuple(
         f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
         for each in objects
-        if each["kind"] == POD.kind and unserved(each) and _runs(each)
+        if each["kind"] == kinds.POD.kind and unserved(each) and _runs(each)
     )
     # What a workload made follows its template.
     mine = [

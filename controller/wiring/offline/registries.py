@@ -30,7 +30,6 @@ from evaluator.flags.model import EMPTY
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-
 TIMEOUT: Final = 60.0
 """Seconds for one step."""
 _HELPER_SECONDS: Final = 30.0

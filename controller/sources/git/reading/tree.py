@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999, the last a datetime can hold

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"
 COMMIT_REFUSED: Final = "InvalidCommitSignature"

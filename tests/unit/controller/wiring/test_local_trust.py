@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-
 __all__ = ["registry", "shelf"]
 
 GOOD, BAD = document(a=flag(), b=flag()), document(a=flag())

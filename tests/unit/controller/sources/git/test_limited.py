@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-
 SMALL = TaskLimits(memory_bytes=60_000_000, cpu_seconds=30.0)
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
 FILES: dict[str, str | bytes] = {"flags.json": "{}"}
 USER, PASSWORD = LOGIN.username, LOGIN.password
 

@@ -18,7 +18,6 @@ from tests.unit.controller.sources.oci.opening import opener
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 
 
