@@ -13,8 +13,8 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
 from controller.injection import names
+from controller.injection.adding.changes import Injected, injected_of
 from controller.injection.adding.pod import due, inject
-from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -245,12 +245,8 @@ def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
 
 
 def _refused(pods: _Pods) -> dict[str, str]:
-    found = {}
-    for each in pods.all:
-        wanted = pods.due[each.name]
-        if isinstance(wanted, str):
-            found[each.owner] = f"its pods would be refused: {wanted}"
-    return found
+    refusals = ((each.owner, pods.due[each.name]) for each in pods.all)
+    return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
 def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
