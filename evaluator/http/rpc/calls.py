@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header
 from evaluator.http.rpc import connect, grpc_web
+from evaluator.http.rpc.endpoints import Stream, Unary
 from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ _WEB = {
 }
 
 
-Endpoint: TypeAlias = connect.PostUnary | connect.PostStream | grpc_web.WebUnary | grpc_web.WebStream
-"""One handler, spoken to in one protocol and codec."""
+Endpoint: TypeAlias = Unary | Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,10 @@ class Calls:
     def __init__(self, routes: Routes, limits: Limits) -> None:
         limit = limits.body_bytes
         paths = {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}
+        posts = {path: _posts(routes, path, limit) for path in paths}
         self._methods = {
-            path: _Method(_posts(routes, path, limit), _gets(routes, path, limit)) for path in paths
+            path: _Method(found, _gets(found, limit) if path in routes.idempotent else None)
+            for path, found in posts.items()
         }
 
     def knows(self, path: str) -> bool:
@@ -86,7 +88,7 @@ class Calls:
         endpoint = _chosen(method, headers) if method is not None else None
         if endpoint is None:
             return refusal(413)
-        return endpoint.refuse(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
+        return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
 
 
 def _chosen(method: _Method, headers: Headers) -> Endpoint | None:
@@ -102,20 +104,18 @@ def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
     ):
         unary, stream = f"application/{codec}", f"application/connect+{codec}"
         if path in unaries:
-            posts[unary] = connect.PostUnary(unaries[path], _content_type(unary), limit)
+            posts[unary] = Unary(unaries[path], connect.UnaryFormat(_content_type(unary), limit))
         if path in streams:
-            posts[stream] = connect.PostStream(streams[path], _content_type(stream), limit)
+            posts[stream] = Stream(streams[path], connect.StreamFormat(_content_type(stream), limit))
     for name, framing in _WEB.items():
-        headers = _content_type(name)
+        web = grpc_web.WebFormat(_content_type(name), framing, limit)
         if path in routes.unary:
-            posts[name] = grpc_web.WebUnary(headers, framing, limit, routes.unary[path])
+            posts[name] = Unary(routes.unary[path], web)
         elif path in routes.streams:
-            posts[name] = grpc_web.WebStream(headers, framing, limit, routes.streams[path])
+            posts[name] = Stream(routes.streams[path], web)
     return posts
 
 
-def _gets(routes: Routes, path: str, limit: int) -> connect.GetUnary | None:
-    if path not in routes.idempotent:
-        return None
-    codecs = {"json": routes.json_unary.get(path), "proto": routes.unary.get(path)}
-    return connect.GetUnary({name: one for name, one in codecs.items() if one is not None}, limit)
+def _gets(posts: Mapping[str, Endpoint], limit: int) -> connect.GetUnary:
+    codecs = {codec: posts.get(f"application/{codec}") for codec in ("json", "proto")}
+    return connect.GetUnary({name: each for name, each in codecs.items() if isinstance(each, Unary)}, limit)
