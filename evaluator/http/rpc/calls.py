@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.routes import Answer, Routes
-    from evaluator.http.server.limits import Limits
 
 _WEB = {
     "application/grpc-web": grpc_web.BINARY,
@@ -32,10 +31,45 @@ Endpoint: TypeAlias = Unary | Stream
 
 
 @dataclass(frozen=True, slots=True)
-class _Method:
+class Method:
+    """One RPC, in all protocols but gRPC."""
+
     posts: Mapping[str, Endpoint]
     """By content-type."""
     gets: connect.GetUnary | None
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request for the RPC's path."""
+        if request.method == "POST":
+            endpoint = self._chosen(request.headers)
+            if endpoint is not None:
+                return endpoint.answer(request)
+            return refusal(415, (("accept-post", ", ".join(self.posts)),))
+        if self.gets is None:
+            return refusal(405, (("allow", "POST"),))
+        if request.method in {"GET", "HEAD"}:
+            return self.gets.answer(request)
+        return refusal(405, (("allow", "GET, HEAD, POST"),))
+
+    def too_large(self, headers: Headers) -> Response:
+        """The response to a request whose body is over the limit."""
+        endpoint = self._chosen(headers)
+        if endpoint is None:
+            return refusal(413)
+        return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
+
+    def _chosen(self, headers: Headers) -> Endpoint | None:
+        content_type = header(headers, "content-type") or ""
+        return self.posts.get(content_type) or self.posts.get(canonical(content_type))
+
+
+def methods(routes: Routes, limit: int) -> dict[str, Method]:
+    """The RPCs of Routes by path. limit: bytes of a message."""
+    found = {}
+    for path in {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}:
+        posts = _posts(routes, path, limit)
+        found[path] = Method(posts, _gets(posts, limit) if path in routes.idempotent else None)
+    return found
 
 
 def _content_type(name: str) -> Headers:
@@ -48,52 +82,6 @@ def canonical(content_type: str) -> str:
     if parameters.replace(" ", "").replace('"', "") in {"", "charset=utf-8"}:
         return name.strip()
     return content_type
-
-
-class Calls:
-    """The RPC half of Routes, for all protocols but gRPC."""
-
-    def __init__(self, routes: Routes, limits: Limits) -> None:
-        limit = limits.body_bytes
-        paths = {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}
-        posts = {path: _posts(routes, path, limit) for path in paths}
-        self._methods = {
-            path: _Method(found, _gets(found, limit) if path in routes.idempotent else None)
-            for path, found in posts.items()
-        }
-
-    def knows(self, path: str) -> bool:
-        """Whether the path is an RPC's."""
-        return path in self._methods
-
-    def answer(self, request: Request) -> Answer | None:
-        """The answer to a request for an RPC's path; None if it is none."""
-        method = self._methods.get(request.path)
-        if method is None:
-            return None
-        if request.method == "POST":
-            endpoint = _chosen(method, request.headers)
-            if endpoint is not None:
-                return endpoint.answer(request)
-            return refusal(415, (("accept-post", ", ".join(method.posts)),))
-        if method.gets is None:
-            return refusal(405, (("allow", "POST"),))
-        if request.method in {"GET", "HEAD"}:
-            return method.gets.answer(request)
-        return refusal(405, (("allow", "GET, HEAD, POST"),))
-
-    def too_large(self, path: str, headers: Headers) -> Response:
-        """The response to a request whose body is over the limit."""
-        method = self._methods.get(path)
-        endpoint = _chosen(method, headers) if method is not None else None
-        if endpoint is None:
-            return refusal(413)
-        return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
-
-
-def _chosen(method: _Method, headers: Headers) -> Endpoint | None:
-    content_type = header(headers, "content-type") or ""
-    return method.posts.get(content_type) or method.posts.get(canonical(content_type))
 
 
 def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
