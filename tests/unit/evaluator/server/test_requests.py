@@ -9,7 +9,8 @@ import pytest
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
-from evaluator.server.monitoring.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
+from evaluator.server.monitoring.families import Histogram
+from evaluator.server.monitoring.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests
 
 from .fakes import call
 
@@ -177,7 +178,10 @@ def test_a_sampled_request_is_read_from_the_clock_once() -> None:
 
 
 def test_buckets_are_cumulative_and_end_with_infinity() -> None:
-    assert buckets((0.5, 1.0), [1, 0, 2]) == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
+    histogram = Histogram((0.5, 1.0))
+    for value, weight in ((0.5, 1), (2.0, 2)):
+        histogram.add(value, weight)
+    assert histogram.buckets() == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
     assert list(SECONDS) == sorted(SECONDS)
 
 
