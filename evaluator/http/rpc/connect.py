@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from evaluator.http.messages import Code, Framing, Headers, Request, Response, RpcError
 from evaluator.http.rpc.grpc import envelope, expand, frame, only_message
-from evaluator.http.statuses import refusal
+from evaluator.http.statuses import JSON, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,6 @@ ERRORS: Final[Mapping[Code, tuple[str, int]]] = {
 }
 """Connect's name and HTTP status of each code."""
 
-_JSON: Final[Headers] = (("content-type", "application/json"),)
 _END_OF_STREAM: Final = b"\x02"
 _VERSION, _TIMEOUT = "connect-protocol-version", "connect-timeout-ms"
 _UNARY_FIELDS: Final = frozenset({_VERSION, _TIMEOUT, "content-encoding"})
@@ -56,7 +55,7 @@ def _error(code: Code, message: str) -> dict[str, str]:
 def error_response(error: RpcError) -> Response:
     """The response to a unary call that failed."""
     body = json.dumps(_error(error.code, error.message), separators=(",", ":")).encode()
-    return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, _JSON)
+    return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, JSON)
 
 
 def end_of_stream(code: Code, message: str) -> bytes:
