@@ -14,6 +14,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Response, RpcError, header
 from evaluator.http.routes import Routes
+from evaluator.http.statuses import JSON
 from evaluator.resolution import ErrorCode
 from evaluator.server import ofrep_events
 from evaluator.server.context import MOST_VALUES, TOO_MANY, read_too_deep, too_many_in_json
@@ -24,7 +25,7 @@ from evaluator.server.values import json_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from evaluator.http.messages import Headers, Request
+    from evaluator.http.messages import Request
     from evaluator.http.routes import HttpHandler
     from evaluator.resolution import Resolution
     from evaluator.server.ofrep_events import ChangeStreams
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from evaluator.snapshot import Snapshot
 
 PREFIX: Final = "/ofrep/v1/evaluate/flags"
-JSON: Final[Headers] = (("content-type", "application/json"),)
 ERRORS: Final = {
     ErrorCode.FLAG_NOT_FOUND: (404, "flag `{key}` does not exist"),
     ErrorCode.PARSE_ERROR: (400, "error parsing the flag `{key}`"),

@@ -94,7 +94,7 @@ class _Parts:
             self._loop,
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
-            ended=observed.metrics.state.lifetimes.ended,
+            ended=observed.metrics.state.ended,
         )
         self._health = health.Health(store)
         self._count_streams()

@@ -140,7 +140,7 @@ def request(content: bytes) -> None:
 def answered(asked: Request) -> Response | Streamed:
     """The answer, also where it is deferred."""
     answer, _ = dispatch().answer(asked)
-    return at_once(answer.steps) if isinstance(answer, Deferred) else answer
+    return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
 
 def stream(answer: Streamed) -> None:

@@ -41,6 +41,9 @@ class Phase(IntEnum):
     BODY = 2
 
 
+_IDLE, _HEAD, _BODY = Phase
+
+
 class _Names(dict[bytes, str]):
     """Names of headers in lower case, by what was sent: clients use few."""
 
@@ -106,6 +109,7 @@ class Reader:
         """False once nothing more is to be read: a request is refused, or was the connection's last."""
         self.began = self.since = self._resumed = self._came
         """When the newest request began to come, and since when its head or body does."""
+        self._method, self._version, self._keeps = "", "", True
         self._begin()
 
     @property
@@ -116,10 +120,10 @@ class Reader:
     @property
     def held(self) -> int:
         """About how many bytes what was not answered makes us keep."""
-        if self.phase is Phase.IDLE and not (self.queue or self._pieces):
+        if self.phase is _IDLE and not (self.queue or self._pieces):
             return 0
         size = sum(map(len, self._pieces))
-        if self.phase is not Phase.IDLE:
+        if self.phase is not _IDLE:
             fields = (*self._headers, *self._fields)
             size += len(self._target) + size_of(fields, _KEPT_FIELD_BYTES) + self._size
         return size + sum([held_by(request) for request, *_ in self.queue])
@@ -163,7 +167,7 @@ class Reader:
 
     def read_on(self) -> None:
         """Read the next piece."""
-        data, within = self._pieces.popleft(), self.phase is Phase.HEAD
+        data, within = self._pieces.popleft(), self.phase is _HEAD
         size = len(data)
         while data and self.keep:
             try:
@@ -175,7 +179,7 @@ class Reader:
             except httptools.HttpParserError:
                 if self.keep:
                     self.keep, self.refused = False, 400
-        if self.phase is not Phase.IDLE and self.keep and self._oversized(size if within else 0):
+        if self.phase is not _IDLE and self.keep and self._oversized(size if within else 0):
             self.keep, self.refused = False, 431
         if not self.keep:
             self._pieces.clear()
@@ -185,7 +189,7 @@ class Reader:
 
         The parser keeps an unfinished name or value to itself, so its size shows only in what was fed.
         """
-        if self.phase is Phase.HEAD:
+        if self.phase is _HEAD:
             self._fed += fed
             return self._fed > self._limits.header_bytes or len(self._fields) > MOST_FIELDS
         return bool(self._fields) and self._too_large()
@@ -206,14 +210,14 @@ class Reader:
     # -- httptools -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.phase, self.expects, self._spliced = Phase.IDLE, False, False
+        """Keep nothing of a request."""
+        self.phase = _IDLE
+        self.expects = self._spliced = False
         self._target = b""
-        self._version = self._method = ""
-        self._keeps = True
-        self._fields: list[tuple[str, str]] = []
-        """Of the head while it is read, then of the trailers."""
         self._headers: Headers = ()
         self._body: list[bytes] = []
+        self._fields: list[tuple[str, str]] = []
+        """Of the head while it is read, then of the trailers."""
         self._fed = self._size = 0
 
     def _refuse(self, status: int) -> None:
@@ -238,9 +242,8 @@ class Reader:
         if not self.keep:
             # After an upgrade the parser does not know that the request was the connection's last.
             raise _Refused
-        self.phase = Phase.HEAD
+        self.phase = _HEAD
         self.since = self.began = self._came
-        self._target, self._fed, self._size = b"", 0, 0
 
     def on_url(self, piece: bytes) -> None:
         """A piece of the request target."""
@@ -261,7 +264,7 @@ class Reader:
         self._headers = headers = tuple(fields)
         if len(headers) > MOST_FIELDS or (self._fed + _PIECE > limits.header_bytes and self._too_large()):
             self._refuse(431)
-        self.phase, self.since = Phase.BODY, self._came
+        self.phase, self.since = _BODY, self._came
         known = dict(headers)
         # Read here: the parser that completes the message may have begun another.
         self._method, keeps = parser.get_method().decode(), parser.should_keep_alive()
@@ -285,10 +288,10 @@ class Reader:
     def on_body(self, piece: bytes) -> None:
         """A piece of the body."""
         self.expects = False
+        self._body.append(piece)
         self._size += len(piece)
         if 0 < self._limits.body_bytes < self._size:
             self._refuse_body()
-        self._body.append(piece)
 
     def on_message_complete(self) -> None:
         """The end of a request."""
@@ -302,6 +305,4 @@ class Reader:
         self.keep = keep = self._keeps
         old = self._version == "1.0"
         self.queue.append((request, self.began, ("keep-alive" if old else "") if keep else "close", not old))
-        self.phase, self.expects, self._headers = Phase.IDLE, False, ()
-        self._fields.clear()
-        self._body.clear()
+        self._begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from evaluator.http.rpc.grpc import (
 )
 from evaluator.http.server.dispatch import check_headers, split_target
 from evaluator.http.server.peer import response_of
-from evaluator.http.server.stream import ServerStream, failed
+from evaluator.http.server.stream import ServerStream, call_error
 from evaluator.http.statuses import BODILESS, refusal
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Answers:
         except Exception as error:  # noqa: BLE001 - _fail logs it
             return self._fail(event.stream_id, path, error)
         if isinstance(answer, Deferred):
-            timed = Deferred(answer.steps, left)
+            timed = replace(answer, seconds=left)
             self._respond_later(event.stream_id, timed, partial(self._made, path))
             return 0
         return self._send(event.stream_id, answer)
@@ -162,7 +163,7 @@ class Answers:
         """End a unary call with a status, behind response headers: clients with a retry policy repeat calls
         that end without any, and the answer would be the same again.
         """
-        refused = error if isinstance(error, RpcError) else failed(path)
+        refused = call_error(error, path)
         self._peer.connection.send_response(stream_id, START, b"", trailers(refused.code, refused.message))
         return 0
 

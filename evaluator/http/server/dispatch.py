@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
 from evaluator.http.messages import Headers, Request, Response, Streamed
 from evaluator.http.routes import Answer, HttpHandler, Routes
-from evaluator.http.rpc.calls import Calls
+from evaluator.http.rpc.calls import methods
 from evaluator.http.server.limits import Limits
 from evaluator.http.statuses import BODILESS, refusal
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _Methods: TypeAlias = dict[str, HttpHandler]
+_NO_METHODS: Final[_Methods] = {}
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -51,7 +52,7 @@ class Dispatch:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         cors: Cors | None = None,
     ) -> None:
-        self._calls = Calls(routes, limits)
+        self._rpcs = methods(routes, limits.body_bytes)
         self._cors = cors
         self._exact: dict[str, _Methods] = {}
         prefixes: dict[str, _Methods] = {}
@@ -59,23 +60,22 @@ class Dispatch:
             under, key = (prefixes, path[:-1]) if path.endswith("/*") else (self._exact, path)
             under.setdefault(key, {})[method] = handler
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
+        self._under = tuple(prefixes)
 
     def answer(self, request: Request) -> tuple[Answer, Headers]:
         """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged. And the
         headers that it has beside, because of the request's origin.
         """
         cors = self._cors
-        if cors is None:
-            return self._calls.answer(request) or self._plain(request), ()
-        if request.method == "OPTIONS" and (preflight := cors.preflight(request)) is not None:
+        if cors is not None and request.method == "OPTIONS" and (preflight := cors.preflight(request)):
             return preflight, ()
-        return self._calls.answer(request) or self._plain(request), cors.headers(request.headers)
+        rpc = self._rpcs.get(request.path)
+        answer = self._plain(request) if rpc is None else rpc.answer(request)
+        return answer, () if cors is None else cors.headers(request.headers)
 
     def knows(self, path: str) -> bool:
         """Whether anything answers at the path, by whatever method."""
-        if path in self._exact or self._calls.knows(path):
-            return True
-        return any(path.startswith(prefix) for prefix, _ in self._prefixes)
+        return path in self._exact or path in self._rpcs or path.startswith(self._under)
 
     def unknown(self, headers: Headers) -> Response:
         """The response to a request for a path that is not known, before its body is read."""
@@ -83,7 +83,8 @@ class Dispatch:
 
     def too_large(self, path: str, headers: Headers) -> Response:
         """The response to a request whose body is over the limit."""
-        return self._said(self._calls.too_large(path, headers), headers)
+        rpc = self._rpcs.get(path)
+        return self._said(refusal(413) if rpc is None else rpc.too_large(headers), headers)
 
     def _said(self, response: Response, request: Headers) -> Response:
         """`response` with the headers that the request's origin adds."""
@@ -105,14 +106,15 @@ class Dispatch:
         return answer
 
     def _find(self, method: str, path: str) -> HttpHandler | Response:
-        methods = self._exact.get(path)
-        if methods is not None and method in methods:
-            return methods[method]
+        known = self._exact.get(path, _NO_METHODS)
+        if method in known:
+            return known[method]
+        allowed = {*known}
         for prefix, under in self._prefixes:
-            if path.startswith(prefix) and method in under:
-                return under[method]
-        known = [methods or {}, *(under for prefix, under in self._prefixes if path.startswith(prefix))]
-        allowed = {name for methods in known for name in methods}
+            if path.startswith(prefix):
+                if method in under:
+                    return under[method]
+                allowed |= under.keys()
         if not allowed:
             return refusal(404)
         allowed |= {"HEAD"} if "GET" in allowed else set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.deferred import Deferred, Job, at_once
+from evaluator.http.deferred import Deferred, Job
 from evaluator.http.h2 import frames
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
@@ -177,6 +177,7 @@ async def test_what_is_pipelined_behind_a_call_that_is_too_late_is_answered_behi
 
 WATCHED: dict[str, Callable[[Deferred[bytes]], Deferred[Any]]] = {
     "by one": lambda answer: answer,
+    "by one below a change": lambda answer: answer.then(lambda result: len(result())),
     "by one below another": lambda answer: answer.watched(lambda _: None, lambda _: None),
 }
 watching = pytest.mark.parametrize("over", WATCHED.values(), ids=WATCHED)
@@ -188,11 +189,15 @@ def test_an_observer_of_an_answer_sees_the_deadline_that_ended_it(
     over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float
 ) -> None:
     seen: list[BaseException] = []
+    results: list[Callable[[], bytes]] = []
     now = iter(range(100))
     stage = Stage()
     answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
+    job = Job(replace(answer, seconds=seconds), lambda: next(now), results.append)
+    while not job.advance():
+        pass
     with pytest.raises(RpcError, match="deadline exceeded"):
-        at_once(Deferred(answer.steps, seconds).timed(lambda: next(now)).steps)
+        results[0]()
     assert ([type(one) for one in seen], stage.begun) == ([RpcError], seconds > 0)
 
 
@@ -204,7 +209,7 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
     seen: list[BaseException] = []
     stage = Stage()
     answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
-    job = Job(Deferred(answer.steps, seconds).timed(lambda: 0), lambda _: None)
+    job = Job(replace(answer, seconds=seconds), lambda: 0, lambda _: None)
     job.cancel()
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)
 
