@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from controller.certificates.renewal import Certificates
+
+
+class _OwnFiles(TlsFiles):
+    """Nobody else writes these."""
+
+    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing: `refresh` follows each write."""
 
 
 class ServedCertificate:
@@ -20,7 +28,8 @@ class ServedCertificate:
         """`client_ca`: a file of authorities, one of which must have issued the caller's certificate."""
         self._file = folder / "server.pem"
         self._write(first)
-        self.tls = TlsFiles(self._file, self._file, client_ca)
+        files = _OwnFiles if client_ca is None else TlsFiles
+        self.tls = files(self._file, self._file, client_ca)
 
     def replace(self, certificates: Certificates) -> None:
         """Serve these on connections from now on."""
