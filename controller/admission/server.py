@@ -23,6 +23,7 @@ from evaluator.http.server.limits import Limits
 from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -150,6 +151,13 @@ def _failed(status: int, message: str) -> Response:
     return Response(status, orjson.dumps({"message": message}), _JSON)
 
 
+class _OwnFiles(TlsFiles):
+    """Files that no other process writes."""
+
+    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing to look for: `refresh` follows each write."""
+
+
 class ServedCertificate:
     """Certificate and key in one file, so that both change at once: OpenSSL reads files alone."""
 
@@ -157,7 +165,8 @@ class ServedCertificate:
         """`client_ca`: a file of authorities, which issue callers' certificates. Raises OSError."""
         self._file = folder / "server.pem"
         write_file(self._file, first.certificate + first.key)
-        self.tls = TlsFiles(self._file, self._file, client_ca)
+        files = _OwnFiles if client_ca is None else TlsFiles
+        self.tls = files(self._file, self._file, client_ca)
 
     def replace(self, certificates: Certificates) -> None:
         """Serve these on connections from now on. Raises OSError."""
