@@ -30,13 +30,8 @@ MOST: Final = 100
 """Events a minute: any client that reaches the port may ask in the API server's name."""
 MOST_OF_ONE: Final = 20
 """Of these, those of one namespace."""
-_MINUTE: Final = 60.0
-_HOUR: Final = 3_600.0
 APART: Final = 60.0
 """Seconds between Events of a flag set, or of all missing ones in a namespace: pods are tried repeatedly."""
-_MOST_FLAG_SETS: Final = 1_024
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SHOWN: Final = 1_000
 
 
 class Refusals:
@@ -49,7 +44,7 @@ class Refusals:
         self._since = now()
         self._counts: Counter[str] = Counter()
         """By namespace, of this minute."""
-        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
+        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, 3_600.0, lambda: now().timestamp())
         """Keys: a pod that is refused is tried again and again."""
 
     def report(self, request: Mapping[str, Any], message: str) -> None:
@@ -58,7 +53,7 @@ class Refusals:
         event = refusal(request, message, now)
         if event is None or event.key in self._reported:
             return
-        if not 0 <= (now - self._since).total_seconds() < _MINUTE:
+        if not 0 <= (now - self._since).total_seconds() < 60.0:
             self._since = now
             self._counts.clear()
         namespace = event.object.namespace
@@ -120,14 +115,14 @@ class FlagSetRefusals:
     _reported: TTLCache[tuple[str, str], bool] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reported = TTLCache(_MOST_FLAG_SETS, APART, self.clock)
+        self._reported = TTLCache(1_024, APART, self.clock)
 
     def take(self, request: Mapping[str, Any], why: str) -> None:
         """`request`: of an AdmissionReview of a pod. One that names no flag set is not reported here."""
         meta = _meta(request)
         annotations, namespace = meta.get("annotations"), str(request.get("namespace", ""))
         name = str(annotations.get(names.FLAG_SET, "")) if isinstance(annotations, dict) else ""
-        if not _NAME.fullmatch(name) or request.get("dryRun") is True:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name) or request.get("dryRun") is True:
             return
         found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
         thing = next((each for each in found if each is not None), None)
@@ -139,7 +134,7 @@ class FlagSetRefusals:
             key = ObjectKey(flagset.KIND, namespace, name)
             thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)
         pod = one_line(str(meta.get("name") or f"{meta.get('generateName') or ''}…"), 253)
-        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, _SHOWN)}", warning=True)
+        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, 1_000)}", warning=True)
         event = event_of(thing, occurrence, thing.status, self.now())
         for sink in self.sinks:
             sink.accept(event)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from controller.injection.options import Known, Options
 
 GROUP: Final = "core.openfeature.dev"
-_FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
-_CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
-_OLD_SOURCE: Final = "FlagSourceConfiguration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,9 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         found = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
         found = [*_flagd(spec)]
-    elif kind in _FLAGS:
+    elif kind in {configuration.KIND, configuration.FLAG_KIND}:
         found = [*_flags(body, spec)]
-    elif kind == _OLD_SOURCE:
+    elif kind == "FlagSourceConfiguration":
         message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
         found = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
@@ -110,7 +107,7 @@ def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat
 def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Flags are read by the parser that serves them."""
     for name, value in spec.items():
-        if name in _CONTENT:
+        if name in {"flagSpec", "featureFlagSpec"}:
             yield from _definitions(body, name)
         elif name in {"shards", "revision"}:
             yield Finding(Fate.KEPT, ("spec", name))

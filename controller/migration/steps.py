@@ -26,8 +26,6 @@ CRDS: Final = tuple(
     for plural in ("featureflags", "featureflagsources", "flagds", "inprocessconfigurations")
 )
 POLICY: Final = "helm.sh/resource-policy"
-_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def _webhook(there: Installed) -> Step:
     for each in there.webhooks:
         plural = "mutatingwebhookconfigurations" if each == MUTATING else "validatingwebhookconfigurations"
         commands.append(f"kubectl delete {plural} {each}")
-        changes.append(Request("DELETE", f"{_WEBHOOKS}/{plural}/{each}"))
+        changes.append(Request("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{each}"))
     return Step(
         "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
         "names them",
@@ -160,4 +158,5 @@ def _service() -> Step:
 
 
 def _annotated(name: str) -> Request:
-    return Request("PATCH", f"{_DEFINITIONS}/{name}", {"metadata": {"annotations": {POLICY: "keep"}}})
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    return Request("PATCH", path, {"metadata": {"annotations": {POLICY: "keep"}}})

@@ -79,19 +79,16 @@ class Endpoints:
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}
-        self._by_key: dict[ObjectKey, Endpoint] = {}
         self._guards: dict[ObjectKey, Guard] = {}
 
     def open(self, endpoint: Endpoint) -> None:
         """Answer at the endpoint's paths from now on, and at no other of the same receiver."""
-        self._clear(endpoint.key)
-        self._by_key[endpoint.key] = endpoint
-        self._by_path |= dict.fromkeys(endpoint.paths, endpoint)
+        self._by_path = self._without(endpoint.key) | dict.fromkeys(endpoint.paths, endpoint)
         self._guards.setdefault(endpoint.key, Guard())
 
     def close(self, key: ObjectKey) -> None:
         """Answer for this receiver no more, and forget its tokens."""
-        self._clear(key)
+        self._by_path = self._without(key)
         self._guards.pop(key, None)
 
     def find(self, path: str) -> Endpoint | None:
@@ -102,7 +99,5 @@ class Endpoints:
         """The guard of a receiver that is open."""
         return self._guards[key]
 
-    def _clear(self, key: ObjectKey) -> None:
-        known = self._by_key.pop(key, None)
-        for path in known.paths if known is not None else ():
-            self._by_path.pop(path, None)
+    def _without(self, key: ObjectKey) -> dict[str, Endpoint]:
+        return {path: each for path, each in self._by_path.items() if each.key != key}

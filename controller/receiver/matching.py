@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 HEADS: Final = "refs/heads/"
 TAGS: Final = "refs/tags/"
 _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
-_SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
-"""Where the forges take ssh on port 443."""
 
 
 def matches(push: Push, source: GitSpec | None) -> bool:
@@ -58,6 +56,8 @@ def spelling(url: str) -> tuple[str, str] | None:
             return None
     except ValueError:
         return None
+    # Where these servers take ssh on port 443.
+    https = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
     host = host.lower().rstrip(".")
     path = unquote(path).strip("/").casefold().removesuffix(".git").rstrip("/")
-    return (_SSH_BY_HTTPS.get(host, host), path) if path else None
+    return (https.get(host, host), path) if path else None

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
 
-TODAY: Final = "token"
-BEFORE: Final = "previousToken"
-"""Keys of the Secret."""
 SHORTEST: Final = 16
 """Bytes of a token: who reads a path or a signed delivery can try short ones."""
 
@@ -77,13 +74,13 @@ class FlagReceiverReconciler:
 def _tokens(name: str, secret: Mapping[str, bytes] | None) -> tuple[bytes, ...]:
     """Today's token, and the one before if there is one. Raises Waiting or Stalled."""
     if secret is None:
-        raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "{TODAY}"')
+        raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "token"')
     # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.
-    token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in (TODAY, BEFORE))
+    token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in ("token", "previousToken"))
     if not token:
-        message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
+        message = f'Secret "{name}" has no key "token"; put the sender\'s secret there'
         raise Stalled("TokenNotFound", message)
-    for field, given in ((TODAY, token), (BEFORE, previous)):
+    for field, given in (("token", token), ("previousToken", previous)):
         if 0 < len(given) < SHORTEST:
             message = (
                 f'key "{field}" of Secret "{name}" has fewer than {SHORTEST} bytes and can be guessed; '

@@ -40,10 +40,7 @@ LIMITS: Final = Limits(
     body_bytes=MOST_BYTES, connections=1_000, connections_per_host=500, buffered_bytes=8 * MOST_BYTES
 )
 _JSON: Final = ("content-type", "application/json")
-_NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"
-_STANDBY: Final = "this replica is not the leader; try again"
-_SOON: Final = "this receiver is not ready yet; try again"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
 """Of a request that no receiver takes."""
@@ -75,7 +72,7 @@ class Receiver:
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
             # It may be open from when we led: nothing would be woken.
-            outcome, response = "standby", _later(_STANDBY)
+            outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:
             outcome, response = self._nowhere(request.path)
         elif self._is_off(endpoint.key):
@@ -93,12 +90,8 @@ class Receiver:
             return self._take(endpoint, found)
         if isinstance(found, Quiet):
             return "ignored", _say(200, {"message": found.message, "woken": []})
-        log.warning(
-            "a delivery from %s was refused: %s",
-            request.peer,
-            found.status,
-            extra=about(endpoint.key),
-        )
+        fields = about(endpoint.key)
+        log.warning("a delivery from %s was refused: %s", request.peer, found.status, extra=fields)
         return _REFUSED[found.status], _refuse(found.status, found.message)
 
     def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
@@ -152,8 +145,10 @@ class Receiver:
             if hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
         ]
         if not found:
-            return "unknown", _refuse(404, _NOWHERE)
-        return ("suspended", _refuse(503, _SUSPENDED)) if any(found) else ("standby", _later(_SOON))
+            return "unknown", _refuse(404, "there is no receiver at this path")
+        if any(found):
+            return "suspended", _refuse(503, _SUSPENDED)
+        return "standby", _later("this receiver is not ready yet; try again")
 
 
 def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:

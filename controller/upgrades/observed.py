@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 UPGRADE: Final = "flagstaff.dev/upgrade"
 """The annotation of a workload, not of its template, by which its owner keeps it from being restarted."""
 PAUSED: Final = "paused"
-_HASH: Final = "pod-template-hash"
-_ASKING: Final = (names.PREFIX, "openfeature.dev/")
-_ENDED: Final = ("Succeeded", "Failed")
 _COUNTS: Final = {
     DEPLOYMENT.kind: ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
     STATEFUL_SET.kind: ("replicas", "readyReplicas", "availableReplicas"),
@@ -104,12 +101,12 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     meta, status = body["metadata"], body.get("status") or {}
     annotations = meta.get("annotations") or {}
     injected = read_record(annotations.get(names.INJECTED))
-    if injected is None or meta.get("deletionTimestamp") or status.get("phase") in _ENDED:
+    if injected is None or meta.get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
         return None
     asks = {
         name: text
         for name, text in annotations.items()
-        if name.startswith(_ASKING) and name not in names.WRITTEN
+        if name.startswith((names.PREFIX, "openfeature.dev/")) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
     ready = find(status, READY) or {}
@@ -161,7 +158,7 @@ def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         return f"Pod/{meta['name']}"
     kind, name = owner["kind"], owner["name"]
     # A Deployment's controller names its ReplicaSets so: they need not be read.
-    tail = f"-{labels.get(_HASH, '')}"
+    tail = f"-{labels.get('pod-template-hash', '')}"
     if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):
         return f"{DEPLOYMENT.kind}/{name.removesuffix(tail)}"
     return f"{kind}/{name}"

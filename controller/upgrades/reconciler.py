@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from controller.upgrades.observed import Pod, Workload
     from controller.upgrades.plan import Progress, Step
 
-_IDLE: Final = 60.0
-"""Seconds to the next look where nothing is to be restarted."""
-_BUSY: Final = 5.0
-"""Where something is."""
-_TURN: Final = 50
-"""Pods or workloads that are looked at before others have the event loop."""
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
 
@@ -215,8 +209,8 @@ def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
 
 
 async def _turn(number: int) -> None:
-    """Now and then, let others have the event loop."""
-    if number % _TURN == 0:
+    """Let others have the event loop, after each fifty pods or workloads."""
+    if number % 50 == 0:
         await asyncio.sleep(0)
 
 
@@ -305,5 +299,5 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
         outcome,
         status={**counts, **fields_of(resource, progress)},
         events=_events(step, step.restart),
-        next_look=_IDLE if isinstance(outcome, Done) else _BUSY,
+        next_look=60.0 if isinstance(outcome, Done) else 5.0,
     )

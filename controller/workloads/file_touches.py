@@ -22,10 +22,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
 """Workers of a queue of files: as many as the keys that it gives out at a time."""
-_PER_SECOND: Final = 50
-"""Pods that are annotated at most, of all files together."""
-_WATCHED: Final = 1.0
-"""Seconds in which a kubelet's own watch learns of the ConfigMap, before the pod's annotation has it look."""
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
@@ -50,8 +46,8 @@ class FileTouches:
     clock: Callable[[], float]
     """Seconds, as the queue has them."""
     queue: KeyedQueue[FlagFile]
-    delay: float = _WATCHED
-    """Seconds from a ConfigMap's change to that of the pods."""
+    delay: float = 1.0
+    """Seconds from a ConfigMap's change to that of its pods: by then a kubelet's own watch knows of it."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the worker that annotates next; in the order of requests."""
@@ -88,5 +84,6 @@ class FileTouches:
         # Also those that came meanwhile: they may have been started without the ConfigMap.
         for pod in self.pods.readers(file):
             async with self._turn:
-                await self.sleep(1 / _PER_SECOND)
+                # At most 50 pods a second, of all files together.
+                await self.sleep(1 / 50)
             await self.cluster.touch(pod, {FLAGS_CHANGED: version})

@@ -46,7 +46,6 @@ LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 MOST_BYTES: Final = 1_000_000
 """What a ConfigMap holds, 1 MiB, less the rest of it."""
-_MOST_OWNERS: Final = 200
 
 
 class FileObjects(Protocol):
@@ -221,7 +220,7 @@ def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dic
     """Those that are there, which Kubernetes takes off as they go, and the readers'."""
     found = {each["uid"]: each for each in _references(there)}
     for pod in readers:
-        if len(found) < _MOST_OWNERS:
+        if len(found) < 200:
             found.setdefault(pod.owner["uid"], dict(pod.owner))
     return list(found.values())
 

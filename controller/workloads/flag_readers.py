@@ -30,7 +30,6 @@ NAME: Final = "flagstaff-flag-readers"
 """Of both objects."""
 LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
-_AT_ONCE: Final = 4
 
 
 def account_of(metadata: Mapping[str, Any]) -> str:
@@ -69,7 +68,7 @@ class FlagReaders:
         )
         for each in places:
             self.queue.put(each)
-        await self.queue.work(_AT_ONCE, self.keep)
+        await self.queue.work(4, self.keep)
 
     async def keep(self, namespace: str) -> None:
         """Bring one namespace to what its pods need; look again later."""

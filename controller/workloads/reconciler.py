@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 MANAGER: Final = "flagstaff-flagd"
 """The field manager."""
-_LOOK_FOR_GATEWAYS: Final = 60.0
-"""Seconds."""
-_COUNTS: Final = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class Workloads(Applier, Protocol):
@@ -127,7 +124,7 @@ class FlagdReconciler:
                 "GatewayApiMissing",
                 "the cluster has no kind HTTPRoute; install Gateway API, or set gatewayApiRoutes.enabled "
                 "to false",
-                delay=_LOOK_FOR_GATEWAYS,
+                delay=60.0,
             )
         if there is None:
             # It may be there without our label, which is what is watched.
@@ -243,5 +240,6 @@ def _stuck(status: Mapping[str, Any]) -> str:
 def _rolled_out(deployment: Resource, asked: int) -> bool:
     """Whether all replicas are of the newest template, and ready."""
     status = deployment.status
-    counts = {status.get(name, 0) for name in _COUNTS}
+    names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    counts = {status.get(name, 0) for name in names}
     return status.get("observedGeneration", 0) >= deployment.generation and counts == {asked}

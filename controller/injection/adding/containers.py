@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from controller.injection.reading.wanted import Wanted
 
-_PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _LISTS: Final = ("initContainers", "containers")
-_VOLUMES: Final = ("volumes", "name", "[{name: data, emptyDir: {}}]")
 _OF_CONTAINERS: Final = (
     ("env", "name", "[{name: LOG_LEVEL, value: info}]"),
     ("volumeMounts", "mountPath", "[{name: data, mountPath: /data}]"),
@@ -36,7 +34,7 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         raise Refused("spec: is no object; write a pod's spec")
-    _check_list(spec, "spec.", *_VOLUMES)
+    _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
     for part in _LISTS:
         found = spec.get(part)
         if not isinstance(found, list | None):
@@ -79,7 +77,7 @@ def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
             number = port.get("containerPort")
             if isinstance(number, int):
                 yield number
-    for name in _PROBES:
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         probe = container.get(name)
         for asked in probe.values() if isinstance(probe, dict) else ():
             if isinstance(asked, dict) and isinstance(asked.get("port"), int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from controller.injection import names
 from controller.injection.adding.changes import Changes
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from controller.injection.making.in_process import InProcess
     from controller.injection.options import Known, Options
     from controller.injection.reading.wanted import Wanted
-
-_API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
@@ -195,7 +193,7 @@ def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]
         each
         for container in pod["spec"]["containers"]
         for each in container.get("volumeMounts") or ()
-        if each.get("mountPath") == _API_ACCESS
+        if each.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
     )
     found = next(mounts, None)
     if found is None or not str(found.get("name")).startswith("kube-api-access-"):

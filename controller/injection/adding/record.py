@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-_DIGITS: Final = 16
 
 
 class Injected(NamedTuple):
@@ -30,7 +28,7 @@ def record_of(
     image = {} if container is None else {"image": str(container["image"])}
     rest = {name: value for name, value in (container or {}).items() if name != "image"}
     text = json.dumps([rest, *added], sort_keys=True, default=_plain)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return {**followed, **image, "configuration": digest}
 
 

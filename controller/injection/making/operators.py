@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
-_PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 _TOKENS: Final = {
     "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
     "into the cluster by a FlagSource",
@@ -31,7 +30,7 @@ def container(wanted: Wanted) -> dict[str, Any]:
     management = wanted.ports[names.MANAGEMENT_PORT]
     probes = {
         name: {"httpGet": {"path": path, "port": management, "scheme": "HTTP"}, "initialDelaySeconds": 5}
-        for name, path in _PATHS.items()
+        for name, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz"))
     }
     return {
         "name": names.OPERATORS_CONTAINER,

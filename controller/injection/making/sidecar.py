@@ -39,8 +39,6 @@ _PROBES: Final = {
 }
 _OPENING_SECONDS: Final = 60
 """For ports to be open, on nodes that are busy."""
-_FOREVER_SECONDS: Final = 1_000_000
-"""Eleven days, after which the evaluator's container is restarted and goes on waiting."""
 SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
@@ -83,7 +81,8 @@ def _started(wanted: Wanted) -> dict[str, Any]:
     """The probe that applications wait for."""
     if wanted.missing == START:
         return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
-    seconds = _FOREVER_SECONDS if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
+    # Forever is eleven days, after which the evaluator's container is restarted and goes on waiting.
+    seconds = 1_000_000 if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
     return {
         "httpGet": {**_ALIVE, "path": "/startz"},
         "periodSeconds": 1,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _DEADLINE: Final = TypeAdapter(Duration)
-_START_SECONDS: Final = 30.0
 _LONGEST_START: Final = 3600.0
 _SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
 _SHARED: Final = frozenset({"/var/run", "/var/lib", names.TOKEN_PATH, names.CA_PATH, names.STATE_PATH})
@@ -108,7 +107,7 @@ def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mappin
 def deadline(given: str | None, setting: float | None) -> float:
     """Seconds that an application waits for flags, an hour at most."""
     if given is None:
-        return min(setting or _START_SECONDS, _LONGEST_START)
+        return min(setting or 30.0, _LONGEST_START)
     try:
         return min(_DEADLINE.validate_python(given), _LONGEST_START)
     except ValidationError:
