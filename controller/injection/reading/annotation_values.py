@@ -46,11 +46,19 @@ def containers(given: str | None) -> frozenset[str] | None:
 
 def image(given: str | None) -> str:
     """The evaluator's image; empty: the installation's."""
-    if given is not None and not _IMAGE.fullmatch(given):
-        raise Refused(
-            f"annotation {names.IMAGE}: {given[:100]!r} is no image; "
-            "write one such as registry.example/evaluator:1.0"
-        )
+    what = "no image; write one such as registry.example/evaluator:1.0"
+    return _matching(given, names.IMAGE, _IMAGE, 100, what)
+
+
+def claim(given: str | None) -> str:
+    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
+    what = "no object's name; write the name of a PersistentVolumeClaim"
+    return _matching(given, names.STATE_CLAIM, source.NAME, 253, what)
+
+
+def _matching(given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, what: str) -> str:
+    if given is not None and not pattern.fullmatch(given):
+        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {what}")
     return given or ""
 
 
@@ -129,16 +137,6 @@ def socket(annotations: Mapping[str, str], setting: str | None) -> str:
             "such as /var/run/flagd/flagd.sock"
         )
     return path
-
-
-def claim(given: str | None) -> str:
-    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
-    if given is not None and not source.NAME.fullmatch(given):
-        raise Refused(
-            f"annotation {names.STATE_CLAIM}: {given[:253]!r} is no object's name; "
-            "write the name of a PersistentVolumeClaim"
-        )
-    return given or ""
 
 
 class Named(NamedTuple):
