@@ -123,6 +123,16 @@ def version_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, resource.resource_version)
 
 
+def generation_of(resource: Resource | None) -> object:
+    """What changes whenever the spec does; None where there is no object."""
+    return None if resource is None else (resource.uid, resource.generation)
+
+
+def uid_and_spec(resource: Resource | None) -> object:
+    """What changes whenever an object is another or asks for something else; None where there is none."""
+    return None if resource is None else (resource.uid, resource.spec)
+
+
 def secret_names(holder: object) -> set[str]:
     """The names of the Secrets that a part of a spec refers to, as far as it can be read."""
     names = set()

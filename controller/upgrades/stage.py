@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, inprocess, upgrade
 from controller.api.kinds import EVALUATOR_UPGRADE
+from controller.api.meta import uid_and_spec
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey
     from controller.runtime.objects.cache import Cache, Change
-
-
-def _settings(found: Resource | None) -> object:
-    return None if found is None else (found.uid, found.spec)
 
 
 def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -26,5 +23,5 @@ def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
 
 EVALUATOR_UPGRADES: Final = Reconciles(
     EVALUATOR_UPGRADE,
-    wakes=(Watch(frozenset({featureflagsource.KIND, inprocess.KIND}), changed=_settings, keys=_beside),),
+    wakes=(Watch(frozenset({featureflagsource.KIND, inprocess.KIND}), changed=uid_and_spec, keys=_beside),),
 )

@@ -14,7 +14,7 @@ from controller.api import shard
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import ObjectKey, about
+from controller.api.meta import ObjectKey, about, generation_of
 from controller.delivery.delivered import delivered
 from controller.injection.options import SERVED
 from controller.injection.reading.files import FlagFile
@@ -80,7 +80,7 @@ class FlagFiles:
     def changed(self, change: Change) -> tuple[()]:
         """Take note of a change of any object. Wakes nothing else."""
         key = change.latest.key
-        if _content(change.before) == _content(change.after):
+        if generation_of(change.before) == generation_of(change.after):
             return ()
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
@@ -181,10 +181,6 @@ class FlagFiles:
 
 def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
     return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
-
-
-def _content(resource: Resource | None) -> object:
-    return None if resource is None else (resource.uid, resource.generation)
 
 
 def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
