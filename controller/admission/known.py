@@ -47,7 +47,9 @@ class KnownObjects:
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
-                return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
+                field = "lastAppliedRevision" if kind == flagset.KIND else "revision"
+                revision = str(found.status.get(field) or "")
+                return FlagSetFound(_target(found), f"{kind}/{name}", revision)
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
@@ -77,8 +79,3 @@ def _target(found: Resource) -> str:
     target = found.spec.get("target") if found.key.kind == flagset.KIND else None
     own = target.get("name") if isinstance(target, dict) else None
     return own if isinstance(own, str) and own else found.name
-
-
-def _revision(found: Resource) -> str:
-    field = "lastAppliedRevision" if found.key.kind == flagset.KIND else "revision"
-    return str(found.status.get(field) or "")

@@ -65,11 +65,12 @@ class Installed:
 def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
     """Those that are still to be done."""
     if there.unkept:
-        names = " ".join(there.unkept)
+        names, kept = " ".join(there.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         yield Step(
             "Keep the definitions of the kinds: with them helm uninstall would delete every FeatureFlag",
             (f"kubectl annotate --overwrite crd {names} {POLICY}=keep",),
-            tuple(_annotated(each) for each in there.unkept),
+            tuple(Request("PATCH", f"{path}/{each}", kept) for each in there.unkept),
         )
     refused = [each for each in subjects if any(one.fate is Fate.REFUSED for one in each.findings)]
     if refused:
@@ -155,8 +156,3 @@ def _service() -> Step:
         ),
         (Request("PATCH", path, body),),
     )
-
-
-def _annotated(name: str) -> Request:
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    return Request("PATCH", path, {"metadata": {"annotations": {POLICY: "keep"}}})

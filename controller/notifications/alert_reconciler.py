@@ -42,7 +42,8 @@ class FlagAlertReconciler:
             spec = usable(resource)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
-        found = {name: self._provider(resource, name) for name in spec.providers}
+        keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
+        found = {name: self.objects.get(key) for name, key in keys.items()}
         lacking = ", ".join(name for name, each in found.items() if each is None)
         if lacking:
             others = "others" if len(found) > 1 else "no alert"
@@ -54,9 +55,6 @@ class FlagAlertReconciler:
         complaint = self.outbox.complaint(resource)
         message = f"alerts go to FlagProvider {', '.join(found)}"
         return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
-
-    def _provider(self, resource: Resource, name: str) -> Resource | None:
-        return self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
 
     def forget(self, key: ObjectKey) -> None:
         """Let go of what came of its messages."""

@@ -196,7 +196,10 @@ class Deliverer:
             self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
             box.failed(message.alert, "DeliveryFailed", answer.text, now)
-            self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
+            condition = Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text)
+            if route.last != condition:
+                route.last = condition
+                self.outbox.wake(key, 0.0)
             return result.delay
         if isinstance(result, Dead):
             self.count(type_, "dead")
@@ -236,11 +239,6 @@ class Deliverer:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
         message = await asyncio.to_thread(compared, self.objects, message, target.namespace)
         return await upsert(self.sender, message, target)
-
-    def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:
-        if route.last != condition:
-            route.last = condition
-            self.outbox.wake(key, 0.0)
 
     @staticmethod
     def _stop(route: _Route) -> None:

@@ -103,8 +103,11 @@ def read_delivery(
         return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
     if not signed(sender, headers, body, tokens):
         return UNSIGNED
-    payload = _read(body)
-    if payload is None:
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        payload = None
+    if not isinstance(payload, dict):
         message = "the body is not a JSON object; set the webhook's content type to application/json"
         return Refusal(400, message)
     if sender == "generic-hmac":
@@ -146,14 +149,6 @@ def _signature(sender: Sender, headers: Headers) -> tuple[str, bytes]:
 
 def _digits(text: str) -> bytes:
     return text.strip().lower().encode("latin-1", "replace")
-
-
-def _read(body: bytes) -> Mapping[str, Any] | None:
-    try:
-        payload = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    return payload if isinstance(payload, dict) else None
 
 
 def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:

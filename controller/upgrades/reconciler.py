@@ -85,7 +85,8 @@ class EvaluatorUpgradeReconciler:
             spec = read(EvaluatorUpgradeSpec, resource.spec)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
-        namespace, labels, progress = resource.namespace, _labels(spec), progress_of(resource, now)
+        namespace, progress = resource.namespace, progress_of(resource, now)
+        labels = {} if spec.selector is None else spec.selector.match_labels
         found: _Found | None = None
         if resource.status.get("outdated") or progress.restarting or progress.halt is not None:
             found = await self._found(namespace)
@@ -158,11 +159,12 @@ class EvaluatorUpgradeReconciler:
         (workloads, budgets), states = found, []
         for number, each in enumerate(workloads):
             await _turn(number)
+            template = (each.template.get("metadata") or {}).get("labels") or {}
             # One that was restarted may have no pod at the moment.
             if (
                 each.name in owned
                 or each.name in progress.restarting
-                or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
+                or (each.restarted_at is not None and labels.items() <= template.items())
             ):
                 states.append(_state(each, owned.get(each.name, ()), pods, budgets))
         return states
@@ -204,18 +206,10 @@ class EvaluatorUpgradeReconciler:
         await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
 
 
-def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
-    return {} if spec.selector is None else spec.selector.match_labels
-
-
 async def _turn(number: int) -> None:
     """Let others have the event loop, after each fifty pods or workloads."""
     if number % 50 == 0:
         await asyncio.sleep(0)
-
-
-def _template_labels(workload: Workload) -> Mapping[str, str]:
-    return (workload.template.get("metadata") or {}).get("labels") or {}
 
 
 def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:

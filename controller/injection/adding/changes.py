@@ -36,8 +36,9 @@ class Changes:
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
+        pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
         # Only `after` has copies, and only it is changed any more.
-        self.patch.append({"op": "add", "path": _pointer(path), "value": value})
+        self.patch.append({"op": "add", "path": pointer, "value": value})
 
     def _at(self, path: Path) -> Any:
         found: Any = self.after
@@ -51,7 +52,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value
-
-
-def _pointer(path: Path) -> str:
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

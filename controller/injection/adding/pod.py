@@ -20,6 +20,7 @@ from controller.injection.making import in_process, operators
 from controller.injection.making.evaluator import evaluator, marks, proxied, socket, variables, volumes
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import is_enabled, read
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -137,10 +138,7 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted:
         return False
     # A FeatureFlagSource may have changed since: the pod keeps what it was given.
     field = "from" if names.sources(annotations) else "flagSet"
-    try:
-        before = json.loads(given).get(field)
-    except (ValueError, AttributeError, RecursionError):
-        before = None
+    before = (json_object(given) or {}).get(field)
     if before != wanted.followed[field]:
         raise Refused(
             f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and the pod now asks for "

@@ -6,8 +6,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from controller.runtime.user_text.plain_text import json_object
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 
 class Injected(NamedTuple):
@@ -27,14 +29,9 @@ def record_of(
     """
     image = {} if container is None else {"image": str(container["image"])}
     rest = {name: value for name, value in (container or {}).items() if name != "image"}
-    text = json.dumps([rest, *added], sort_keys=True, default=_plain)
+    text = json.dumps([rest, *added], sort_keys=True, default=sorted)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return {**followed, **image, "configuration": digest}
-
-
-def _plain(value: Collection[str]) -> list[str]:
-    """A set of containers' names."""
-    return sorted(value)
 
 
 def injected_of(record: Mapping[str, Any]) -> Injected:
@@ -44,10 +41,4 @@ def injected_of(record: Mapping[str, Any]) -> Injected:
 
 def read_record(text: str | None) -> Injected | None:
     """What an annotation says; None where there is none."""
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return injected_of(found if isinstance(found, dict) else {})
+    return None if text is None else injected_of(json_object(text) or {})

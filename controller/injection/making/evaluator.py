@@ -79,9 +79,12 @@ def mounted(wanted: Wanted) -> tuple[Mounted, ...]:
         return (*socket(wanted), *_files(wanted, optional=False))
     token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
     projected = {"projected": {"sources": [{"serviceAccountToken": token}]}}
+    # Of the folder: twice the most that a source may deliver, with room to replace it.
+    claimed = {"persistentVolumeClaim": {"claimName": wanted.claim}}
+    state = claimed if wanted.claim else {"emptyDir": {"sizeLimit": "256Mi"}}
     return (
         Mounted(names.TOKEN, projected, names.TOKEN_PATH),
-        Mounted(names.STATE, _state(wanted), names.STATE_PATH, writable=True),
+        Mounted(names.STATE, state, names.STATE_PATH, writable=True),
         *socket(wanted),
         # The startup probe says how long an application waits for flags.
         *_files(wanted, optional=True),
@@ -101,13 +104,6 @@ def authority(options: Options) -> tuple[Mounted, ...]:
     """The volume of the authority that signed the proxy's certificate, where there is one."""
     source = {"configMap": {"name": options.proxy_ca, "optional": True}}
     return (Mounted(names.CA, source, names.CA_PATH),) if options.proxy_ca else ()
-
-
-def _state(wanted: Wanted) -> dict[str, Any]:
-    if wanted.claim:
-        return {"persistentVolumeClaim": {"claimName": wanted.claim}}
-    # Twice the most that a source may deliver, with room to replace it.
-    return {"emptyDir": {"sizeLimit": "256Mi"}}
 
 
 def _files(wanted: Wanted, *, optional: bool) -> Iterator[Mounted]:

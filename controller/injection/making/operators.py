@@ -43,7 +43,8 @@ def container(wanted: Wanted) -> dict[str, Any]:
             {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
         ],
         "env": [
-            *_mode(wanted),
+            # Ours lets every user of the pod connect, by a variable that stock flagd does not read.
+            *([{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []),
             *(each for each, _ in source.variables(wanted.settings)),
             *_addresses(wanted),
         ],
@@ -56,11 +57,6 @@ def container(wanted: Wanted) -> dict[str, Any]:
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
     return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
-
-
-def _mode(wanted: Wanted) -> list[dict[str, Any]]:
-    """Ours lets every user of the pod connect, by a variable that stock flagd does not read."""
-    return [{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []
 
 
 def _addresses(wanted: Wanted) -> list[dict[str, Any]]:

@@ -117,6 +117,10 @@ def _arguments(wanted: Wanted) -> list[str]:
         each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
     ]
     ports = wanted.ports
+    listening = [f"--port={ports[names.PORT]}"]
+    if wanted.socket_path:
+        # Only containers that mount the folder reach it, whatever their user.
+        listening = [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
     return [
         "start",
         f"--sources={_json(sources)}",
@@ -125,7 +129,7 @@ def _arguments(wanted: Wanted) -> list[str]:
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
         f"--management-host={EVERYWHERE}",
-        *_listening(wanted),
+        *listening,
         f"--management-port={ports[names.MANAGEMENT_PORT]}",
         f"--sync-port={ports[names.SYNC_PORT]}",
         f"--ofrep-port={ports[names.OFREP_PORT]}",
@@ -145,10 +149,3 @@ def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
     if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == len(wanted.files):
         for file in wanted.files:
             yield {"selector": f"{file.namespace}/{file.name}"}
-
-
-def _listening(wanted: Wanted) -> list[str]:
-    if wanted.socket_path:
-        # Only containers that mount the folder reach it, whatever their user.
-        return [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
-    return [f"--port={wanted.ports[names.PORT]}"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from controller.api.fields import Duration
 from controller.injection import names
 from controller.injection.options import Refused
 from controller.injection.reading import source
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,11 +66,8 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
     """The sidecar's requests and limits, from a JSON object."""
     if given is None:
         return default
-    try:
-        found = json.loads(given)
-    except (ValueError, RecursionError):
-        found = None
-    if not (isinstance(found, dict) and found.keys() <= {"requests", "limits"}):
+    found = json_object(given)
+    if found is None or not found.keys() <= {"requests", "limits"}:
         raise Refused(
             f"annotation {names.RESOURCES}: must be a JSON object with requests, limits or both, "
             """such as {"requests":{"memory":"64Mi"}}"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
+    from controller.api.inprocess import InProcessConfigurationSpec
     from controller.injection.reading.annotation_values import Referring
-
-
-class _WithVariables(Protocol):
-    @property
-    def env_vars(self) -> tuple[dict[str, Any], ...]: ...
 
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -62,7 +58,9 @@ def _joined(name: str, before: Any, value: Any) -> Any:
     return {**before, **value} if isinstance(value, dict) else value
 
 
-def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any], ...]:
+def operators_variables(
+    specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
+) -> tuple[dict[str, Any], ...]:
     """In OpenFeature Operator's order: each merge keeps the last of a name, and turns the list round."""
     found: tuple[dict[str, Any], ...] = ()
     for spec in specs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
@@ -56,7 +56,10 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     history = thing.status.get("history") or ()
     ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
     served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
-    if thing.key.kind != flagset.KIND or not served_by_all or not history or _same(history):
+    if thing.key.kind != flagset.KIND or not served_by_all or not history:
+        return {}
+    if len(history) > 1 and history[0].get("digest") == history[1].get("digest"):
+        # The revision left all flags as they were: there was nothing to deliver.
         return {}
     entry, place = history[0], flagset.source_key(thing)
     source = None if place is None else objects.get(place)
@@ -69,7 +72,9 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         stored = max(observed, moments.of(source, _read(artifact.get("lastUpdateTime"))))
         done = moments.of(thing, _read(entry.get("appliedAt")))
         applied = max(stored, done)
-        served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
+        since = _read(propagated.get("lastTransitionTime"))
+        # A status has whole seconds: what happened in this one, or the one before, happens now.
+        served = max(applied, now if now - since < timedelta(seconds=2) else since)
     except (TypeError, ValueError):
         return {}
     if now - done > timedelta(minutes=15):
@@ -88,16 +93,6 @@ def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: date
     identity = f"{content(thing.status)} journey"
     found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)
     return found.model_copy(update={"metadata": found.metadata | journey})
-
-
-def _same(history: Any) -> bool:
-    """Whether the revision left all flags as they were: then there was nothing to deliver."""
-    return len(history) > 1 and history[0].get("digest") == history[1].get("digest")
-
-
-def _precise(moment: datetime, now: datetime) -> datetime:
-    """`now` for what happened in this second or the one before."""
-    return now if now - moment < timedelta(seconds=2) else moment
 
 
 def _read(text: object) -> datetime:

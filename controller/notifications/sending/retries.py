@@ -49,16 +49,13 @@ def verdict(
     if answer.status and not message.alert:
         # The user who asked for a test reads the answer; other messages must not wait a day behind it.
         return Dead(answer.text)
-    if _is_old(message, now):
+    try:
+        old = now - datetime.fromisoformat(message.time) > OLDEST
+    except (ValueError, TypeError):
+        old = True
+    if old:
         return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
     return Again(max(answer.retry_after, _BACKOFF.delay(failures, random)))
-
-
-def _is_old(message: Message, now: datetime) -> bool:
-    try:
-        return now - datetime.fromisoformat(message.time) > OLDEST
-    except (ValueError, TypeError):
-        return True
 
 
 @dataclass(slots=True)
