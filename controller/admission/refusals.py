@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from controller.api import flagset
 from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.injection import names
 from controller.injection.options import FLAG_SETS
 from controller.runtime.events import Event, Occurrence, Severity, event_of
@@ -68,7 +68,7 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
     creator gets the refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported
     once an hour.
     """
-    owner = _owner(_meta(request))
+    owner = owner_of(_meta(request))
     namespace = request.get("namespace")
     if owner is None or request.get("dryRun") is True or not isinstance(namespace, str):
         return None
@@ -85,16 +85,6 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
         time=now,
         failure=REASON,
     )
-
-
-def _owner(meta: Mapping[str, Any]) -> dict[str, str] | None:
-    """The one that manages the pod, or else the first."""
-    found = meta.get("ownerReferences")
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
-    owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
-    whole = all(isinstance(text, str) and text for text in owner.values())
-    return {name: str(text) for name, text in owner.items()} if whole else None
 
 
 def _meta(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -128,6 +128,16 @@ def generation_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, resource.generation)
 
 
+def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
+    """The owner that manages an object, or else the first, as a reference; None where it is not whole."""
+    found = meta.get("ownerReferences")
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
+    owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
+    whole = all(isinstance(text, str) and text for text in owner.values())
+    return {name: str(text) for name, text in owner.items()} if whole else None
+
+
 def uid_and_spec(resource: Resource | None) -> object:
     """What changes whenever an object is another or asks for something else; None where there is none."""
     return None if resource is None else (resource.uid, resource.spec)

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from controller.api.conditions import Condition
     from controller.api.fields import LocalReference
     from controller.api.meta import ObjectKey, Resource
-    from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
     from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox
@@ -63,7 +61,10 @@ class FlagProviderReconciler:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
         self.outbox.compare(resource)
         self.outbox.look(resource)
-        _test(box, resource, now)
+        asked = resource.annotations.get(TEST_ALERT)
+        if asked is not None and asked != box.tested and len(asked) <= 253:
+            box.push(messages.of_test(resource, asked, now))
+            box.tested = asked
         outcome: Done | Setback
         next_look = box.next_look(now)
         try:
@@ -76,17 +77,15 @@ class FlagProviderReconciler:
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
-        return Result(outcome, status=box.status(), details=self._last(resource), next_look=next_look)
+        # What came of the last try, be it one of a leader before us.
+        before = find(resource.status, DELIVERED)
+        last = self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
+        return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
         """What waits goes with it."""
         self.deliverer.shut(key)
         self.outbox.forget(key)
-
-    def _last(self, resource: Resource) -> tuple[Condition, ...]:
-        """What came of the last try, be it one of a leader before us."""
-        before = find(resource.status, DELIVERED)
-        return self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""
@@ -204,10 +203,3 @@ def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     if spec.secret_ref is None:
         return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
     return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'
-
-
-def _test(box: Box, resource: Resource, now: datetime) -> None:
-    asked = resource.annotations.get(TEST_ALERT)
-    if asked is not None and asked != box.tested and len(asked) <= 253:
-        box.push(messages.of_test(resource, asked, now))
-        box.tested = asked

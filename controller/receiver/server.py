@@ -75,7 +75,7 @@ class Receiver:
             outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:
             outcome, response = self._nowhere(request.path)
-        elif self._is_off(endpoint.key):
+        elif (resource := self.objects.get(endpoint.key)) is not None and resource.suspended:
             outcome, response = "suspended", _refuse(503, _SUSPENDED)
         else:
             outcome, response = self._judge(endpoint, request)
@@ -127,10 +127,6 @@ class Receiver:
                 continue
             if matches(push, spec.git):
                 yield source.key
-
-    def _is_off(self, key: ObjectKey) -> bool:
-        resource = self.objects.get(key)
-        return resource is not None and resource.suspended
 
     def _nowhere(self, path: str) -> tuple[str, Response]:
         """Where no endpoint is open: it may be that of a receiver that was suspended before this process

@@ -121,13 +121,14 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
     written = (template.get("metadata") or {}).get("annotations") or {}
     seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     left = "paused by its annotation" if (meta.get("annotations") or {}).get(UPGRADE) == PAUSED else ""
+    recreated = kind == DEPLOYMENT.kind and (spec.get("strategy") or {}).get("type") == "Recreate"
     return Workload(
         f"{kind}/{meta['name']}",
         str(meta.get("resourceVersion", "")),
         template,
         settled=seen and _settled(kind, spec, status),
         left=left or _left(kind, spec, written),
-        at_once=_at_once(kind, spec),
+        at_once=int(spec.get("replicas", 1)) if recreated else 1,
         restarted_for=str(written.get(names.RESTARTED_FOR, "")),
         restarted_at=moment(written.get(names.RESTARTED_AT)),
     )
@@ -198,11 +199,6 @@ def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str
     if kind == STATEFUL_SET.kind and (strategy.get("rollingUpdate") or {}).get("partition"):
         return "its update strategy has a partition"
     return ""
-
-
-def _at_once(kind: str, spec: Mapping[str, Any]) -> int:
-    recreated = kind == DEPLOYMENT.kind and (spec.get("strategy") or {}).get("type") == "Recreate"
-    return int(spec.get("replicas", 1)) if recreated else 1
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -81,12 +81,15 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
             {"name": "management" if port == METRICS else each, "containerPort": wanted.ports[annotation]}
             for each, port, annotation, _ in (_PORTS[-1], *_PORTS[:-1])
         ]
+    metadata: dict[str, Any] = {"labels": labels(name)}
+    for part, key, value in marks(wanted, spec.service_account_name):
+        metadata.setdefault(part, {})[key] = value
     account = {"serviceAccountName": spec.service_account_name} if spec.service_account_name else {}
     return {
         **({} if spec.replicas is None else {"replicas": spec.replicas}),
         "selector": {"matchLabels": {APP: name}},
         "template": {
-            "metadata": _marked(name, spec, wanted),
+            "metadata": metadata,
             "spec": {
                 **account,
                 # What it shows to the proxy is a volume of its own; the API server is none of its business.
@@ -96,14 +99,6 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
             },
         },
     }
-
-
-def _marked(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
-    """The metadata of its pods."""
-    found: dict[str, Any] = {"labels": labels(name)}
-    for part, key, value in marks(wanted, spec.service_account_name):
-        found.setdefault(part, {})[key] = value
-    return found
 
 
 def _service(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:

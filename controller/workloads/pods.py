@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.meta import owner_of
 from controller.injection.names import FLAG_FILES
 from controller.injection.reading.files import FlagFile, marked
 
@@ -103,7 +104,9 @@ class FilePods:
         """A pod is as `body` says."""
         del kind
         meta = body["metadata"]
-        pod = FilePod(meta["namespace"], meta["name"], meta["uid"], _owner(meta), marked(meta))
+        itself = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+        owner = owner_of(meta) or itself
+        pod = FilePod(meta["namespace"], meta["name"], meta["uid"], owner, marked(meta))
         known = self._pods.get((pod.namespace, pod.name))
         if pod == known:
             return
@@ -127,12 +130,3 @@ class FilePods:
 
     def listed(self, kind: str, namespace: str) -> None:
         """Nothing waits for it."""
-
-
-def _owner(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The one that manages the pod, else the first."""
-    owners = meta.get("ownerReferences") or ()
-    found = next((each for each in owners if each.get("controller")), owners[0] if owners else None)
-    if found is None:
-        return {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-    return {name: str(found[name]) for name in ("apiVersion", "kind", "name", "uid")}

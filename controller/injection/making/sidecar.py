@@ -11,8 +11,6 @@ from controller.injection.reading import files, source
 from controller.injection.reading.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from controller.injection.reading.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
@@ -116,6 +114,10 @@ def _arguments(wanted: Wanted) -> list[str]:
     sources = [
         each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
     ]
+    # What the proxy learns of each file, in their order; nothing where one is read twice.
+    read = sum(each.get("provider") == files.PROVIDER for each in wanted.follows)
+    receipts = [{"selector": f"{each.namespace}/{each.name}"} for each in wanted.files]
+    receipts = receipts if read == len(wanted.files) else []
     ports = wanted.ports
     listening = [f"--port={ports[names.PORT]}"]
     if wanted.socket_path:
@@ -124,7 +126,7 @@ def _arguments(wanted: Wanted) -> list[str]:
     return [
         "start",
         f"--sources={_json(sources)}",
-        *(f"--receipts-to={_json({**proxied, **one, **token, **secured})}" for one in _receipts(wanted)),
+        *(f"--receipts-to={_json({**proxied, **each, **token, **secured})}" for each in receipts),
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
@@ -142,10 +144,3 @@ def _arguments(wanted: Wanted) -> list[str]:
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
-    """What the proxy learns of each file, in their order; nothing where one is read twice."""
-    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == len(wanted.files):
-        for file in wanted.files:
-            yield {"selector": f"{file.namespace}/{file.name}"}

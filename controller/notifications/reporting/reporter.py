@@ -158,24 +158,22 @@ class Reporter:
     def recovered(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report that an object works whose failure was reported."""
         subject = alert.subject(thing.key)
-        box.due.pop(subject, None)
         reported = box.of_subject(subject) or Reported()
-        identity, how = (
-            f"{thing.resource_version} works",
-            {"state": "recovered", "reason": messages.RECOVERED},
-        )
-        self._push(box, alert, messages.of_state(thing, alert, identity, self.now(), **how))
+        box.due.pop(subject, None)
+        self._end(box, alert, thing, "works", reason=messages.RECOVERED)
         box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
 
     def gone(self, box: Box, alert: Alert, thing: Resource) -> None:
         """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
         subject = alert.subject(thing.key)
-        reported = box.of_subject(subject) or Reported()
-        if reported.failures:
-            identity = f"{thing.resource_version} gone"
-            how = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
-            self._push(box, alert, messages.of_state(thing, alert, identity, self.now(), **how))
+        if (box.of_subject(subject) or Reported()).failures:
+            self._end(box, alert, thing, "gone", reason="Deleted", message="it was deleted while it failed")
         box.remember(subject, None)
+
+    def _end(self, box: Box, alert: Alert, thing: Resource, why: str, **how: str) -> None:
+        identity = f"{thing.resource_version} {why}"
+        given = {"state": "recovered", **how}
+        self._push(box, alert, messages.of_state(thing, alert, identity, self.now(), **given))
 
     def standing(self, box: Box, alert: Alert, thing: Resource) -> bool:
         """Report a flag set's progress to its commit, pull request or collector; whether that changed."""

@@ -68,7 +68,9 @@ class Login:
             found = {"user": self.user, "pass": self.password, "auth_token": self.token}
             return {name: text for name, text in found.items() if text}
         key = _key(self.seed)
-        named = {"jwt": self.jwt} if self.jwt else {"nkey": _public(key)}
+        public = bytes([_USER]) + key.public_key().public_bytes_raw()
+        encoded = b32encode(public + crc_hqx(public, 0).to_bytes(2, "little")).decode().rstrip("=")
+        named = {"jwt": self.jwt} if self.jwt else {"nkey": encoded}
         return {**named, "sig": b64encode(key.sign(nonce.encode())).decode()}
 
 
@@ -106,11 +108,6 @@ def _key(seed: str) -> Ed25519PrivateKey:
     if len(content) != 36 or first != (_OF_SEED << 8 | _USER << 3) or checksum != crc_hqx(content[:34], 0):
         raise ValueError("not a seed")
     return Ed25519PrivateKey.from_private_bytes(content[2:34])
-
-
-def _public(key: Ed25519PrivateKey) -> str:
-    content = bytes([_USER]) + key.public_key().public_bytes_raw()
-    return b32encode(content + crc_hqx(content, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
 class _Refused(Exception):
