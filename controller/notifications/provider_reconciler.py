@@ -10,20 +10,19 @@ from urllib.parse import urlsplit
 
 from controller.api import conditions
 from controller.api.conditions import find
-from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import incidents, mails, services
+from controller.notifications.forms import incidents, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.forms.repositories import github_apps, servers
 from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
@@ -89,10 +88,7 @@ class FlagProviderReconciler:
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""
-        try:
-            spec = read(FlagProviderSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagProviderSpec, resource)
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
         if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
@@ -127,7 +123,7 @@ class FlagProviderReconciler:
                 require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
-        if spec.type == services.TYPE:
+        if spec.type == services.APPRISE:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
@@ -138,12 +134,12 @@ class FlagProviderReconciler:
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
         with _judged("the address"):
-            if spec.type == services.TYPE:
+            if spec.type == services.APPRISE:
                 services.require_secret(spec.address)
                 await asyncio.to_thread(built, address)
                 return
-            if spec.type == mails.TYPE:
-                mails.require_usable(spec, address, allow_local=self.allow_local)
+            if spec.type == services.EMAIL:
+                services.require_mail(spec, address, allow_local=self.allow_local)
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
@@ -197,7 +193,7 @@ def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     reason = f"{key.capitalize()}NotFound"
     if key in {"channel", "username"}:
         return reason, f"type {spec.type} needs spec.{key}"
-    other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
+    other = "spec.address, or " if key == "address" and spec.type != services.APPRISE else ""
     more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
     more = more if key == "token" else ""
     if spec.secret_ref is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.notifications.addresses import HTTP, NATS
-from controller.notifications.forms import chats, incidents, mails, otlp, services
+from controller.notifications.forms import chats, incidents, otlp, services
 from controller.notifications.forms.posts import Notice
 from controller.notifications.forms.repositories import comments, statuses
 
@@ -126,7 +126,7 @@ FORMS: Final[dict[str, Form]] = {
     "sentry": Form(incidents.sentry),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "apprise": Form(services.apprise),
-    "email": Form(mails.email, ("address", "channel", "username")),
+    "email": Form(services.email, ("address", "channel", "username")),
     # A test is the status of a commit that does not exist.
     "github": Form(statuses.status, ("address", "token"), tested="NocommitfoundforSHA"),
     "githubdispatch": Form(statuses.githubdispatch, ("address", "token")),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from controller.api.fields import InvalidSpecError, Model, read
 from controller.api.meta import NOTHING
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 
@@ -12,7 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.conditions import Condition
+    from controller.api.meta import Resource
     from controller.runtime.events import Occurrence
+
+M = TypeVar("M", bound=Model)
+
+
+def spec_of(model: type[M], resource: Resource) -> M:
+    """An object's spec as `model`. Raises Stalled (InvalidSpec)."""
+    try:
+        return read(model, resource.spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
