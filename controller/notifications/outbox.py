@@ -32,9 +32,10 @@ from controller.notifications.reporting.matching import (
 from controller.notifications.reporting.reporter import Reporter, works
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache, Change
 
@@ -71,7 +72,7 @@ class Outbox:
         self._objects = objects
         self._now = now
         self.wake = wake
-        self._reporter = Reporter(objects, now, wake)
+        self.reporter = Reporter(objects, now, wake)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
         """When an object's newest Event came, the oldest first; none before UNDER_WAY."""
@@ -156,13 +157,13 @@ class Outbox:
             if name not in found or withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
-                self._reporter.gone(slot.box, found[name], Resource(key, "", 0, ""))
+                self.reporter.gone(slot.box, found[name], Resource(key, "", 0, ""))
         for each in found.values():
             for thing in things_of(self._objects, each):
                 if thing.key in under_way:
                     slot.compared = None
                 else:
-                    self._reporter.compare(slot.box, each, thing)
+                    self.reporter.compare(slot.box, each, thing)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -192,11 +193,7 @@ class Outbox:
             elif withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._reporter.fails(slot.box, found[name], thing)
-
-    def complaint(self, alert: Resource) -> str:
-        """Why a condition of the alert could not be evaluated last; empty where none was."""
-        return self._reporter.complaint(alert)
+                self.reporter.fails(slot.box, found[name], thing)
 
     def of_alert(self, resource: Resource) -> dict[str, Any]:
         """Fields of an alert's status: what became of its messages. None for those that are empty."""
@@ -230,7 +227,7 @@ class Outbox:
         if self._slots is None:
             return ()
         before, after = change.before, change.after
-        self._reporter.moments.note(change, self._now())
+        self.reporter.moments.note(change, self._now())
         if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
             for slot in self._slots.values():
                 slot.compared = None
@@ -243,20 +240,24 @@ class Outbox:
         return ()
 
     def _standing(self, thing: Resource) -> None:
-        """Report the current state of a flag set to commits and pull requests."""
-        near = reporting_on(self._objects, thing.namespace)
+        """Report the current state of a flag set to commits, pull requests and collectors."""
+        for key, box, each in self._near(thing.namespace, {*standing.STANDING, otlp.TYPE}):
+            compared = box.type in standing.PULL_REQUESTS
+            for shown in (thing, *(standing.compared_with(self._objects, thing) if compared else ())):
+                if not concerns(self._objects, each, shown.key, shown.labels):
+                    continue
+                if self.reporter.standing(box, each, shown):
+                    self.wake(key, 0.0)
+
+    def _near(
+        self, namespace: str, types: Collection[str] | None = None
+    ) -> Iterator[tuple[ObjectKey, Box, Alert]]:
+        """Each alert that may be about objects of a namespace, with its provider, which is one of `types`."""
+        near = reporting_on(self._objects, namespace)
         for key, box in self.boxes().items():
-            if key.namespace not in near or box.type not in {*standing.STANDING, otlp.TYPE}:
-                continue
-            others = (
-                standing.compared_with(self._objects, thing) if box.type in standing.PULL_REQUESTS else ()
-            )
-            for each in alerts_of(self._objects, key.namespace, key.name).values():
-                for shown in (thing, *others):
-                    if not concerns(self._objects, each, shown.key, shown.labels):
-                        continue
-                    if self._reporter.standing(box, each, shown):
-                        self.wake(key, 0.0)
+            if key.namespace in near and (types is None or box.type in types):
+                for each in alerts_of(self._objects, key.namespace, key.name).values():
+                    yield key, box, each
 
     def _written(self, change: Change) -> None:
         namespace = change.latest.key.namespace
@@ -277,20 +278,16 @@ class Outbox:
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
         """An object works, or is gone, that waited for something before: no Event says so."""
-        near = reporting_on(self._objects, before.namespace)
-        for key, box in self.boxes().items():
-            if key.namespace not in near:
+        for key, box, each in self._near(before.namespace):
+            reported = box.of_subject(each.subject(before.key))
+            if reported is None or withdrawn(self._objects, each, before.key):
                 continue
-            for each in alerts_of(self._objects, key.namespace, key.name).values():
-                reported = box.of_subject(each.subject(before.key))
-                if reported is None or withdrawn(self._objects, each, before.key):
-                    continue
-                if after is None:
-                    self._reporter.gone(box, each, before)
-                elif reported.failures:
-                    self._reporter.recovered(box, each, after)
-                box.due.pop(each.subject(before.key), None)
-                self.wake(key, 0.0)
+            if after is None:
+                self.reporter.gone(box, each, before)
+            elif reported.failures:
+                self.reporter.recovered(box, each, after)
+            box.due.pop(each.subject(before.key), None)
+            self.wake(key, 0.0)
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
         found = self._objects.get(key)
@@ -303,7 +300,7 @@ class Outbox:
         labels = self._labels(event.object)
         for each in alerts_of(self._objects, key.namespace, key.name).values():
             if concerns(self._objects, each, event.object, labels):
-                self._reporter.report(box, each, event)
+                self.reporter.report(box, each, event)
 
 
 def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:

@@ -143,8 +143,8 @@ class FlagProviderReconciler:
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if problem := servers.problem_of_address(spec.type, address):
-                raise AddressRefused(problem)
+            if spec.type in servers.TYPES:
+                servers.require_repository(spec.type, address)
         if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
         if spec.type == "nats" and spec.proxy_secret_ref is not None:

@@ -15,6 +15,7 @@ from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.forms import chats, incidents, otlp, services
 from controller.notifications.forms.posts import Notice
 from controller.notifications.forms.repositories import comments, statuses
+from controller.notifications.reporting.standing import PULL_REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,14 +135,8 @@ FORMS: Final[dict[str, Form]] = {
     "gitlab": Form(
         statuses.status, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
     ),
-    "gitea": Form(statuses.status, ("address", "token")),
-    "bitbucket": Form(statuses.status, ("address", "token")),
-    "azuredevops": Form(statuses.status, ("address", "token")),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status, ("address", "token"))),
     # Where the comment is there already it is edited instead: see exchanges.py.
-    "githubpullrequestcomment": Form(comments.created, ("address", "token")),
-    "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
-    "giteapullrequestcomment": Form(comments.created, ("address", "token")),
-    "bitbucketpullrequestcomment": Form(comments.created, ("address", "token")),
-    "azuredevopspullrequestcomment": Form(comments.created, ("address", "token")),
+    **dict.fromkeys(sorted(PULL_REQUESTS), Form(comments.created, ("address", "token"))),
 }
 """By type."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from urllib.parse import quote, urlsplit
 
 from controller.api.provider import ProviderType
+from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.posts import Post, basic
 from controller.notifications.links import parts_of
 
@@ -37,16 +38,14 @@ def server_of(type_: str) -> str:
     return next(each for each in _PARTS if type_.startswith(each))
 
 
-def problem_of_address(type_: str, address: str) -> str:
-    """Why an address is not that of a repository, which a provider of this type needs; empty where it is."""
-    if type_ not in TYPES:
-        return ""
+def require_repository(type_: str, address: str) -> None:
+    """Raises AddressRefused for one that is not a repository's, as providers on Git servers need it."""
     server, parts = server_of(type_), parts_of(address)
     if server == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
-        return "it must be a repository's, such as https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
+        place = "dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
+        raise AddressRefused(f"it must be a repository's, such as https://{place}")
     if not 2 <= len(parts) <= _PARTS[server]:
-        return "it must be a repository's, such as https://HOST/OWNER/REPOSITORY"
-    return ""
+        raise AddressRefused("it must be a repository's, such as https://HOST/OWNER/REPOSITORY")
 
 
 def api_of(target: Target) -> Api:
