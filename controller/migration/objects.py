@@ -139,7 +139,7 @@ def _definitions(body: Mapping[str, Any], field: str) -> Iterator[Finding]:
 
 
 class Given:
-    """Implements injection's `Known`: what is there is what is given."""
+    """Implements injection's `Known` over the objects that are given."""
 
     def __init__(self, bodies: Sequence[Any], namespace: str, *, whole: bool) -> None:
         """`whole`: whether these are all objects of a cluster, so that a flag set may be missing."""
@@ -161,7 +161,7 @@ class Given:
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        """Where one of the objects grants it."""
+        """As Known has it, by the grants among the objects."""
         who = pods(reader)
         found = granted(self._grants.get(namespace, ()), who, name, kinds)
         if not found:

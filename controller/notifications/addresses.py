@@ -10,7 +10,7 @@ from controller.runtime.network.ip_addresses import effective
 
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
-"""Schemes: of what is encrypted, and of what is sent in clear."""
+"""URL schemes: the encrypted one first, then that in clear text."""
 
 
 class AddressRefused(Exception):

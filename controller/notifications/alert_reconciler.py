@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagAlertReconciler:
-    """Keeps nothing."""
+    """Says in the status whether an alert can be used, and what became of its messages."""
 
     objects: Cache
     outbox: Outbox
@@ -57,5 +57,5 @@ class FlagAlertReconciler:
         return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
 
     def forget(self, key: ObjectKey) -> None:
-        """Let go of what came of its messages."""
+        """Forget what became of its messages."""
         self.outbox.forget_alert(key)

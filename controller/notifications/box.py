@@ -22,7 +22,7 @@ MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
 """Of all messages that wait: an object of the API server may have 1.5 MiB."""
 MOST_REPORTED: Final = 2_000
-"""Objects of which it is remembered what was reported."""
+"""Objects whose last report is remembered."""
 MOST_RECENT: Final = 50
 
 
@@ -39,7 +39,7 @@ class Reported:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """As `str` writes it."""
+        """Reads what `str` writes."""
         failures, digest, reported_at = (*text.split("|", 2), "", "")[:3]
         return cls(tuple(each for each in failures.split(",") if each), digest, reported_at)
 
@@ -54,7 +54,7 @@ class Due:
 
     at: datetime
     first: bool
-    """It was not reported yet: it has to last until then."""
+    """Whether it was not reported yet: it is once it lasted until then."""
     span: float
     """Seconds that it waits in all."""
 
@@ -105,7 +105,7 @@ class Box:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     """The beginnings of the keys that were delivered last."""
     dead: int = 0
-    """Messages that will not be sent any more."""
+    """Messages that were given up."""
     last_dead: str | None = None
     outcomes: Outcomes = field(default_factory=Outcomes)
     of_alerts: dict[str, Outcomes] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Box:
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self:
-        """As a status keeps it. What cannot be read is left out."""
+        """Read from a status; what cannot be read is left out."""
         box = cls(dead=int(status.get("dead") or 0))
         for each in status.get("pending") or ():
             try:

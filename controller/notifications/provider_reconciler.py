@@ -82,7 +82,7 @@ class FlagProviderReconciler:
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
-        """What waits goes with it."""
+        """Forget it, and what waits to be sent."""
         self.deliverer.shut(key)
         self.outbox.forget(key)
 

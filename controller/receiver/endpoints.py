@@ -63,14 +63,14 @@ class Endpoint:
     key: ObjectKey
     sender: Sender
     tokens: tuple[bytes, ...] = field(repr=False)
-    """The one of today, and one that is still believed."""
+    """Today's, and the one before it while that is accepted."""
     events: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     """Names of FlagSources beside it; `*` is each of them."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """One a token, so that senders that were not moved yet still find it."""
+        """One for each token: senders may still use the path of the one before."""
         return tuple(webhook_path(token, self.key) for token in self.tokens)
 
 

@@ -51,7 +51,7 @@ class FlagReceiverReconciler:
         )
 
     def forget(self, key: ObjectKey) -> None:
-        """Its tokens go with it."""
+        """Close its endpoint, and forget its tokens."""
         self.endpoints.close(key)
 
     async def _endpoint(self, resource: Resource) -> Endpoint:

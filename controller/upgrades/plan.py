@@ -147,7 +147,7 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
 
 
 def _going(state: State, policy: Policy, before: Progress, now: datetime) -> bool:
-    """Whether a restart of ours is under way. What fails long after one is none of our business."""
+    """Whether a restart of ours is under way. What fails long after one is not counted."""
     at = state.workload.restarted_at
     if state.done or at is None:
         return False

@@ -62,7 +62,7 @@ class _Pods:
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
-        """Whether this one would."""
+        """Whether the pod would get something else."""
         wanted = self.due[pod.name]
         return isinstance(wanted, Injected) and wanted != pod.injected
 

@@ -25,7 +25,7 @@ AT_ONCE: Final = 16
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
-    """One whose places no namespace has alone: half of them is the most, and each finds one."""
+    """A queue in which one namespace has half of the places at most, and each has one."""
     places = AT_ONCE // 2
     return KeyedQueue(clock, random, places=places, firsts=places, group=attrgetter("namespace"))
 

@@ -124,7 +124,7 @@ def _facts(notice: Notice) -> dict[str, str]:
 
 
 def _origin(instance: str) -> tuple[Resource, InstrumentationScope]:
-    """Who says it."""
+    """The resource and the scope of what is sent."""
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 

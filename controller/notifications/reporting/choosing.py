@@ -54,7 +54,7 @@ def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A message before it is known who wants it."""
+    """A message, with what alerts choose by."""
 
     message: Message
     subject: Resource | None

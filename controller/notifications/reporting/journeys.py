@@ -1,4 +1,4 @@
-"""A revision's way from the look that found it to the evaluators that serve it, as moments. Pure."""
+"""Journeys: when a revision was found, stored, applied and served. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Moments:
     _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(4_096))
 
     def note(self, change: Change, now: datetime) -> None:
-        """Take note of a content that is another than before."""
+        """Remember when an object's content became another."""
         before, after = change.before, change.after
         if before is None or after is None:
             return

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Reporter:
-    """Has messages wait in boxes."""
+    """Puts messages into boxes, where they wait to be sent."""
 
     objects: Cache
     now: Callable[[], datetime]

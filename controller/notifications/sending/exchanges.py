@@ -44,9 +44,7 @@ async def granted(
 
 
 async def try_status(sender: Sender, message: Message, target: Target) -> Answer:
-    """What came of the status of a commit that does not exist. Where the server may miss nothing but the
-    commit, the answer is that to a look at the repository, if it is there.
-    """
+    """Send the status of a commit that does not exist. Where only the commit may be missing, look further."""
     answer = await _asked(sender, target, post_of(message, target))
     # By these servers may miss the commit; Gitea's is 500.
     if answer.status not in {400, 404, 422, 500}:

@@ -36,7 +36,7 @@ _KNOWN: Final = (
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
     "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
-"""What is shown of a response: these words of the known services."""
+"""Words of known services, which alone are shown of an answer."""
 ANY: Final = Hosts(denied=(), kind="provider")
 """All hosts that may be asked at all."""
 MOST_RETRY_AFTER: Final = 3_600.0
