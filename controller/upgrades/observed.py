@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.conditions import READY, TRUE, find
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.injection import names
-from controller.injection.adding.record import Injected, read_record
+from controller.injection.adding.changes import Injected, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,8 +13,8 @@ from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
 from controller.injection import names
+from controller.injection.adding.changes import Injected, injected_of
 from controller.injection.adding.pod import due, inject
-from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of

@@ -21,7 +21,7 @@ from controller.injection.reading.files import FlagFile
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.file_touches import AT_ONCE
-from controller.workloads.manifests import MANAGED_BY, OURS
+from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
 
@@ -124,11 +124,11 @@ class FlagFiles:
 
     async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
         there = await self.cluster.config_map(file)
-        if found is None and not _is_ours(there):
+        if found is None and not is_ours(there):
             # The flag set wakes us.
             return
         self.queue.put(file, LOOK)
-        if there is not None and not _is_ours(there):
+        if there is not None and not is_ours(there):
             await self._adopt(there, file)
         before = ((there or {}).get("data") or {}).get(file.key)
         text, setback = before, None
@@ -203,10 +203,6 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
             f"{len(content)} bytes of flags are more than a ConfigMap holds; use the provider kubernetes",
         )
     return content.decode()
-
-
-def _is_ours(there: Mapping[str, Any] | None) -> bool:
-    return there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 
 def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:

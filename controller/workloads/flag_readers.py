@@ -12,7 +12,7 @@ from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.injection.names import FLAG_READER
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.workloads.manifests import MANAGED_BY, OURS
+from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ class FlagReaders:
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
         """Apply an object unless it is so already; `rest`: what it has beside metadata, None: it is to go."""
         there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
-        if there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) != OURS:
+        if there is not None and not is_ours(there):
             if rest is None:
                 return
             raise Stalled(

@@ -53,6 +53,11 @@ def labels(name: str) -> dict[str, str]:
     return {APP: name, "app.kubernetes.io/name": name, MANAGED_BY: OURS}
 
 
+def is_ours(body: Mapping[str, Any] | None) -> bool:
+    """Whether an object is there, with our label."""
+    return body is not None and (body["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
+
+
 def _made(
     type_: ResourceType,
     owner: Resource,

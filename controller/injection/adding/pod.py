@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from controller.injection import names
-from controller.injection.adding.changes import Changes
+from controller.injection.adding.changes import Changes, record_of
 from controller.injection.adding.containers import (
     check_form,
     containers,
@@ -15,7 +15,6 @@ from controller.injection.adding.containers import (
     require_containers,
     taken_ports,
 )
-from controller.injection.adding.record import record_of
 from controller.injection.making import in_process, operators
 from controller.injection.making.evaluator import evaluator, marks, proxied, socket, variables, volumes
 from controller.injection.options import Refused

@@ -27,14 +27,9 @@ def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     """The message as it is to wait in the box of a provider of this type."""
     if spec.group_wait is None or (type_ in INCIDENTS and message.state is not None):
         return message
-    given = {
-        "kind": message.kind,
-        "name": message.name,
-        "reason": message.reason,
-        "severity": message.severity,
-        "revision": message.metadata.get(REVISION_KEY, ""),
-    }
-    group = "/".join((message.state or "", *(given[each] for each in spec.group_by)))
+    # All but the revision are fields of the message.
+    revision = message.metadata.get(REVISION_KEY, "")
+    group = "/".join((message.state or "", *(getattr(message, each, revision) for each in spec.group_by)))
     after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
     return message.model_copy(update={"group": group, "after": timestamp(after)})
 
