@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from controller.api.meta import RESUME, timestamp
-from controller.api.upgrade import EvaluatorUpgradeStatus
+from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus
 from controller.upgrades.observed import moment
 from controller.upgrades.plan import Halt, Progress
 
@@ -28,7 +28,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
     except ValidationError:
         # It has no other writer: what cannot be read is begun anew, from the marks on the workloads.
         status = EvaluatorUpgradeStatus()
-    canary, halted = status.canary, status.halted
+    canary, halted = status.canary or CanaryStatus(), status.halted
     resumed_at, halt = moment(status.resumed_at), None
     if halted is not None:
         asked = resource.annotations.get(RESUME, "")
@@ -38,9 +38,9 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
             halt = Halt(halted.workload, halted.message)
     return Progress(
         {each.workload: at for each in status.restarting if (at := moment(each.at)) is not None},
-        canary.workload if canary is not None else "",
-        moment(canary.ready_at) if canary is not None else None,
-        canary is not None and canary.passed,
+        canary.workload,
+        moment(canary.ready_at),
+        canary.passed,
         moment(status.paused_since),
         status.targets,
         resumed_at,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.forms import chats, incidents, otlp, services
 from controller.notifications.forms.posts import Notice
-from controller.notifications.forms.repositories import comments, statuses
+from controller.notifications.forms.repositories import statuses
+from controller.notifications.forms.repositories.comments import Thread
 from controller.notifications.reporting.standing import PULL_REQUESTS
 
 if TYPE_CHECKING:
@@ -104,9 +105,10 @@ def _attributes(notice: Notice) -> dict[str, str]:
     }
 
 
+_WITH_TOKEN: Final = ("address", "token")
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
-    "generic-hmac": Form(_signed, ("address", "token")),
+    "generic-hmac": Form(_signed, _WITH_TOKEN),
     "cloudevents": Form(_structured),
     "cloudevents-binary": Form(_binary),
     otlp.TYPE: Form(otlp.post),
@@ -122,21 +124,19 @@ FORMS: Final[dict[str, Form]] = {
     "zulip": Form(chats.zulip, ("address", "token", "channel")),
     "pagerduty": Form(incidents.pagerduty, ("token",), server="https://events.pagerduty.com"),
     "opsgenie": Form(incidents.opsgenie, ("token",), server="https://api.opsgenie.com"),
-    "incidentio": Form(incidents.incidentio, ("address", "token")),
+    "incidentio": Form(incidents.incidentio, _WITH_TOKEN),
     "alertmanager": Form(incidents.alertmanager),
     "sentry": Form(incidents.sentry),
-    "grafana": Form(incidents.grafana, ("address", "token")),
+    "grafana": Form(incidents.grafana, _WITH_TOKEN),
     "apprise": Form(services.apprise),
     "email": Form(services.email, ("address", "channel", "username")),
     # A test is the status of a commit that does not exist.
-    "github": Form(statuses.status, ("address", "token"), tested="NocommitfoundforSHA"),
-    "githubdispatch": Form(statuses.githubdispatch, ("address", "token")),
+    "github": Form(statuses.status, _WITH_TOKEN, tested="NocommitfoundforSHA"),
+    "githubdispatch": Form(statuses.githubdispatch, _WITH_TOKEN),
     # The server answers so to a status that the commit has already.
-    "gitlab": Form(
-        statuses.status, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
-    ),
-    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status, ("address", "token"))),
+    "gitlab": Form(statuses.status, _WITH_TOKEN, known="Cannottransitionstatus", tested="CommitNotFound"),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status, _WITH_TOKEN)),
     # Where the comment is there already it is edited instead: see exchanges.py.
-    **dict.fromkeys(sorted(PULL_REQUESTS), Form(comments.created, ("address", "token"))),
+    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created(), _WITH_TOKEN)),
 }
 """By type."""

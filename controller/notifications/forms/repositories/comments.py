@@ -120,11 +120,6 @@ class Thread:
         return {"content" if self._type == _AZURE else "body": body}
 
 
-def created(notice: Notice) -> Post:
-    """Adds the comment."""
-    return Thread(notice).created()
-
-
 def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
     """(id as `edited` takes it, text) of each comment in an answer. Raises ValueError."""
     found: Any = json.loads(answer)
