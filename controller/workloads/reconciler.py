@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
+from controller.api.conditions import FALSE, find
 from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
@@ -134,7 +135,12 @@ class FlagdReconciler:
         taken[key] = _Applied(manifest, written)
         if version_of(there) == version_of(written):
             return ()
-        return (_written_event(key, manifest, last, there, others, written.resource_version),)
+        what, reason, why = f"{key.kind} {key.name}", "Applied", "created" if there is None else "changed"
+        if last is not None and (there is None or last.manifest == manifest):
+            by = f" by {others}" if others else ""
+            reason = "DriftCorrected"
+            why = f"{'was removed' if there is None else f'was changed{by}'}; restored"
+        return (Occurrence(reason, f"{what} {why}", version=written.resource_version),)
 
     async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
@@ -161,30 +167,15 @@ class FlagdReconciler:
         ready = found.get("readyReplicas", 0)
         status = {"replicas": asked, "readyReplicas": ready, "image": image}
         message = f"{ready} of {asked} replicas are ready"
-        stuck = _stuck(found)
-        if stuck:
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {stuck}")
+        progressing = find(found, "Progressing") or {}
+        if progressing.get("status") == FALSE and progressing.get("message"):
+            # Its own controller has given up.
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {progressing['message']}")
         elif not _rolled_out(deployment, asked):
             outcome = Waiting("Progressing", message)
         else:
             outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
-
-
-def _written_event(
-    key: ObjectKey,
-    manifest: Mapping[str, Any],
-    last: _Applied | None,
-    there: Resource | None,
-    others: str,
-    version: str,
-) -> Occurrence:
-    what = f"{key.kind} {key.name}"
-    if last is not None and (there is None or last.manifest == manifest):
-        by = f" by {others}" if others else ""
-        why = "was removed" if there is None else f"was changed{by}"
-        return Occurrence("DriftCorrected", f"{what} {why}; restored", version=version)
-    return Occurrence("Applied", f"{what} {'created' if there is None else 'changed'}", version=version)
 
 
 def _key(manifest: Mapping[str, Any]) -> ObjectKey:
@@ -223,14 +214,6 @@ def _require_ours(found: Resource, owner: Resource) -> None:
         f"{kind} {name} is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-
-
-def _stuck(status: Mapping[str, Any]) -> str:
-    """Why the Deployment's controller has given up; empty while it has not."""
-    for each in status.get("conditions") or ():
-        if each.get("type") == "Progressing" and each.get("status") == "False":
-            return str(each.get("message", ""))
-    return ""
 
 
 def _rolled_out(deployment: Resource, asked: int) -> bool:
