@@ -245,12 +245,8 @@ def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
 
 
 def _refused(pods: _Pods) -> dict[str, str]:
-    found = {}
-    for each in pods.all:
-        wanted = pods.due[each.name]
-        if isinstance(wanted, str):
-            found[each.owner] = f"its pods would be refused: {wanted}"
-    return found
+    refusals = ((each.owner, pods.due[each.name]) for each in pods.all)
+    return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
 def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
