@@ -104,14 +104,17 @@ def _wanted(config: pytest.Config) -> bool:
 
 def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
-    made = plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"), "-o", "name").split()
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    deploy = ROOT / "deploy"
+    everywhere = [deploy / f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
+    words = [
+        f"-f={each}"
+        for each in (ROOT / "crds", deploy / "rbac.yaml", *everywhere, deploy / "network-policies.yaml")
+    ]
+    made = plane.kubectl("apply", "--server-side", *words, "-o", "name").split()
     # The API server's list of kinds follows their definitions later.
-    kinds = {each.rpartition("/")[2] for each in made}
+    head = "customresourcedefinition.apiextensions.k8s.io/"
+    kinds = {each.removeprefix(head) for each in made if each.startswith(head)}
     within(lambda: kinds <= {*plane.kubectl("api-resources", "-o", "name", check=False).split()})
-    everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
-    for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
-        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 
 def without(missing: str) -> NoReturn:
