@@ -17,6 +17,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from controller.settings import ProxySettings, settings_of
 from tests.clients.evaluator import evaluator
+from tests.cluster.api import Api, path_of
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
@@ -150,8 +151,7 @@ def test_conflicts_are_counted_and_subscribers_without_a_token_are_said_on_the_o
 
 
 def reasons(cluster: Plane, namespace: str) -> set[str]:
-    found = cluster.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}")
-    return set(found.split())
+    return {each["reason"] for each in Api(cluster).items(path_of("event", namespace))}
 
 
 @pytest.fixture(scope="module")

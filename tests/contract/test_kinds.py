@@ -236,7 +236,9 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
     finalizers and the deletion of an injected pod were refused. It was asked about every pod of the cluster,
     and about dry runs, at which it wrote ConfigMaps.
     """
-    documents = yaml.safe_load_all((ROOT / "deploy" / "admission.yaml").read_text(encoding="utf-8"))
+    documents = yaml.load_all(
+        (ROOT / "deploy" / "admission.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+    )
     found = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")
     (webhook,) = found["webhooks"]
     (rule,) = webhook["rules"]
