@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagset, grant
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
@@ -82,5 +84,6 @@ def _target(found: Resource) -> str:
 
 
 def _revision(found: Resource) -> str:
-    field = "lastAppliedRevision" if found.key.kind == flagset.KIND else "revision"
-    return str(found.status.get(field) or "")
+    if found.key.kind == flagset.KIND:
+        return FlagSetStatus.of(found).last_applied_revision or ""
+    return ConfigurationStatus.of(found).revision or ""

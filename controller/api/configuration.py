@@ -8,11 +8,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import InvalidSpecError, Model, Name, Status
+from controller.api.fields import InvalidSpecError, Model, Name
 from controller.api.flagset import ProblemStatus
 from controller.api.historic import modernise
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,9 +75,20 @@ class ConfigurationStatus(Status):
     total: int | None = None
     delivered: int | None = None
     latency: Latency | None = None
-    laggards: Annotated[tuple[LaggardStatus, ...], Field(max_length=20)] = ()
+    laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+
+    @property
+    def content(self) -> tuple[str, str]:
+        """The revision of the content, and its digest."""
+        return self.revision or "", self.digest or ""
+
+    @property
+    def served_by(self) -> int | None:
+        """The first number of `served`; None where there is none."""
+        count = (self.served or "").partition("/")[0]
+        return int(count) if count.isascii() and count.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, OnErrorOmit
+from pydantic.alias_generators import to_camel
 
-from controller.api.fields import Interval, LocalReference, Model, Name, Status
+from controller.api.fields import Interval, LocalReference, Model, Name
 from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -147,8 +150,13 @@ class TargetStatus(Model):
     shards: int | None = None
 
 
-class HistoryEntry(Model):
-    """One revision that was applied."""
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One revision that was applied. Ten of each FlagSet are kept in memory, so it is no `Model`, which would
+    take ten times as much.
+    """
+
+    __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     revision: str
     digest: str | None = None
@@ -182,9 +190,17 @@ class FlagSetStatus(Status):
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
-    pending_removals: Annotated[tuple[str, ...], Field(max_length=100)] = ()
-    target: tuple[TargetStatus, ...] = ()
-    history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
+    pending_removals: Annotated[tuple[str, ...] | None, Field(max_length=100)] = None
+    target: tuple[OnErrorOmit[TargetStatus], ...] = ()
+    history: Annotated[tuple[OnErrorOmit[HistoryEntry], ...], Field(max_length=10)] = ()
+
+    @property
+    def content(self) -> tuple[str, str]:
+        """The revision that was attempted last, and the digest if it was applied."""
+        revision = self.last_attempted_revision or ""
+        # What was attempted and not applied has no digest yet: the status keeps that of what is served.
+        applied = self.last_applied_revision in (None, revision)
+        return revision, (self.digest or "") if applied else ""
 
 
 def source_key(flag_set: Resource) -> ObjectKey | None:

@@ -79,6 +79,8 @@ class Resource:
     api_version: str = API_VERSION
     created: str = ""
     """metadata.creationTimestamp."""
+    parsed: object = field(default=None, init=False, repr=False, compare=False)
+    """The status as its model, once `Status.of` has read it."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field
 
 from controller.api.fields import Model
+from controller.api.status import StatusModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,7 +78,7 @@ class FlagReceiptSpec(Model):
     proxy: Annotated[str, Field(min_length=1, max_length=253)]
 
 
-class FlagReceiptStatus(Model):
+class FlagReceiptStatus(StatusModel):
     """What the proxy knows."""
 
     digest: str = ""

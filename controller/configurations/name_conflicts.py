@@ -4,17 +4,18 @@ Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import NAME_CONFLICT, TRUE, Condition, find
+from controller.api.conditions import NAME_CONFLICT, TRUE, Condition
 from controller.delivery.claims import SHADOWED
 from controller.runtime.events import Occurrence
 from evaluator.flags.syntax.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from controller.api.meta import ObjectKey
+    from controller.api.status import Status
     from controller.delivery.claims import Conflict
 
 SHADOWS: Final = "Shadows"
@@ -41,10 +42,9 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
     return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 
 
-def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
+def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
     """An Event for each conflict that the status until now does not name."""
-    known = find(status, NAME_CONFLICT) or {}
-    named = str(known.get("message", ""))
+    named = status.condition(NAME_CONFLICT).message
     return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 
 

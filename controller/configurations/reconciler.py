@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
-from controller.api.conditions import NAME_CONFLICT, PROPAGATED, find
+from controller.api.conditions import NAME_CONFLICT, PROPAGATED
+from controller.api.configuration import ConfigurationStatus
 from controller.api.meta import ObjectKey
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
-    FIELDS,
     SERVED,
     Propagation,
     pace,
@@ -77,16 +77,16 @@ class ConfigurationReconciler:
             # `Ready` stays True: the object itself is valid.
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
-        status = {**kept.validation.status, **dict.fromkeys(FIELDS), **served.status}
-        propagated = propagation_events(resource.status, status, served.details, kept.propagated)
+        before, status = ConfigurationStatus.of(resource), kept.validation.status | served.status
+        propagated = propagation_events(before, status, served.details, kept.propagated)
         if any(each.reason == SERVED for each in served.details):
-            kept.propagated = str(status.get("digest", ""))
+            kept.propagated = status.digest or ""
         return Result(
             outcome,
             status=status,
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
             ended=(PROPAGATED, NAME_CONFLICT),
-            events=(*name_conflicts.new_conflicts(resource.status, conflicts), *propagated),
+            events=(*name_conflicts.new_conflicts(before, conflicts), *propagated),
             next_look=served.again,
         )
 
@@ -118,17 +118,16 @@ class ConfigurationReconciler:
         """Who serves it: the new state, or the one that is written already for as long as it is too soon to
         write again.
         """
-        before, new = written(resource.status), Propagation()
-        digest: str = kept.validation.status.get("digest", "")
+        status = ConfigurationStatus.of(resource)
+        before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive
         found = receipts(resource, self.objects, alive) if digest else []
         if found:
             summed = await asyncio.to_thread(count, found, digest)
-            what = kept.validation.status.get("revision") or digest
-            new = propagation(summed, what, resource.status, now)
+            new = propagation(summed, kept.validation.status.revision or digest, status, now)
         if new == before:
             return new
-        if kept.written_at is not None and digest == resource.status.get("digest", ""):
+        if kept.written_at is not None and digest == (status.digest or ""):
             passed = (now - kept.written_at).total_seconds()
             # Negative where the clock was set back.
             if 0.0 <= passed < kept.pace:
@@ -139,5 +138,5 @@ class ConfigurationReconciler:
 
 def _served_by_all(resource: Resource) -> str:
     """The digest of which the status says so."""
-    known = find(resource.status, PROPAGATED) or {}
-    return str(resource.status.get("digest", "")) if known.get("reason") == SERVED else ""
+    status = ConfigurationStatus.of(resource)
+    return (status.digest or "") if status.condition(PROPAGATED).reason == SERVED else ""

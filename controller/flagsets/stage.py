@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, grant, shard
-from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
-from controller.api.flagset import source_key
-from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
+from controller.api.artifact import SourceStatus
+from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus, source_key
+from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.meta import ObjectKey, secret_names, version_of
 from controller.flagsets.reading.references import listed, target_name
 from controller.runtime.objects.cache import Index
@@ -85,31 +87,25 @@ BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None
 
 
 def _artifact(source: Resource | None) -> object:
-    artifact = source.status.get("artifact") if source is not None else None
-    if not isinstance(artifact, dict):
-        return None
-    return artifact.get("revision"), artifact.get("digest"), artifact.get("url")
+    status = status_of(source)
+    artifact = status.artifact if isinstance(status, SourceStatus) else None
+    return artifact and (artifact.revision, artifact.digest, artifact.url)
 
 
 def _health(source: Resource | None) -> object:
     """Whether a source brings anything new, and why not."""
     if source is None:
         return False, False
-    ready = find(source.status, READY)
-    failed = ready is not None and ready.get("status") == FALSE
-    return source.suspended, failed and ready and ready.get("reason")
+    ready = status_of(source).condition(READY)
+    return source.suspended, ready.status == FALSE and ready.reason
 
 
 def _readiness(flag_set: Resource | None) -> object:
     if flag_set is None:
         return None
-    ready = find(flag_set.status, READY)
-    status = flag_set.status
-    return (
-        ready and ready.get("status"),
-        status.get("observedGeneration"),
-        status.get("lastAppliedRevision"),
-    )
+    status = status_of(flag_set)
+    applied = status.last_applied_revision if isinstance(status, FlagSetStatus) else None
+    return status.condition(READY).status, status.observed_generation, applied
 
 
 def _content(resource: Resource | None) -> object:
@@ -126,9 +122,9 @@ def _served(resource: Resource | None) -> object:
     """Who serves an object, and which other one is in its way, as its status says."""
     if resource is None:
         return None
-    details = [find(resource.status, type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
-    said = [each and (each.get("status"), each.get("reason"), each.get("message")) for each in details]
-    return resource.status.get("served"), "served" in resource.status and resource.status.get("digest"), said
+    status = ConfigurationStatus.of(resource)
+    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
+    return status.served, status.served and status.digest, said
 
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -170,8 +166,7 @@ OVER_QUOTA: Final = exceeded(flagset.KIND)
 
 def flag_count(flag_set: Resource) -> int:
     """How many flags a FlagSet applied, by its status."""
-    flags = flag_set.status.get("flags")
-    return flags if isinstance(flags, int) else 0
+    return FlagSetStatus.of(flag_set).flags or 0
 
 
 FLAG_SETS: Final = Reconciles(

@@ -8,10 +8,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
+from controller.api.kinds import status_of
 from controller.api.meta import API_VERSION, GROUP, timestamp
 from controller.api.provider import Message
-from controller.runtime.events import Severity, content
+from controller.runtime.events import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def of_state(
     """What the object's conditions say, where no Event reported it, with `other` fields in place of these.
     `identity` distinguishes one such message from the next.
     """
-    ready = find(resource.status, READY) or {}
+    status = status_of(resource)
+    ready = status.condition(READY)
     message = Message(
         key=_key(resource.uid, identity, alert.uid),
         alert=alert.name,
@@ -69,10 +71,10 @@ def of_state(
         name=resource.name,
         uid=resource.uid,
         severity="info",
-        reason=str(ready.get("reason") or "Unknown"),
-        message=str(ready.get("message") or "")[:_TEXT],
+        reason=ready.reason or "Unknown",
+        message=ready.message[:_TEXT],
         time=timestamp(now),
-        metadata=_metadata(*content(resource.status), spec.summary or "", {}),
+        metadata=_metadata(*status.content, spec.summary or "", {}),
     )
     return message.model_copy(update=other)
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api import conditions
-from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
@@ -28,7 +26,6 @@ from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_ur
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
-    from typing import Any
 
     from controller.api.conditions import Condition
     from controller.api.fields import LocalReference
@@ -48,7 +45,7 @@ class FlagProviderReconciler:
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
-    newest: Callable[[ObjectKey], Awaitable[Mapping[str, Any]]]
+    newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
     """The status of a provider as the API server has it now. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
@@ -86,8 +83,7 @@ class FlagProviderReconciler:
 
     def _last(self, resource: Resource) -> tuple[Condition, ...]:
         """What came of the last try, be it one of a leader before us."""
-        before = find(resource.status, DELIVERED)
-        return self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
+        return self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""

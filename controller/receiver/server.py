@@ -18,6 +18,7 @@ from controller.api import flagsource, receiver
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import about
+from controller.api.receiver import FlagReceiverStatus
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import matches
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
@@ -153,7 +154,9 @@ class Receiver:
         found = [
             each.suspended
             for each in self.objects.of_kind(receiver.KIND)
-            if hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
+            if hmac.compare_digest(
+                given, str(FlagReceiverStatus.of(each).webhook_path).encode(errors="replace")
+            )
         ]
         if not found:
             return "unknown", _refuse(404, _NOWHERE)

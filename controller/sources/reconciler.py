@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import OBSERVED, FlagSourceSpec
+from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
@@ -21,7 +22,7 @@ from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
-from controller.sources.files.include import copy_included, digests, find_included, include_health
+from controller.sources.files.include import copy_included, find_included, include_health
 from controller.sources.files.quarantine import quarantine
 from controller.sources.looking.freshness import Freshness, LookSchedule
 from controller.sources.provider import Accepted, Look, Unverified, lets_through
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
-_HANDLED: Final = "lastHandledAcceptRevision"
 _SIGNER: Final = 200
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
@@ -58,19 +58,19 @@ class _Wanted:
 
     def is_in(self, artifact: Artifact, revision: Revision) -> bool:
         """Whether the artifact in the status is of `revision` and still as the spec asks."""
-        status, observed = self.resource.status, self.spec.observed
+        status, observed = FlagSourceStatus.of(self.resource), self.spec.observed
         return (
             artifact.revision == str(revision)
-            and all(status.get(name) == observed.get(name) for name in OBSERVED)
-            and status.get("observedVerification", "") == self.provider.epoch
+            and all(getattr(status, name) == getattr(observed, name) for name in OBSERVED)
+            and (status.observed_verification or "") == self.provider.epoch
             and self.is_of_same_includes
         )
 
     @property
     def is_of_same_includes(self) -> bool:
         """Whether all included sources still have the artifacts that the status lists."""
-        before = digests(self.resource.status.get("includedArtifacts") or ())
-        return before == digests(each.artifact for each in self.includes)
+        before = FlagSourceStatus.of(self.resource).included_artifacts or ()
+        return [each.digest for each in before] == [each.artifact.digest for each in self.includes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,8 @@ class SourceReconciler:
         spec = _read(resource)
         if not spec.export:
             await self.exporter.remove(resource, spec.service_account_name)
-        elif isinstance(result.outcome, Done):
-            artifact = result.status["artifact"]
-            await self.exporter.publish(resource, artifact, spec.service_account_name, now)
+        elif isinstance(found := result.status, FlagSourceStatus) and found.artifact is not None:
+            await self.exporter.publish(resource, found.artifact, spec.service_account_name, now)
 
     async def _look(self, resource: Resource, now: datetime) -> Result:
         kept: Artifact | None = None
@@ -148,7 +147,8 @@ class SourceReconciler:
     def _kept(self, resource: Resource) -> tuple[Storage, Artifact | None]:
         """The source's store, and the artifact of its status if that is in there undamaged."""
         storage = self.storages.of(resource.key)
-        promised = storage.find(str(_promised(resource).get("digest")))
+        artifact = FlagSourceStatus.of(resource).artifact
+        promised = None if artifact is None else storage.find(artifact.digest)
         if promised is not None:
             try:
                 storage.open(promised)
@@ -208,37 +208,35 @@ class SourceReconciler:
         now, next_look = times
         artifact, fetched = stored
         resource, provider = wanted.resource, wanted.provider
-        before = _promised(resource)
+        before = FlagSourceStatus.of(resource)
         path, url = self.storages.url(resource.key, artifact)
-        same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
-        known = before if wanted.is_of_same_includes else {}
-        moment = timestamp(now)
-        status: dict[str, Any] = {
-            "artifact": {
-                "path": path,
-                "url": url,
-                "revision": artifact.revision,
-                "digest": artifact.digest,
-                "size": artifact.size,
-                "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
-                "metadata": {**artifact.metadata, OBSERVED_AT: _observed_at(known, artifact, now)},
-            },
-            **wanted.spec.observed,
-        }
-        if wanted.includes:
-            status["includedArtifacts"] = [each.artifact for each in wanted.includes]
-        if provider.lineage:
-            status["observedLineage"] = provider.lineage
+        known = before.artifact if wanted.is_of_same_includes else None
+        updated = ""
+        if before.artifact is not None and before.content == (artifact.revision, artifact.digest):
+            updated = before.artifact.last_update_time
         named = resource.annotations.get(ACCEPT_REVISION, "")
-        if named and (named == resource.status.get(_HANDLED) or lets_through(named, artifact.revision)):
+        handled = named == before.last_handled_accept_revision or lets_through(named, artifact.revision)
+        status = wanted.spec.observed | FlagSourceStatus(
+            artifact=ArtifactStatus(
+                path=path,
+                url=url,
+                revision=artifact.revision,
+                digest=artifact.digest,
+                size=artifact.size,
+                last_update_time=updated or timestamp(now),
+                metadata={**artifact.metadata, OBSERVED_AT: _observed_at(known, artifact, now)},
+            ),
+            included_artifacts=tuple(each.artifact for each in wanted.includes) or None,
+            observed_lineage=provider.lineage or None,
+            observed_verification=provider.epoch or None,
             # What came later may not be replaced by it again.
-            status[_HANDLED] = named
+            last_handled_accept_revision=named if named and handled else None,
+        )
         details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),)
         if provider.epoch:
-            status["observedVerification"] = provider.epoch
             details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
         details += include_health(wanted.includes)
-        events = () if before.get("digest") == artifact.digest else (_new_artifact(artifact, fetched),)
+        events = () if before.content[1] == artifact.digest else (_new_artifact(artifact, fetched),)
         return Result(
             Done(_in_storage(artifact)),
             status=status,
@@ -256,13 +254,12 @@ def _read(resource: Resource) -> FlagSourceSpec:
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
-    same = resource.status.get("observedLineage") == provider.lineage
-    before = _promised(resource) if same else {}
-    named = resource.annotations.get(ACCEPT_REVISION, "")
+    status, named = FlagSourceStatus.of(resource), resource.annotations.get(ACCEPT_REVISION, "")
+    before = status.artifact if status.observed_lineage == provider.lineage else None
     return Accepted(
-        str(before.get("revision", "")),
-        "" if named == resource.status.get(_HANDLED) else named,
-        str((before.get("metadata") or {}).get(SIGNED_AT, "")),
+        "" if before is None else before.revision,
+        "" if named == status.last_handled_accept_revision else named,
+        "" if before is None else before.metadata.get(SIGNED_AT, ""),
     )
 
 
@@ -271,16 +268,12 @@ def _details_after(setback: Setback, resource: Resource, kept: Artifact | None) 
     details: tuple[Condition, ...] = ()
     if kept is not None:
         details = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
-    elif _promised(resource):
+    elif FlagSourceStatus.of(resource).artifact is not None:
         message = "the artifact is not in storage any more; it is fetched again once the source can be read"
         details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
     if isinstance(setback, Unverified):
         details += (Condition(VERIFIED, FALSE, setback.reason, setback.message),)
     return details
-
-
-def _promised(resource: Resource) -> Mapping[str, Any]:
-    return resource.status.get("artifact") or {}
 
 
 def _signed(artifact: Artifact) -> str:
@@ -291,11 +284,11 @@ def _in_storage(artifact: Artifact) -> str:
     return f"stored artifact for revision {artifact.revision}"
 
 
-def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -> str:
+def _observed_at(before: ArtifactStatus | None, artifact: Artifact, now: datetime) -> str:
     """When the revision was first seen at the source: the start of the look that found it."""
-    known = (before.get("metadata") or {}).get(OBSERVED_AT)
-    if known and before.get("revision") == artifact.revision:
-        return str(known)
+    known = before.metadata.get(OBSERVED_AT) if before is not None else None
+    if before is not None and known and before.revision == artifact.revision:
+        return known
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

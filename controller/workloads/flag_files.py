@@ -177,7 +177,7 @@ class FlagFiles:
             self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
     def _report(self, found: Resource, occurrence: Occurrence) -> None:
-        event = event_of(found, occurrence, found.status, self.now())
+        event = event_of(found, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)
 

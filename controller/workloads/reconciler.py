@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagd import FlagdSpec
+from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
@@ -34,7 +34,6 @@ MANAGER: Final = "flagstaff-flagd"
 """The field manager."""
 _LOOK_FOR_GATEWAYS: Final = 60.0
 """Seconds."""
-_COUNTS: Final = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class Workloads(Applier, Protocol):
@@ -167,15 +166,12 @@ class FlagdReconciler:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
         image = next((each["image"] for each in containers if each["name"] == CONTAINER), None)
-        found = deployment.status
-        asked = deployment.spec.get("replicas", 1)
-        ready = found.get("readyReplicas", 0)
-        status = {"replicas": asked, "readyReplicas": ready, "image": image}
-        message = f"{ready} of {asked} replicas are ready"
-        stuck = _stuck(found)
-        if stuck:
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {stuck}")
-        elif not _rolled_out(deployment, asked):
+        found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
+        status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
+        message = f"{found.ready_replicas} of {asked} replicas are ready"
+        if found.stuck:
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {found.stuck}")
+        elif not found.is_rolled_out(deployment.generation, asked):
             outcome = Waiting("Progressing", message)
         else:
             outcome = Done("; ".join((message, *warnings(wanted, self.options))))
@@ -234,18 +230,3 @@ def _require_ours(found: Resource, owner: Resource) -> None:
         f"{kind} {name} is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-
-
-def _stuck(status: Mapping[str, Any]) -> str:
-    """Why the Deployment's controller has given up; empty while it has not."""
-    for each in status.get("conditions") or ():
-        if each.get("type") == "Progressing" and each.get("status") == "False":
-            return str(each.get("message", ""))
-    return ""
-
-
-def _rolled_out(deployment: Resource, asked: int) -> bool:
-    """Whether all replicas are of the newest template, and ready."""
-    status = deployment.status
-    counts = {status.get(name, 0) for name in _COUNTS}
-    return status.get("observedGeneration", 0) >= deployment.generation and counts == {asked}

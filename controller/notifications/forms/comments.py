@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, shard
-from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.conditions import READY
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import COMPARED_WITH, ObjectKey
 from controller.api.provenance import CHANGES
 from controller.delivery.changed_flags import changed_flags
@@ -28,7 +29,6 @@ from controller.notifications import messages
 from controller.notifications.forms import commits
 from controller.notifications.forms.posts import Post, changes, posted, title
 from controller.notifications.forms.repositories import api_of
-from controller.runtime.events import content
 from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
@@ -101,7 +101,7 @@ def number_of(thing: Resource) -> str:
     found = thing.annotations.get(CHANGE_REQUEST)
     if found is not None:
         return found if _NUMBER.match(found) else ""
-    match = _REQUEST.match(content(thing.status)[0])
+    match = _REQUEST.match(FlagSetStatus.of(thing).content[0])
     return match[1] if match else ""
 
 
@@ -123,13 +123,12 @@ def standing_of(
     """(the message about a flag set, what is remembered of it); None where it belongs to no pull request, or
     is under way.
     """
-    number, failing = number_of(thing), failure(thing.status)
-    ready = find(thing.status, READY) or {}
-    if thing.key.kind != flagset.KIND or not number or not (failing or ready.get("status") == TRUE):
+    number, status = number_of(thing), FlagSetStatus.of(thing)
+    failing, words = status.failure, status.condition(READY).message
+    if thing.key.kind != flagset.KIND or not number or not (failing or status.is_ready):
         return None
-    words = str(ready.get("message") or "")
-    other = ("", "") if base is None else (base.resource_version, str(base.status.get("digest")))
-    facts = (number, failing, words, *content(thing.status), str(thing.status.get("digest")), other[1])
+    other = ("", "") if base is None else (base.resource_version, str(FlagSetStatus.of(base).digest))
+    facts = (number, failing, words, *status.content, str(status.digest), other[1])
     kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
     identity = f"{kept} {thing.resource_version} {other[0]}"
     given = {"reason": failing or "Applied", "message": words[:_LONG]}
@@ -249,8 +248,8 @@ def _block(language: str, text: str) -> str:
 def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     """As the first object that the FlagSet writes has them; None where they are not whole."""
     namespace = flag_set.namespace
-    for each in flag_set.status.get("target") or ():
-        found = objects.get(ObjectKey(str(each.get("kind")), namespace, str(each.get("name"))))
+    for each in FlagSetStatus.of(flag_set).target:
+        found = objects.get(ObjectKey(each.kind or "", namespace, each.name or ""))
         if found is not None:
             return _delivered(found, lambda name: objects.get(ObjectKey(shard.KIND, namespace, name)))
     return None

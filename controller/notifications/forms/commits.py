@@ -14,11 +14,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset
-from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
+from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN
+from controller.api.kinds import status_of
 from controller.notifications import messages
 from controller.notifications.forms.posts import posted, title
 from controller.notifications.forms.repositories import api_of, commit_in, commit_page, server_of
-from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def standing_of(
     """
     if thing.key.kind != flagset.KIND:
         return None
-    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
-    words, reason = str(ready.get("message") or ""), failure(thing.status) or "Applied"
-    failing = bool(failure(thing.status))
-    if not failing and ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
-        reason, words = PROPAGATED, str(propagated.get("message"))
-    identity = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
+    state = status_of(thing)
+    ready, propagated, failing = state.condition(READY), state.condition(PROPAGATED), state.failure
+    reason, words = failing or "Applied", ready.message
+    if state.is_ready and propagated.status in {TRUE, UNKNOWN}:
+        reason, words = PROPAGATED, propagated.message
+    identity = f"{state.content[0]} {reason} {words} {ready.since}"
     given = {"reason": reason, "message": words[:_LONG]}
     given |= {"state": "failing", "severity": "error"} if failing else {}
     message = messages.of_state(thing, alert, spec, identity, now, **given)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
 from controller.api import flagset
-from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, find
+from controller.api.artifact import SourceStatus
+from controller.api.conditions import PROPAGATED, TRUE, UNKNOWN
+from controller.api.flagset import FlagSetStatus
+from controller.api.kinds import status_of
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications import messages
-from controller.runtime.events import content
 
 if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
@@ -31,7 +33,6 @@ _MOST: Final = 4_096
 """Objects of which is known when they changed."""
 _ROLLOUT: Final = timedelta(minutes=15)
 """An evaluator that serves a revision later than this after it was applied joined late."""
-_COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
 
 
 @dataclass(slots=True)
@@ -45,44 +46,49 @@ class Moments:
         before, after = change.before, change.after
         if before is None or after is None:
             return
-        found = content(after.status)[1]
-        if found and found != content(before.status)[1]:
+        found = status_of(after).content[1]
+        if found and found != status_of(before).content[1]:
             self._seen[after.key] = (found, now)
 
     def of(self, thing: Resource, other: datetime) -> datetime:
         """When the object's content was seen first; `other`, of whole seconds, where that is not known."""
         known, moment = self._seen.get(thing.key, ("", other))
-        return moment if known == content(thing.status)[1] else other
+        return moment if known == status_of(thing).content[1] else other
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
     """The metadata of a message about a flag set whose revision all subscribers serve; empty while they do
     not, and where its times are not known.
     """
-    history = thing.status.get("history") or ()
-    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
-    served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
-    if thing.key.kind != flagset.KIND or not served_by_all or not history or _same(history):
+    if thing.key.kind != flagset.KIND:
+        return {}
+    status = FlagSetStatus.of(thing)
+    history, propagated = status.history, status.condition(PROPAGATED)
+    served_by_all = status.is_ready and propagated.status in {TRUE, UNKNOWN}
+    # A revision that left all flags as they were had nothing to deliver.
+    same = len(history) > 1 and history[0].digest == history[1].digest
+    if not served_by_all or not history or same:
         return {}
     entry, place = history[0], flagset.source_key(thing)
     source = None if place is None else objects.get(place)
-    artifact = {} if source is None else source.status.get("artifact") or {}
-    found = entry.get("revision")
-    if source is None or not found or not (artifact.get("revision") == content(thing.status)[0] == found):
+    artifact = SourceStatus.of(source).artifact
+    if source is None or artifact is None or not artifact.revision == status.content[0] == entry.revision:
         return {}
     try:
-        observed = _read((artifact.get("metadata") or {}).get(OBSERVED_AT) or artifact.get("lastUpdateTime"))
-        stored = max(observed, moments.of(source, _read(artifact.get("lastUpdateTime"))))
-        done = moments.of(thing, _read(entry.get("appliedAt")))
+        updated = artifact.last_update_time
+        observed = _read(artifact.metadata.get(OBSERVED_AT) or updated)
+        stored = max(observed, moments.of(source, _read(updated)))
+        done = moments.of(thing, _read(entry.applied_at or ""))
         applied = max(stored, done)
-        served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
-    except (TypeError, ValueError):
+        served = max(applied, _precise(_read(propagated.since), now))
+    except ValueError:
         return {}
     if now - done > _ROLLOUT:
         return {}
-    metadata = {key: str(entry[name]) for name, key in _COPIED.items() if entry.get(name)}
-    if propagated.get("status") == TRUE:
-        metadata |= {SERVED: str(thing.status.get("served") or ""), SERVED_AT: _written(served)}
+    copied = {AUTHOR: entry.author, SUBJECT: entry.subject, COMMITTED_AT: entry.committed_at}
+    metadata = {key: text for key, text in copied.items() if text}
+    if propagated.status == TRUE:
+        metadata |= {SERVED: status.served or "", SERVED_AT: _written(served)}
     times = {OBSERVED_AT: observed, STORED_AT: stored, APPLIED_AT: applied}
     return metadata | {name: _written(moment) for name, moment in times.items()}
 
@@ -91,15 +97,10 @@ def message_of(
     thing: Resource, alert: Resource, spec: FlagAlertSpec, journey: dict[str, str], now: datetime
 ) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
-    words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
-    identity = f"{content(thing.status)} journey"
+    status = status_of(thing)
+    identity, words = f"{status.content} journey", status.condition(PROPAGATED).message
     found = messages.of_state(thing, alert, spec, identity, now, reason=PROPAGATED, message=words)
     return found.model_copy(update={"metadata": found.metadata | journey})
-
-
-def _same(history: Any) -> bool:
-    """Whether the revision left all flags as they were: then there was nothing to deliver."""
-    return len(history) > 1 and history[0].get("digest") == history[1].get("digest")
 
 
 def _precise(moment: datetime, now: datetime) -> datetime:
@@ -107,9 +108,9 @@ def _precise(moment: datetime, now: datetime) -> datetime:
     return now if now - moment < timedelta(seconds=2) else moment
 
 
-def _read(text: object) -> datetime:
-    """Raises TypeError, ValueError."""
-    moment = datetime.fromisoformat(str(text))
+def _read(text: str) -> datetime:
+    """Raises ValueError."""
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
     return moment

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.applying.delivery import manager_of
@@ -17,6 +16,7 @@ from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.reconciling.watches import woken
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from tests.statuses import find
 from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,

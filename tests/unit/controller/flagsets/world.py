@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
@@ -28,6 +28,7 @@ from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
 from controller.wiring.tenancy.quotas import flag_set_quotas, limits_of
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
