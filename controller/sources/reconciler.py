@@ -151,7 +151,7 @@ class SourceReconciler:
         promised = None if artifact is None else storage.find(artifact.digest)
         if promised is not None:
             try:
-                storage.open(promised)
+                storage.require(promised)
             except Setback:
                 # Gone or damaged: it is fetched again.
                 return storage, None
