@@ -51,7 +51,7 @@ class KnownObjects:
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
-                return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
+                return _found(found)
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
@@ -76,14 +76,10 @@ class KnownObjects:
         )
 
 
-def _target(found: Resource) -> str:
+def _found(served: Resource) -> FlagSetFound:
     """The object that is served: a FlagSet may write one of another name."""
-    target = found.spec.get("target") if found.key.kind == flagset.KIND else None
-    own = target.get("name") if isinstance(target, dict) else None
-    return own if isinstance(own, str) and own else found.name
-
-
-def _revision(found: Resource) -> str:
-    if found.key.kind == flagset.KIND:
-        return FlagSetStatus.of(found).last_applied_revision or ""
-    return ConfigurationStatus.of(found).revision or ""
+    if served.key.kind == flagset.KIND:
+        name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
+    else:
+        name, revision = served.name, ConfigurationStatus.of(served).revision
+    return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "")

@@ -210,3 +210,10 @@ def source_key(flag_set: Resource) -> ObjectKey | None:
         return None
     namespace = str(reference.get("namespace") or flag_set.namespace)
     return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))
+
+
+def target_name(flag_set: Resource) -> str:
+    """The name of what the FlagSet writes."""
+    target = flag_set.spec.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    return str(name or flag_set.name)

@@ -11,7 +11,7 @@ from controller.api import configuration
 from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.configuration import ConfigurationStatus
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus
+from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
 from controller.api.meta import ObjectKey
 from controller.delivery.served import shown
 from controller.flagsets import messages
@@ -30,7 +30,6 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
-from controller.flagsets.reading.references import target_name
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting

@@ -20,13 +20,6 @@ def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def target_name(flag_set: Resource) -> str:
-    """The name of what the FlagSet writes."""
-    target = flag_set.spec.get("target")
-    name = target.get("name") if isinstance(target, dict) else None
-    return str(name or flag_set.name)
-
-
 def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
     """Whether FlagSets of `reader`, a namespace, may refer to `source`: elsewhere by a FlagGrant alone."""
     if reader == source.namespace:
