@@ -45,6 +45,12 @@ class ObjectKey:
     namespace: str
     name: str
 
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Self:
+        """Which object a manifest is of, which names its namespace."""
+        meta = manifest["metadata"]
+        return cls(manifest["kind"], meta["namespace"], meta["name"])
+
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
@@ -52,6 +58,11 @@ class ObjectKey:
 def timestamp(time: datetime) -> str:
     """A time, which must be aware, as the API server writes it: `2026-01-31T12:00:00Z`."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise_timestamp(time: datetime) -> str:
+    """As `timestamp`, in milliseconds: `2026-01-31T12:00:00.250Z`."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
@@ -113,6 +124,10 @@ class Resource:
     def name(self) -> str:
         """The object's name."""
         return self.key.name
+
+    def is_owned_by(self, owner: Resource) -> bool:
+        """Whether an owner reference names this very object."""
+        return any(each.get("uid") == owner.uid for each in self.owners)
 
     @property
     def suspended(self) -> bool:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field
 
 from controller.api.fields import Model
+from controller.api.meta import ObjectKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagShard"
 
@@ -32,3 +35,8 @@ def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
         else []
     )
     return tuple(dict.fromkeys(found))
+
+
+def finder(find: Callable[[ObjectKey], Resource | None], namespace: str) -> Callable[[str], Resource | None]:
+    """Finds the FlagShards of a namespace by their names; `find` finds any object."""
+    return lambda name: find(ObjectKey(KIND, namespace, name))

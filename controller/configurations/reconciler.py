@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from controller.api import shard
 from controller.api.conditions import NAME_CONFLICT, PROPAGATED
 from controller.api.configuration import ConfigurationStatus
-from controller.api.meta import ObjectKey
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
     SERVED,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
@@ -95,9 +94,7 @@ class ConfigurationReconciler:
         self._kept.pop(key, None)
 
     async def _validated(self, resource: Resource) -> _Kept:
-        def part(name: str) -> Resource | None:
-            return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
-
+        part = shard.finder(self.objects.get, resource.namespace)
         parts = [part(name) for name in shard.names(resource.spec)]
         versions = [(each.name, each.resource_version) for each in parts if each is not None]
         content = (resource.uid, resource.generation, *versions)

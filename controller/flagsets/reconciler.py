@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration
 from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.configuration import ConfigurationStatus
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
 from controller.api.meta import ObjectKey
 from controller.delivery.served import shown
@@ -32,7 +31,7 @@ from controller.flagsets.reading.dependencies import (
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting, spec_of
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 
 if TYPE_CHECKING:
@@ -121,10 +120,7 @@ class FlagSetReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Build, apply, remove what is outdated, and say how it went."""
-        try:
-            spec = read(FlagSetSpec, resource.spec)
-        except InvalidSpecError as error:
-            return Result.of(Stalled("InvalidSpec", str(error)))
+        spec = spec_of(FlagSetSpec, resource)
         so_far = _SoFar(next_look=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
         try:
             result = await self._reconcile(resource, spec, so_far, now)

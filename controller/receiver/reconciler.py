@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.fields import InvalidSpecError, read
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -62,10 +61,7 @@ class FlagReceiverReconciler:
 
     async def _endpoint(self, resource: Resource) -> Endpoint:
         """As spec and Secret say. Raises Setback."""
-        try:
-            spec = read(FlagReceiverSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagReceiverSpec, resource)
         name = spec.secret_ref.name
         return Endpoint(
             key=resource.key,

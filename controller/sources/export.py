@@ -46,7 +46,7 @@ class Exporter:
         if source.deleting:
             return
         there = self._there(source)
-        if there is not None and not _is_of(there, source):
+        if there is not None and not there.is_owned_by(source):
             raise Stalled(
                 "OwnershipConflict",
                 f"{EXPORTED} {source.name} belongs to another; remove it, or rename the FlagSource",
@@ -74,17 +74,13 @@ class Exporter:
     async def remove(self, source: Resource, account: str | None) -> None:
         """Remove it where it is this source's. Raises Setback."""
         there = self._there(source)
-        if there is None or there.deleting or not _is_of(there, source):
+        if there is None or there.deleting or not there.is_owned_by(source):
             return
         writer = self.writer(source.namespace, account)
         await writer.delete(FLUX, EXPORTED, source.namespace, source.name, uid=there.uid)
 
     def _there(self, source: Resource) -> Resource | None:
         return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))
-
-
-def _is_of(there: Resource, source: Resource) -> bool:
-    return any(each.get("uid") == source.uid for each in there.owners)
 
 
 def _manifest(source: Resource) -> dict[str, Any]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.meta import ACCEPT_REVISION, timestamp
+from controller.api.meta import ACCEPT_REVISION, precise_timestamp, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting, spec_of
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
@@ -105,7 +104,7 @@ class SourceReconciler:
     async def _export(self, resource: Resource, result: Result, now: datetime) -> None:
         if self.exporter is None:
             return
-        spec = _read(resource)
+        spec = spec_of(FlagSourceSpec, resource)
         if not spec.export:
             await self.exporter.remove(resource, spec.service_account_name)
         elif isinstance(found := result.status, FlagSourceStatus) and found.artifact is not None:
@@ -116,7 +115,7 @@ class SourceReconciler:
         again: float | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
-            spec = _read(resource)
+            spec = spec_of(FlagSourceSpec, resource)
             self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
@@ -246,13 +245,6 @@ class SourceReconciler:
         )
 
 
-def _read(resource: Resource) -> FlagSourceSpec:
-    try:
-        return read(FlagSourceSpec, resource.spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
-
-
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
     status, named = FlagSourceStatus.of(resource), resource.annotations.get(ACCEPT_REVISION, "")
     before = status.artifact if status.observed_lineage == provider.lineage else None
@@ -289,7 +281,7 @@ def _observed_at(before: ArtifactStatus | None, artifact: Artifact, now: datetim
     known = before.metadata.get(OBSERVED_AT) if before is not None else None
     if before is not None and known and before.revision == artifact.revision:
         return known
-    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return precise_timestamp(now)
 
 
 def _new_artifact(artifact: Artifact, fetched: Fetched | None) -> Occurrence:

@@ -137,7 +137,8 @@ class FlagFiles:
         text, setback = before, None
         if found is not None:
             try:
-                text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
+                part = shard.finder(self.objects.get, file.namespace)
+                text = await asyncio.to_thread(_text, found, part, before)
             except Setback as raised:
                 setback = raised
         references = _owners(there, readers)
@@ -155,9 +156,6 @@ class FlagFiles:
     def _served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
         return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
-
-    def _shard(self, namespace: str) -> Callable[[str], Resource | None]:
-        return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
 
     async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
         """Make the operator's ConfigMap ours. Raises Stalled for one that has another owner."""

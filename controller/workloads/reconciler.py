@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
@@ -18,7 +17,7 @@ from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting, spec_of
 from controller.workloads.manifests import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.workloads.stage import BY_OWNER
 
@@ -74,7 +73,7 @@ class FlagdReconciler:
         try:
             wanted, made = self._made(resource)
             routeless = await self._apply_all(resource, made, events)
-            events += await self._prune(resource, {_key(each) for each in made})
+            events += await self._prune(resource, {ObjectKey.of(each) for each in made})
             result = self._judged(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
@@ -87,10 +86,7 @@ class FlagdReconciler:
         self._taken.pop(key, None)
 
     def _made(self, resource: Resource) -> tuple[Wanted, list[dict[str, Any]]]:
-        try:
-            spec = read(FlagdSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagdSpec, resource)
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
@@ -117,7 +113,7 @@ class FlagdReconciler:
         return None
 
     async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
-        key = _key(manifest)
+        key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
         last = taken.get(key)
         there = self.objects.get(key)
@@ -149,7 +145,7 @@ class FlagdReconciler:
     async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
         for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
-            if each.key in wanted or each.deleting or not _owned(each, owner):
+            if each.key in wanted or each.deleting or not each.is_owned_by(owner):
                 continue
             await self.workloads.delete(
                 each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid
@@ -161,7 +157,7 @@ class FlagdReconciler:
         return events
 
     def _judged(self, made: list[dict[str, Any]], wanted: Wanted, events: tuple[Occurrence, ...]) -> Result:
-        deployment = self.objects.get(_key(made[0]))
+        deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
@@ -194,15 +190,6 @@ def _written_event(
     return Occurrence("Applied", f"{what} {'created' if there is None else 'changed'}", version=version)
 
 
-def _key(manifest: Mapping[str, Any]) -> ObjectKey:
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
-
-
-def _owned(found: Resource, owner: Resource) -> bool:
-    return any(each.get("uid") == owner.uid for each in found.owners)
-
-
 def _same(found: Resource, written: Resource) -> bool:
     """Whether it still is as it was written, as far as we write it."""
     return (
@@ -216,10 +203,10 @@ def _same(found: Resource, written: Resource) -> bool:
 
 def _require_ours(found: Resource, owner: Resource) -> None:
     """Raise Stalled for an object that was made by another."""
-    if _owned(found, owner) and found.labels.get(MANAGED_BY) == OURS:
+    if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name
-    if _owned(found, owner):
+    if found.is_owned_by(owner):
         raise Stalled(
             "OwnershipConflict",
             f"{kind} {name} is OpenFeature Operator's; once that is stopped, hand it over: kubectl label "

@@ -43,11 +43,11 @@ def plan(
 ) -> Plan:
     """Compare. `found` is what the FlagSet wrote before, and whatever stands where it wants to write."""
     there = {each.key: each for each in found}
-    keys = {key_of(manifest) for manifest in wanted}
+    keys = {ObjectKey.of(manifest) for manifest in wanted}
     write = tuple(
         manifest
         for manifest in wanted
-        if (known := there.get(key := key_of(manifest))) is None
+        if (known := there.get(key := ObjectKey.of(manifest))) is None
         or not matches(known, manifest, (taken or {}).get(key))
     )
     others = [each for key, each in sorted(there.items()) if key not in keys and not each.deleting]
@@ -60,12 +60,6 @@ def plan(
         remove=tuple(rest) if prune else (),
         outdated=tuple(each for each in shards if each.name not in left),
     )
-
-
-def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
-    """Which object a manifest is of."""
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
 
 
 def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = None) -> bool:

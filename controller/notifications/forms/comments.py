@@ -251,7 +251,7 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     for each in FlagSetStatus.of(flag_set).target:
         found = objects.get(ObjectKey(each.kind or "", namespace, each.name or ""))
         if found is not None:
-            return _delivered(found, lambda name: objects.get(ObjectKey(shard.KIND, namespace, name)))
+            return _delivered(found, shard.finder(objects.get, namespace))
     return None
 
 

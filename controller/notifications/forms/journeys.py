@@ -13,6 +13,7 @@ from controller.api.artifact import SourceStatus
 from controller.api.conditions import PROPAGATED, TRUE, UNKNOWN
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import status_of
+from controller.api.meta import precise_timestamp
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications import messages
@@ -88,9 +89,9 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
     copied = {AUTHOR: entry.author, SUBJECT: entry.subject, COMMITTED_AT: entry.committed_at}
     metadata = {key: text for key, text in copied.items() if text}
     if propagated.status == TRUE:
-        metadata |= {SERVED: status.served or "", SERVED_AT: _written(served)}
+        metadata |= {SERVED: status.served or "", SERVED_AT: precise_timestamp(served)}
     times = {OBSERVED_AT: observed, STORED_AT: stored, APPLIED_AT: applied}
-    return metadata | {name: _written(moment) for name, moment in times.items()}
+    return metadata | {name: precise_timestamp(moment) for name, moment in times.items()}
 
 
 def message_of(
@@ -114,7 +115,3 @@ def _read(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("no time zone")
     return moment
-
-
-def _written(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import precise_timestamp
 from controller.api.receipt import (
     MOST_GROUPS,
     MOST_LAGGARDS,
@@ -69,7 +70,7 @@ def _fewer(groups: list[Group], digest: str) -> list[Group]:
 
 def moment(seconds: float) -> str:
     """Unix seconds as RFC 3339 with milliseconds, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return precise_timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
 def _laggard(standing: Standing) -> Laggard:

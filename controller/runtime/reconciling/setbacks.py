@@ -10,10 +10,16 @@ Setback
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from controller.api.fields import InvalidSpecError, Model, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from controller.api.meta import Resource
+
+T = TypeVar("T", bound=Model)
 
 
 class Setback(Exception):
@@ -43,6 +49,14 @@ class Passing(Waiting):
 
 class Failed(Setback):
     """An outside party failed; trying again may help."""
+
+
+def spec_of(model: type[T], resource: Resource) -> T:
+    """The spec of an object. Raises Stalled where it cannot be read."""
+    try:
+        return read(model, resource.spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
 
 
 @contextlib.contextmanager

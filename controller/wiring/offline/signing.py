@@ -6,8 +6,9 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from controller.api.meta import precise_timestamp
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, time_of, wanted
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, wanted
 from controller.sources.provider import TreeLimits
 from controller.sources.verification.cosign import signature_of
 from controller.wiring.offline.publishing import FolderRefusedError, key_at
@@ -38,7 +39,7 @@ def sign_folder(folder: Path, key: Path, now: datetime) -> int:
             raise FolderRefusedError(f"{folder}: {why}")
         if not names:
             raise FolderRefusedError(f"{folder}: there is no file in it")
-        manifest = Manifest(time_of(now), {name: _digest(folder / name) for name in names})
+        manifest = Manifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
         content = manifest.content()
         write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
         write_file(folder / MANIFEST, content)

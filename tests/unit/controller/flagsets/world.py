@@ -23,6 +23,7 @@ from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
@@ -262,7 +263,10 @@ class World:
         """One turn of the loop."""
         self.now += timedelta(seconds=after)
         resource = self.cluster.the(KIND, name)
-        result = await self.reconciler.reconcile(resource, self.now)
+        try:
+            result = await self.reconciler.reconcile(resource, self.now)
+        except Setback as setback:
+            result = Result.of(setback)
         settled = settle(resource, result, self.now)
         changed = settled.status != resource.status
         self.cluster.put(body_of(resource) | {"status": settled.status})
