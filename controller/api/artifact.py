@@ -62,9 +62,7 @@ class ArtifactStatus(Model):
 
     @property
     def origin(self) -> str:
-        """The commit that an image was made of, and its repository: `main@sha1:… of https://…`; empty where
-        no annotation says so.
-        """
+        """An image's commit and repository, `main@sha1:… of https://…`, as far as annotations name them."""
         origin = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
         return " of ".join(each for each in origin if each)
 

@@ -21,9 +21,7 @@ NAME_CONFLICT: Final = "NameConflict"
 DRIFT_CONTESTED: Final = "DriftContested"
 """A detail, there only while it is True: another writer keeps overwriting what a FlagSet writes."""
 DRIFT_KEPT: Final = "DriftKept"
-"""A detail, there only while it is True: another writer changed what a FlagSet wrote, and its policy keeps
-the change.
-"""
+"""A detail, there only while it is True: what a FlagSet wrote was changed, and its policy keeps that."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"

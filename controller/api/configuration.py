@@ -1,6 +1,4 @@
-"""FeatureFlagConfiguration and FeatureFlag, in every version, as one flagd document: the one reader of all
-forms.
-"""
+"""FeatureFlagConfiguration and FeatureFlag in every version, read as one flagd document."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class LaggardStatus(Model):
 
 
 class Latency(Model):
-    """From the moment at which the change was observed to the one at which an evaluator served it; as people
-    read times.
-    """
+    """From when a change was observed to when an evaluator served it, as people read durations."""
 
     p50: str | None = None
     p99: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, OnErrorOmit
 from pydantic.alias_generators import to_camel
@@ -152,18 +152,14 @@ class TargetStatus(Model):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One revision that was applied. Ten of each FlagSet are kept in memory, so it is no `Model`, which would
-    take ten times as much.
-    """
+    """One revision that was applied. A `Model` takes ten times the memory, and each FlagSet has up to ten."""
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     revision: str
     digest: str | None = None
     held: int | None = None
-    """Flags that are not served as this revision has them: held at an older definition, or left out for want
-    of one.
-    """
+    """Flags that are not served as this revision has them, but held at an older definition or left out."""
     author: str | None = None
     subject: str | None = None
     committed_at: str | None = None
@@ -217,3 +213,9 @@ def target_name(flag_set: Resource) -> str:
     target = flag_set.spec.get("target")
     name = target.get("name") if isinstance(target, dict) else None
     return str(name or flag_set.name)
+
+
+def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
+    """The objects in a list of the spec, as far as it can be read."""
+    found = flag_set.spec.get(field)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

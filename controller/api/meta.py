@@ -17,9 +17,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 OPENFEATURE_GROUP: Final = "core.openfeature.dev"
 
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
-"""Flux's annotation: a new value asks for a reconcile now; status.lastHandledReconcileAt says that it was
-done.
-"""
+"""Flux's annotation: a new value asks for a reconcile now, and status.lastHandledReconcileAt repeats it."""
 
 ACCEPT_REVISION: Final = "flagstaff.dev/accept-revision"
 """The annotation by which a person lets a revision through that the prune guard holds: its value is that
@@ -65,6 +63,12 @@ def precise_timestamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def lets_through(named: str, revision: str) -> bool:
+    """Whether ACCEPT_REVISION names this very revision, `NAME@ALGORITHM:DIGEST`, whole or by its digest."""
+    digest = revision.rpartition("@")[2]
+    return bool(named) and named in {revision, digest, digest.rpartition(":")[2]}
+
+
 def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
     """Fields of a line of the log that concerns one object (and its revision, where it is known)."""
     return {"object": str(key)} | ({"revision": revision} if revision else {})
@@ -72,9 +76,7 @@ def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be
-    changed.
-    """
+    """One object as it was last seen; nobody changes its `spec` and `status`, which the API server sent."""
 
     key: ObjectKey
     uid: str
@@ -95,9 +97,7 @@ class Resource:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
-        """Read an object's body. Whatever is malformed below `spec` stays as it is, for the kind's own reader
-        to judge.
-        """
+        """Read an object's body. What is malformed below `spec` is left to the kind's own reader."""
         meta = body["metadata"]
         spec, status = body.get("spec"), body.get("status")
         return cls(

@@ -95,9 +95,7 @@ class Message(Model):
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
     objects: tuple[str, ...] = ()
-    """`<kind>/<name>` of the other objects that these are about, each once; of one in another namespace than
-    the provider's `<kind>/<namespace>/<name>`.
-    """
+    """`<kind>/<name>` of each other object; `<kind>/<namespace>/<name>` if not in the provider's."""
 
 
 class Failure(Model):

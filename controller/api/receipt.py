@@ -87,15 +87,11 @@ class FlagReceiptStatus(StatusModel):
     """When the change to that was first observed."""
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
-    """Members that said goodbye here within the time after which one is silent, packed: another proxy may not
-    know it yet.
-    """
+    """Members that left within the time until one is silent, packed: another proxy may not know yet."""
     left_claimed: str = ""
     """As `left`, of members whose names are not verified."""
     left_before: str = ""
-    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; one that reports has come
-    back.
-    """
+    """As `left`, of earlier goodbyes: at another proxy they are silent, or report if they came back."""
     left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
@@ -117,9 +113,7 @@ def member_id(namespace: str, pod: str, instance: str) -> bytes:
 
 
 def entry(member: bytes, connected_at: int) -> bytes:
-    """One member in a list: its id, and when it connected, in milliseconds since 1970 on its own clock
-    (big-endian).
-    """
+    """One member in a list: its id, and when it connected, in ms since 1970 on its clock (big-endian)."""
     return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 

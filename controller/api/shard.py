@@ -25,9 +25,7 @@ class FlagShardSpec(Model):
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The FlagShards that `spec.shards` of a FeatureFlagConfiguration lists, each once, as far as it can be
-    read.
-    """
+    """The names in `spec.shards` of a FeatureFlagConfiguration, each once, as far as it can be read."""
     listed = spec.get("shards")
     found = (
         [str(each.get("name")) for each in listed if isinstance(each, dict)]

@@ -77,9 +77,7 @@ class Status(StatusModel):
 
     @property
     def failure(self) -> str:
-        """The reason for which the object is not ready; empty while it is, or where it only waits: that is
-        nothing wrong.
-        """
+        """Why the object is not ready, as a reason; empty while it is, and while it only waits."""
         ready = self.condition(READY)
         waits = self.condition(RECONCILING).reason == "Progressing"
         return ready.reason if ready.status == FALSE and not waits else ""

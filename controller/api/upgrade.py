@@ -1,6 +1,4 @@
-"""EvaluatorUpgrade: whether, and how fast, workloads are restarted whose pods have an older evaluator than
-they would get now.
-"""
+"""EvaluatorUpgrade: whether and how fast workloads are restarted whose pods have an outdated evaluator."""
 
 from __future__ import annotations
 

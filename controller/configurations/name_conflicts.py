@@ -1,6 +1,4 @@
-"""Names which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag.
-Pure.
-"""
+"""Names the other object that claims an object's name or flagSetId. Pure."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def described(conflicts: Iterable[Conflict], key: ObjectKey) -> list[tuple[str, 
 
 
 def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
-    """The condition of an object whose conflicts are `found`; none where there are none. What is lost gives
-    the reason, before what is won.
-    """
+    """The condition for the conflicts `found`, if any. A lost claim gives the reason, before a won one."""
     if not found:
         return ()
     reason, _ = min(found, key=lambda each: each[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))

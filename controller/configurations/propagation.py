@@ -1,6 +1,4 @@
-"""Who serves an object, by the FlagReceipts of living proxies: fields of its status, a condition and Events.
-Pure.
-"""
+"""Who serves an object, by the FlagReceipts of live proxies: status, a condition and Events. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""FeatureFlagConfiguration and FeatureFlag: is the content valid, who serves it, and which other object
-claims its name.
-"""
+"""FeatureFlagConfiguration and FeatureFlag: their validity, who serves them, who claims their names."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class ConfigurationReconciler:
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Validate a new content, sum up who serves it, and name conflicts: in full by a condition, and by
-        the message of what is valid.
-        """
+        """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
         kept = await self._validated(resource)
         served = await self._served(resource, kept, now)
         conflicts = name_conflicts.described(self.claims.conflicts_of(resource.key), resource.key)
@@ -112,9 +108,7 @@ class ConfigurationReconciler:
         return kept
 
     async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
-        """Who serves it: the new state, or the one that is written already for as long as it is too soon to
-        write again.
-        """
+        """Who serves it now, or as it is written while it is too soon to write again."""
         status = ConfigurationStatus.of(resource)
         before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive

@@ -1,6 +1,4 @@
-"""Validates what a FeatureFlagConfiguration or FeatureFlag delivers, whatever its writer: before it is stored
-and after. Pure.
-"""
+"""Validates what an object delivers, before it is stored and after, whoever wrote it. Pure."""
 
 from __future__ import annotations
 

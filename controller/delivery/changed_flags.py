@@ -1,6 +1,4 @@
-"""What a revision changed, flag by flag, for those who are alerted: the old and the new value of each part;
-of flags with values of Secrets digests alone. Pure.
-"""
+"""What a revision changed, flag by flag, for alerts; a flag with a value of a Secret is digested. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _DIGEST: Final = 19
 def changed_flags(
     old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
 ) -> tuple[str, ...]:
-    """`+ added: on (true)`, `- removed`, `~ changed: variants on: 1 → 2; default off (0) → on (2)`: a line a
-    flag, sorted by key, at `most`, with the rest counted in the last one.
-    """
+    """Lines such as `+ a: on (true)`, `- b`, `~ c: default off → on`, by key; past `most`, only a count."""
     keys = changed.keys
     shown = keys if len(keys) <= most else keys[: most - 1]
     lines = tuple(_line(key, old, new, changed) for key in shown)

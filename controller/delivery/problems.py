@@ -58,9 +58,7 @@ def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
 
 
 def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) -> tuple[Problem, ...]:
-    """The problems; of those that concern what is `secret`, by flag's key, without the words, which may quote
-    it.
-    """
+    """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
     return tuple(
         replace(each, message=_WITHHELD.format(each.code))
         if secret(each.flag) and each.code not in _HARMLESS

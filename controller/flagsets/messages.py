@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
+from controller.api.conditions import PROPAGATED
+from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
+    from controller.api.conditions import Condition
     from controller.api.meta import Resource
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
@@ -253,3 +256,14 @@ def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]
         for each in manifests
         if each["kind"] != shard.KIND
     )
+
+
+def shown(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
+    """(fields, conditions) that say who serves `digest`, by the object that delivers it; empty where that has
+    another one, or no proxy has reported.
+    """
+    status = ConfigurationStatus.of(target)
+    if status.digest != digest:
+        return FlagSetStatus(), ()
+    fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
+    return fields, status.those(PROPAGATED)

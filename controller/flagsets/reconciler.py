@@ -11,13 +11,12 @@ from controller.api import configuration
 from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
-from controller.api.meta import ObjectKey
-from controller.delivery.served import shown
+from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastGood, last_applied, written_by
 from controller.flagsets.applying.delivery import Delivered, Delivery
 from controller.flagsets.applying.plan import belongs_to
-from controller.flagsets.building.build import Built, accepted_by_hand, build
+from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
@@ -190,7 +189,7 @@ class FlagSetReconciler:
     ) -> Result:
         made = memory.built.composition
         target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
-        served, propagated = shown(self.objects.get(target), made.digest)
+        served, propagated = messages.shown(self.objects.get(target), made.digest)
         events = so_far.events
         if (before := FlagSetStatus.of(resource)).digest != made.digest:
             more = messages.more(attempt, memory.built.lines)
@@ -212,7 +211,7 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
     ) -> _Memory:
         generation = (resource.uid, resource.generation)
-        accepted = accepted_by_hand(resource, artifact.revision)
+        accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
         built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
         memory = self._remembered(resource)

@@ -8,10 +8,9 @@ from controller.api import configuration, flagset, grant, shard
 from controller.api.artifact import SourceStatus
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
 from controller.api.configuration import ConfigurationStatus
-from controller.api.flagset import FlagSetStatus, source_key, target_name
+from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.flagsets.reading.references import listed
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made

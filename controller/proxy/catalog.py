@@ -25,9 +25,7 @@ _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "cr
 
 
 class EncodedSpec(Mapping[str, Any]):
-    """A spec as JSON text, decoded anew by each access; `decoded` decodes it once. As parsed values it is six
-    times as large.
-    """
+    """A spec as JSON text, a sixth of its parsed size. Each access decodes it; `decoded` does so once."""
 
     __slots__ = ("text",)
 
@@ -65,9 +63,7 @@ class Catalog:
         return len(self._objects)
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> Change:
-        """Take in the state of an object as a watch sends it. Raises KeyError, TypeError or AttributeError
-        for a body that is no object.
-        """
+        """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
         if known is not None and _same_content(known, resource):

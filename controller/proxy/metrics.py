@@ -1,6 +1,4 @@
-"""Metrics of a proxy; replicas are scaled by `flagstaff_proxy_streams`. Labels are constants of ours, or
-names of objects that are served.
-"""
+"""Metrics of a proxy, whose labels are constants or names of objects; `…_streams` scales replicas."""
 
 from __future__ import annotations
 

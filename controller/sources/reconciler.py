@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.meta import ACCEPT_REVISION, precise_timestamp, timestamp
+from controller.api.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack, write_skipped
@@ -24,7 +24,7 @@ from controller.sources.files.ignore import not_ignored, patterns_of, remove_ign
 from controller.sources.files.include import copy_included, find_included, include_health
 from controller.sources.files.quarantine import quarantine
 from controller.sources.looking.freshness import Freshness, LookSchedule
-from controller.sources.provider import Accepted, Look, Unverified, lets_through
+from controller.sources.provider import Accepted, Look, Unverified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -229,7 +229,7 @@ class SourceReconciler:
             observed_lineage=provider.lineage or None,
             observed_verification=provider.epoch or None,
             # What came later may not be replaced by it again.
-            last_handled_accept_revision=named if named and handled else None,
+            last_handled_accept_revision=named if handled and named else None,
         )
         details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),)
         if provider.epoch:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import KIND, Validation
-from controller.api.meta import ACCEPT_REVISION, API_VERSION
+from controller.api.meta import ACCEPT_REVISION, API_VERSION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
@@ -74,7 +74,9 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         steps=steps,
         patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
     )
-    guarded = spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
+    guarded = spec.prune_guard and not lets_through(
+        resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision
+    )
     if last is not None and composition.accepted and guarded:
         removal = bulk_removal(last.flag_set, composition.flag_set)
         if removal is not None:
@@ -93,12 +95,6 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
     except TooLargeError as error:
         return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
-
-
-def accepted_by_hand(resource: Resource, revision: str) -> bool:
-    """Whether a user accepted this revision: the annotation names it, or the commit or digest in it."""
-    named = resource.annotations.get(ACCEPT_REVISION, "")
-    return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
 
 
 def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:

@@ -45,9 +45,7 @@ class ProvenanceDetail(StrEnum):
 def provenance_of(
     revision: str, author: str = "", committed_at: str = "", verified_by: str = ""
 ) -> dict[str, Scalar]:
-    """The set metadata that names `revision` (`main@sha1:…`), and as far as the source says it, its author
-    (`Name <mail>`), its time (RFC 3339, in UTC) and who signed it.
-    """
+    """The set metadata of `revision` (`main@sha1:…`): author (`Name <mail>`), time (RFC 3339), signer."""
     known = {
         REVISION_KEY: revision,
         AUTHOR_KEY: author,

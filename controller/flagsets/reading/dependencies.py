@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flagsource
+from controller.api import flagsource, grant
 from controller.api.artifact import artifact_of
 from controller.api.conditions import FALSE, READY, Condition
 from controller.api.fields import InvalidSpecError
-from controller.api.flagset import KIND, SOURCE_API, FlagSetStatus, source_key
+from controller.api.flagset import KIND, SOURCE_API, FlagSetStatus, listed, source_key
 from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey
-from controller.flagsets.reading.references import listed, may_read, require_grant
+from controller.delivery.grants import Referring, denied, granted
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
@@ -112,7 +112,9 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
             "InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} belongs to the API group {group}"
         )
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
-    require_grant(resource.namespace, key, objects)
+    if not may_read(resource.namespace, key, objects):
+        who = Referring(KIND, resource.namespace)
+        raise Stalled("AccessDenied", denied(who, key.namespace, key.name, (key.kind,)))
     source = objects.get(key)
     if source is None:
         raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
@@ -123,6 +125,14 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     if artifact is None:
         raise Waiting("ArtifactFailed", f"{what} has no artifact yet{status_of(source).why}")
     return artifact if reference.kind == flagsource.KIND else artifact.unverified()
+
+
+def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
+    """Whether FlagSets of `reader`, a namespace, may refer to `source`: elsewhere by a FlagGrant alone."""
+    if reader == source.namespace:
+        return True
+    grants = objects.of_kind(grant.KIND, source.namespace)
+    return bool(granted(grants, Referring(KIND, reader), source.name, (source.kind,)))
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.proxy.access.tokens import bearer
 from controller.proxy.streams.limits import StreamLimits, host_of
-from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
+from controller.proxy.streams.selector import Identified, Named, Topic, parse
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.messages import SELECTOR_HEADER, read_request
@@ -109,11 +109,7 @@ class Authorizer:
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
             asked = header(call.headers, SELECTOR_HEADER)
             selector = read_request(message).selector if asked is None else asked
-            try:
-                topic = parse(selector)
-            except InvalidSelectorError as error:
-                raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
-            self._authorize(topic, call, stream, partial(handler, call, message, stream))
+            self._authorize(parse(selector), call, stream, partial(handler, call, message, stream))
 
         return open_stream
 
@@ -228,9 +224,7 @@ class Authorizer:
                 del self._open[key]
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
-        """(reader, topic) of open streams whose reader may no longer read the topic. While the API server
-        does not answer nothing is revoked.
-        """
+        """(reader, topic) of open streams whose reader lost the right. Without an API server nobody does."""
         found: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):
             user = self._access.user_of(reader)

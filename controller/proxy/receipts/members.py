@@ -227,9 +227,7 @@ class Membership:
         return dict(Counter(step(seconds) for seconds in latencies if seconds is not None))
 
     def counts(self) -> tuple[int, int]:
-        """(members that serve what is delivered and are not silent, the other members). May be called in a
-        thread beside the loop.
-        """
+        """(members that report and serve what is delivered, the others). May be called in any thread."""
         members = tuple(self._members.values())
         served = sum(not each.silent and each.report.digest == self.digest for each in members)
         return served, len(members) - served
@@ -239,9 +237,7 @@ class Membership:
         return who.id in self._members
 
     def claims(self) -> Iterator[str]:
-        """The addresses of all unverified members, with those that said goodbye: anyone can make more of
-        them.
-        """
+        """The addresses of all unverified members and of such goodbyes: anyone can send these."""
         return (who.host for who in self._all() if not who.verified)
 
     def namespaces(self) -> Iterator[str]:
@@ -321,18 +317,14 @@ def _connected(known: _Member | None, said_at: int, now: float) -> int:
 
 
 def _outranked(who: Identity, at: int, known: _Member) -> bool:
-    """Whether a report is of an earlier connection, or only claims to be of a verified member. A verified
-    report is always taken.
-    """
+    """Whether a report is of an earlier connection, or claims without a token to be of a verified member."""
     if who.verified is not known.who.verified:
         return known.who.verified
     return at < known.report.connected_at
 
 
 def _settled(known: _Member | None, report: Report) -> Report:
-    """The report with the time that the first report of the same content had: later ones differ because of
-    the network.
-    """
+    """The report with the time of the first one of the same content: the network makes later ones differ."""
     if known is None:
         return report
     before = known.report

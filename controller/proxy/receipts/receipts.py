@@ -90,9 +90,7 @@ class Receipts:
     """All flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Where the object is that a selector means to a caller; None: there is none. Raises RpcError for what
-    the caller may not read.
-    """
+    """Where the object is that a selector means to a caller, or None. Raises RpcError if not readable."""
     expected: Callable[[Place], Expected | None]
     """What is delivered there now."""
     caller: Callable[[Call], Caller | None]

@@ -6,9 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
-from controller.sources.provider import Unverified, lets_through
+from controller.sources.provider import Unverified
 from controller.sources.verification.cosign import verify_content
 from controller.sources.verification.signer import NotBelievedError
 

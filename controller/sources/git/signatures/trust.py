@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.listing.names import TAGS
 from controller.sources.git.signatures.judging import (
@@ -16,7 +17,7 @@ from controller.sources.git.signatures.judging import (
     Question,
     judge,
 )
-from controller.sources.provider import Unverified, lets_through
+from controller.sources.provider import Unverified
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.keys import epoch, read_keys
 from controller.sources.versions import is_older

@@ -17,7 +17,7 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.validation import Validation, validate
 from controller.delivery.claims import Claims
-from controller.delivery.served import shown
+from controller.flagsets.messages import shown
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
