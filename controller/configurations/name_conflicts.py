@@ -10,8 +10,6 @@ from controller.runtime.events import Occurrence
 from evaluator.flags.syntax.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from controller.api.meta import ObjectKey
     from controller.api.status import Status
     from controller.delivery.claims import Conflict
@@ -22,11 +20,6 @@ FLAG_SET_ID_CONTESTED: Final = "FlagSetIdContested"
 """Another object beside it has the same flagSetId, and comes after it."""
 _IDENTIFIER: Final = 100
 """Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
-
-
-def described(conflicts: Iterable[Conflict], key: ObjectKey) -> list[tuple[str, str]]:
-    """(reason, message) of each conflict that the object `key` is in."""
-    return [_described(each, key) for each in conflicts]
 
 
 def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
@@ -44,8 +37,8 @@ def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurre
     return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 
 
-def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
-    """Reason and message of one conflict, for one of its objects."""
+def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
+    """(reason, message) of a conflict that the object `key` is in."""
     claim = f"flagSetId {_quoted(conflict.claim)}"
     loses = conflict.loser == key
     other = conflict.winner if loses else conflict.loser

@@ -66,7 +66,8 @@ class ConfigurationReconciler:
         """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
         kept = await self._validated(resource)
         served = await self._served(resource, kept, now)
-        conflicts = name_conflicts.described(self.claims.conflicts_of(resource.key), resource.key)
+        found = self.claims.conflicts_of(resource.key)
+        conflicts = [name_conflicts.described(each, resource.key) for each in found]
         outcome = kept.validation.outcome
         if isinstance(outcome, Done):
             # `Ready` stays True: the object itself is valid.
@@ -102,7 +103,9 @@ class ConfigurationReconciler:
         kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
         if known is None:
             # The leader before has reported what is served by all already.
-            kept.propagated = _served_by_all(resource)
+            status = ConfigurationStatus.of(resource)
+            served = status.condition(PROPAGATED).reason == SERVED
+            kept.propagated = (status.digest or "") if served else ""
         else:
             kept.written_at, kept.propagated = known.written_at, known.propagated
         return kept
@@ -125,9 +128,3 @@ class ConfigurationReconciler:
                 return replace(before, again=kept.pace - passed)
         kept.written_at = now
         return new
-
-
-def _served_by_all(resource: Resource) -> str:
-    """The digest of which the status says so."""
-    status = ConfigurationStatus.of(resource)
-    return (status.digest or "") if status.condition(PROPAGATED).reason == SERVED else ""

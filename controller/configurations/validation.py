@@ -16,7 +16,7 @@ from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
@@ -145,19 +145,16 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
         return f"{error}; correct it and apply again", ()
     except RecursionError:
         return "the flags are nested too deeply to be read; make them flatter", ()
-    bad = [each for each in problems if _refuses(each)]
-    if bad:
-        return f"{_listed(bad)}; correct it and apply again", ()
-    return "", tuple(_text(each) for each in problems[:_NAMED])
-
-
-def _refuses(problem: Problem) -> bool:
-    return problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
-
-
-def _listed(problems: Sequence[Problem]) -> str:
-    more = f" (and {len(problems) - _NAMED} more)" if len(problems) > _NAMED else ""
-    return "; ".join(_text(each) for each in problems[:_NAMED]) + more
+    bad = [
+        each
+        for each in problems
+        if each.severity is Severity.ERROR or (each.flag is not None and each.code in REFUSED)
+    ]
+    texts = tuple(_text(each) for each in (bad or problems)[:_NAMED])
+    if not bad:
+        return "", texts
+    more = f" (and {len(bad) - _NAMED} more)" if len(bad) > _NAMED else ""
+    return f"{'; '.join(texts)}{more}; correct it and apply again", ()
 
 
 def _text(problem: Problem) -> str:

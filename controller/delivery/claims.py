@@ -210,18 +210,16 @@ class Claims:
             rivals: set[Place] = set()
         else:
             places = frozenset({seen.place})
-            rivals = set(places) if _maker(before) != _maker(after) else set()
+            same = before is not None and after is not None and before.maker == after.maker
+            rivals = set() if same else set(places)
             self._list(seen.key, _parts(before), _parts(after))
         claims: set[str] = set()
         for place in places:
             claims.add(self.flag_set_id(place))
             rivals |= self._claim_anew(place)
             claims.add(self.flag_set_id(place))
-        return Change(places, frozenset(claims - {""}), frozenset(self._there(rivals)))
-
-    def _there(self, places: Iterable[Place]) -> Iterator[ObjectKey]:
-        keys = (ObjectKey(kind, *place) for place in places for kind in (KIND, FLAG_KIND))
-        return (key for key in keys if key in self._known)
+        keys = (ObjectKey(kind, *place) for place in rivals for kind in (KIND, FLAG_KIND))
+        return Change(places, frozenset(claims - {""}), frozenset(key for key in keys if key in self._known))
 
     def _list(self, key: ObjectKey, before: Iterable[Place], after: Iterable[Place]) -> None:
         for part in before:
@@ -299,10 +297,6 @@ def _key(turn: _Turn) -> ObjectKey:
 def _parts(claim: Claim | None) -> list[Place]:
     """Where its FlagShards are."""
     return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
-
-
-def _maker(claim: Claim | None) -> str | None:
-    return None if claim is None else claim.maker
 
 
 def _alike(before: Resource | None, after: Resource | None) -> bool:

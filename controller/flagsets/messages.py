@@ -102,7 +102,8 @@ def refused(attempt: Attempt, why: str, served: str) -> str:
     why = why or first_problem(attempt.composition.problems)
     force = f"{served} stays served" if served else "Nothing has been applied yet"
     lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
-    todo = f"{_supply(attempt)}, or correct spec.paths" if lost else _correction(attempt)
+    supply = _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
+    todo = f"{supply}, or correct spec.paths" if lost else _correction(attempt)
     return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
 
 
@@ -146,10 +147,6 @@ def unknown(attempt: Attempt, edited: str) -> str:
 
 def _correction(attempt: Attempt) -> str:
     return _CORRECTION.get(attempt.source, "push a correction, or revert the commit")
-
-
-def _supply(attempt: Attempt) -> str:
-    return _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
 
 
 def _commit(attempt: Attempt) -> str:

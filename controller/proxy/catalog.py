@@ -66,7 +66,8 @@ class Catalog:
         """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
-        if known is not None and _same_content(known, resource):
+        same = _content(known) == _content(resource)
+        if known is not None and same and known.labels == resource.labels:
             # Its status or an annotation changed: nothing that is served.
             self._objects.put(replace(resource, spec=known.spec))
             return UNCHANGED
@@ -131,7 +132,3 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
 
 def _content(resource: Resource | None) -> Hashable:
     return None if resource is None else (resource.uid, resource.generation)
-
-
-def _same_content(known: Resource, resource: Resource) -> bool:
-    return _content(known) == _content(resource) and known.labels == resource.labels

@@ -71,7 +71,8 @@ def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = 
         (found.spec == spec or (taken is not None and taken.sent == spec and taken.kept == found.spec))
         and found.labels.items() >= meta["labels"].items()
         and found.annotations.items() >= meta.get("annotations", {}).items()
-        and all(any(_same_owner(owner, each) for each in found.owners) for owner in owners)
+        and {(each["uid"], each["kind"]) for each in owners}
+        <= {(each.get("uid"), each.get("kind")) for each in found.owners}
         and (bool(owners) or not any(each.get("kind") == flagset.KIND for each in found.owners))
     )
 
@@ -79,7 +80,3 @@ def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = 
 def belongs_to(found: Resource, name: str) -> bool:
     """Whether the FlagSet `name` wrote it."""
     return found.labels.get(flagset.LABEL) == name
-
-
-def _same_owner(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.get("uid") == other.get("uid") and one.get("kind") == other.get("kind")

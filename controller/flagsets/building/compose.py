@@ -173,17 +173,13 @@ def _stamped(
     """The set with its provenance, which names the revision that last changed `content`, its digest."""
     if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
         places = {**provenance, DIGEST_KEY: content}
-    elif _marked(previous) <= set(held):
+    elif {key for key, flag in previous.flags.items() if HELD_FROM_KEY in flag.metadata} <= set(held):
         return previous
     else:
         # A flag recovered to what it was held at: it must not go on saying that it is held.
         places = {key: previous.metadata[key] for key in PLACES if key in previous.metadata}
     metadata = MappingProxyType({**flag_set.metadata, **places})
     return replace(flag_set, metadata=metadata)
-
-
-def _marked(flag_set: FlagSet) -> set[str]:
-    return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}
 
 
 @dataclass(frozen=True, slots=True)

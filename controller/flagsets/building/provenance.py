@@ -52,12 +52,8 @@ def provenance_of(
         COMMITTED_AT_KEY: committed_at,
         VERIFIED_BY_KEY: verified_by,
     }
-    return {key: _plain(text) for key, text in known.items() if text}
-
-
-def _plain(text: str) -> str:
-    """Commits hold what bytes they like; metadata travels with every answer, as Unicode."""
-    return text[:_MAX_TEXT].encode(errors="replace").decode()
+    # Commits hold what bytes they like; metadata travels with every answer, as Unicode.
+    return {key: text[:_MAX_TEXT].encode(errors="replace").decode() for key, text in known.items() if text}
 
 
 def without_author(flag_set: FlagSet) -> FlagSet:

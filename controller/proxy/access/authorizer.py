@@ -251,7 +251,11 @@ class Authorizer:
         elif self._allowed_already(topic, call):
             self.results[ALLOWED] += 1
         elif len(self._tasks) < self.limits.most:
-            self._spawn(self._observe_later(topic, call))
+
+            async def observe() -> None:
+                self._count(topic, call, *await self._review(topic, call))
+
+            self._spawn(observe())
         else:
             self.results[UNKNOWN] += 1
 
@@ -261,10 +265,6 @@ class Authorizer:
             return topic
         holders = self._catalog.holders(topic.flag_set_id)
         return Named(*holders[0]) if holders else topic
-
-    async def _observe_later(self, topic: Topic | None, call: Call) -> None:
-        result, user = await self._review(topic, call)
-        self._count(topic, call, result, user)
 
     def _count(self, topic: Topic | None, call: Call, result: str, user: str) -> None:
         self.results[result] += 1

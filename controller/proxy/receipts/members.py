@@ -164,14 +164,15 @@ class Membership:
                 member.silent = True
                 self._silent[key] = None
                 self.version += 1
-        for key in [key for key in self._silent if self._over(key)]:
-            self._forget(key)
+        for key in tuple(self._silent):
+            if self._is_over(self._members[key], FORGOTTEN):
+                self._forget(key)
         if any(
             before - each.last_report < SILENT <= self._awake - each.last_report
             for each in self._left.values()
         ):
             self.version += 1
-        for key in [key for key, each in self._left.items() if self._outdated(each)]:
+        for key in [key for key, each in self._left.items() if self._is_over(each, REMEMBERED)]:
             del self._left[key]
             self.version += 1
 
@@ -286,12 +287,13 @@ class Membership:
             self._silent.pop(key, None)
             self.version += 1
 
-    def _over(self, key: bytes) -> bool:
-        member = self._members[key]
-        return self._awake - member.last_report >= FORGOTTEN and not self._kept(member.who)
-
-    def _outdated(self, goodbye: _Goodbye) -> bool:
-        return self._awake - goodbye.last_report >= REMEMBERED and not self._kept(goodbye.who)
+    def _is_over(self, known: _Member | _Goodbye, seconds: float) -> bool:
+        """Whether its last report is so long ago, and no event of its Pod will remove it. While Pods are
+        unknown no member is removed.
+        """
+        uid = known.who.pod_uid
+        kept = bool(uid) and self._pods.exists(uid) is not False
+        return self._awake - known.last_report >= seconds and not kept
 
     def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
         """Whether a report was sent before the goodbye. No report is under way for SILENT seconds: a later
@@ -303,10 +305,6 @@ class Membership:
 
     def _fresh(self, goodbye: _Goodbye) -> bool:
         return self._awake - goodbye.last_report < SILENT
-
-    def _kept(self, who: Identity) -> bool:
-        """Whether an event of its Pod will remove it. While Pods are unknown no member is removed."""
-        return bool(who.pod_uid) and self._pods.exists(who.pod_uid) is not False
 
 
 def _connected(known: _Member | None, said_at: int, now: float) -> int:
