@@ -92,7 +92,8 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
         message = said if said.startswith(attempted) else f"{attempted} is not {lacking}"
         if said and message != said:
             message = f"{message}: {said}"
-        return WaitState(False, message, over=_stalled(flag_set))
+        judged = flag_set is not None and status.observed_generation == flag_set.generation
+        return WaitState(False, message, over=judged and status.condition(STALLED).status == TRUE)
     if partly:
         return WaitState(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
     if names(wanted, found):
@@ -103,13 +104,6 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
     if entry:
         return WaitState(False, f"{wanted} was applied, and {found} has replaced it")
     return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}")
-
-
-def _stalled(flag_set: Resource | None) -> bool:
-    """Whether the controller waits for a person, having seen the FlagSet as it is now."""
-    status = FlagSetStatus.of(flag_set)
-    judged = flag_set is not None and status.observed_generation == flag_set.generation
-    return judged and status.condition(STALLED).status == TRUE
 
 
 def _counted(status: ConfigurationStatus, wanted: Wanted) -> WaitState:

@@ -32,6 +32,10 @@ def source_name(kind: str, name: str) -> str:
     return f"{kind}/{name}"
 
 
+def _name_of(changed: Resource) -> str:
+    return source_name(changed.key.kind, changed.name)
+
+
 def _source_of(flag_set: Resource) -> Iterator[str]:
     key = source_key(flag_set)
     if key is not None and key.namespace == flag_set.namespace:
@@ -127,31 +131,15 @@ def _served(resource: Resource | None) -> object:
 
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    source = change.latest.key
-    beside = cache.find(BY_SOURCE, source.namespace, source_name(source.kind, source.name))
-    elsewhere = cache.find(BY_FOREIGN_SOURCE, "", str(source))
-    return (each.key for each in (*beside, *elsewhere))
-
-
-def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Those that refer to the namespace of a grant."""
-    return (each.key for each in cache.find(BY_FOREIGN_SOURCE, "", change.latest.namespace))
+    yield from listed_by(BY_SOURCE, _name_of)(cache, change)
+    yield from listed_by(BY_FOREIGN_SOURCE, lambda source: str(source.key))(cache, change)
 
 
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    changed = change.latest
-    name = source_name(changed.key.kind, changed.name)
-    yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, name))
-    if change.after is None and changed.key.kind == flagset.KIND:
+    yield from listed_by(BY_DEPENDENCY, _name_of)(cache, change)
+    if change.after is None and change.latest.key.kind == flagset.KIND:
         # What it left behind may be taken by a FlagSet that was refused it.
-        target = target_name(changed)
-        yield from (each.key for each in cache.find(BY_TARGET, changed.namespace, target))
-
-
-def _asking(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    changed = change.latest
-    name = source_name(changed.key.kind, changed.name)
-    return (each.key for each in cache.find(BY_QUESTION, changed.namespace, name))
+        yield from listed_by(BY_TARGET, target_name)(cache, change)
 
 
 def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -176,9 +164,13 @@ FLAG_SETS: Final = Reconciles(
             changed=lambda each: (_artifact(each), _health(each)),
             keys=_readers,
         ),
-        Watch(frozenset({grant.KIND}), changed=lambda each: each and each.spec, keys=_granted),
+        Watch(
+            frozenset({grant.KIND}),
+            changed=lambda each: each and each.spec,
+            keys=listed_by(BY_FOREIGN_SOURCE, lambda each: each.namespace),
+        ),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
-        Watch(_DEPENDENCIES, changed=version_of, keys=_asking),
+        Watch(_DEPENDENCIES, changed=version_of, keys=listed_by(BY_QUESTION, _name_of)),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
