@@ -125,6 +125,14 @@ class Resource:
         """The object's name."""
         return self.key.name
 
+    @property
+    def owner_reference(self) -> dict[str, Any]:
+        """For what shall go with the object. The object's deletion in the foreground does not wait for that,
+        and the author of the object needs no right to finalizers.
+        """
+        named = {"kind": self.key.kind, "name": self.name, "uid": self.uid}
+        return {"apiVersion": self.api_version, **named, "blockOwnerDeletion": False}
+
     def is_owned_by(self, owner: Resource) -> bool:
         """Whether an owner reference names this very object."""
         return any(each.get("uid") == owner.uid for each in self.owners)

@@ -85,8 +85,6 @@ class Exporter:
 
 def _manifest(source: Resource) -> dict[str, Any]:
     named = {"apiVersion": API_VERSION, "kind": KIND, "name": source.name}
-    # As with what a FlagSet makes: the author of the FlagSource needs no right to finalizers.
-    owner = {**named, "uid": source.uid, "controller": True, "blockOwnerDeletion": False}
     return {
         "apiVersion": FLUX,
         "kind": EXPORTED,
@@ -94,7 +92,7 @@ def _manifest(source: Resource) -> dict[str, Any]:
             "name": source.name,
             "namespace": source.namespace,
             "labels": {LABEL: source.name},
-            "ownerReferences": [owner],
+            "ownerReferences": [source.owner_reference | {"controller": True}],
         },
         "spec": {"sourceRef": {**named, "namespace": source.namespace}},
     }

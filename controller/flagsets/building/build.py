@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api.flagset import KIND, Validation
-from controller.api.meta import ACCEPT_REVISION, API_VERSION, lets_through
+from controller.api.flagset import Validation
+from controller.api.meta import ACCEPT_REVISION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
@@ -110,7 +110,7 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
         resource.namespace,
         spec.target.name or resource.name,
         resource.name,
-        _owner(resource) if spec.prune else None,
+        resource.owner_reference | {"controller": True} if spec.prune else None,
     )
     manifests: list[dict[str, Any]] = []
     if "FeatureFlagConfiguration" in spec.target.kinds:
@@ -118,16 +118,3 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
     if "FeatureFlag" in spec.target.kinds:
         manifests.append(flag_manifest(flag_set, target))
     return tuple(manifests)
-
-
-def _owner(resource: Resource) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": resource.name,
-        "uid": resource.uid,
-        "controller": True,
-        # Deleting the FlagSet in the foreground need not wait, and its author needs no right to
-        # finalizers.
-        "blockOwnerDeletion": False,
-    }

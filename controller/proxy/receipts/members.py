@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from controller.api.histogram import step
 from controller.api.receipt import entry
-from controller.proxy.receipts.standing import Group, Identity, Report, Standing
+from controller.proxy.receipts.standing import Identity, Report, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,10 @@ AHEAD: Final = 5.0
 """Seconds by which a member's clock may be ahead of ours; a later time is cut to that."""
 _SAME: Final = 2.0
 """Seconds by which two reports of the same moment may differ, because of the network."""
+
+
+Alike: TypeAlias = tuple[str, str, bool, bool]
+"""What members serve, as digest and revision; whether they are silent, and without a reviewed token."""
 
 
 class Pods(Protocol):
@@ -202,14 +206,14 @@ class Membership:
         )
         return [self._standing(self._members[key]) for key in keys]
 
-    def groups(self) -> list[Group]:
-        """All members, grouped by what they serve."""
-        found: dict[tuple[str, str, bool, bool], list[bytes]] = {}
+    def groups(self) -> dict[Alike, list[bytes]]:
+        """All members, grouped by what they serve: as lists of `entry`."""
+        found: dict[Alike, list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
             alike = (report.digest, report.revision, member.silent, not member.who.verified)
             found.setdefault(alike, []).append(entry(key, report.connected_at))
-        return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
+        return found
 
     def left(self, *, claimed: bool, lately: bool) -> list[bytes]:
         """Members that said goodbye: verified ones or, with `claimed`, the others; within the last SILENT
