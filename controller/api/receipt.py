@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
@@ -18,7 +18,9 @@ from controller.api.fields import Model
 from controller.api.status import StatusModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagReceipt"
 OBSERVED_AT: Final = "flagstaff.dev/observed-at"
@@ -140,7 +142,8 @@ def receipt_name(configuration: str, proxy: str) -> str:
     return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{suffix}"
 
 
-def configuration_of(spec: Mapping[str, Any]) -> str | None:
-    """The FeatureFlagConfiguration that a FlagReceipt's spec names, as far as it can be read."""
-    name = spec.get("configuration")
-    return name if isinstance(name, str) else None
+def pair_of(found: Resource) -> tuple[str, str]:
+    """(configuration, proxy) of a FlagReceipt, as `FlagReceiptSpec` has them; empty where malformed."""
+    pair = (found.spec.get("configuration"), found.spec.get("proxy"))
+    configuration, proxy = (each if isinstance(each, str) else "" for each in pair)
+    return configuration, proxy

@@ -100,11 +100,12 @@ class ProxyFollower:
         await asyncio.sleep(LOOK)
 
     def _track(self, found: Resource) -> None:
-        self.proxies.track(str(found.spec.get("proxy")), self.clock())
+        if proxy := receipt.pair_of(found)[1]:
+            self.proxies.track(proxy, self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
         for each in self.cache.of_kind(receipt.KIND):
-            if each.spec.get("proxy") in dead:
+            if receipt.pair_of(each)[1] in dead:
                 key = each.key
                 await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
                 # Its event comes later.
