@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from controller.api.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.posts import Notice, Target
 from controller.notifications.forms.repositories.comments import Thread
@@ -246,7 +246,7 @@ class Preview(Desk):
             self.provider, spec={"type": "githubpullrequestcomment"}, resource_version="5"
         )
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
         self.stands("flags", {"banner": BANNER})
 
     def stands(self, name: str, flags: dict[str, Any], reason: str = "Succeeded") -> list[str]:
@@ -316,10 +316,9 @@ def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> No
     desk = Preview(alert())
     assert desk.waiting() == []
     desk.stands("preview", {"banner": BANNER})
-    kept = {name: value for name, value in desk.box.status().items() if value is not None}
     again = Desk(*(each for each in desk.objects if each.key != CHAT))
     again.objects.learn(desk.provider)
-    again.box = again.outbox.open(CHAT, kept)
+    again.box = again.outbox.open(CHAT, desk.box.status())
     before = list(again.box.pending)
     assert len(before) == 1
     again.compare()

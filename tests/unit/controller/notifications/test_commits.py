@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
@@ -33,7 +33,7 @@ from tests.unit.controller.notifications.things import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from controller.api.provider import Message
     from controller.notifications.sending.posting import Answer
@@ -237,15 +237,13 @@ class Repository(Desk):
         super().__init__(*alerts)
         self.provider = replace(self.provider, spec={"type": "github"}, resource_version="5")
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
 
-    def next_leader(self, kept: Mapping[str, Any]) -> Desk:
+    def next_leader(self, kept: FlagProviderStatus) -> Desk:
         """Another leader over the same objects, with what a status kept."""
         again = Desk(*(each for each in self.objects if each.key != CHAT))
         again.objects.learn(self.provider)
-        again.box = again.outbox.open(
-            CHAT, {name: value for name, value in kept.items() if value is not None}
-        )
+        again.box = again.outbox.open(CHAT, kept)
         return again
 
     def stands(self, commit: str, reason: str = "Succeeded", propagated: str = "") -> list[tuple[str, str]]:
