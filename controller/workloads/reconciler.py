@@ -174,15 +174,6 @@ class FlagdReconciler:
         return Result(outcome, status=status, events=events)
 
 
-def _key(manifest: Mapping[str, Any]) -> ObjectKey:
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
-
-
-def _owned(found: Resource, owner: Resource) -> bool:
-    return any(each.get("uid") == owner.uid for each in found.owners)
-
-
 def _same(found: Resource, written: Resource) -> bool:
     """Whether it still is as it was written, as far as we write it."""
     return (
