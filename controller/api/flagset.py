@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from controller.api.fields import Interval, LocalReference, Model, Name, Status
+from controller.api.fields import Interval, LocalReference, Model, Name, SpecProblem, Status, refuse, that
 from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.parsing.paths import normalise
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -27,9 +28,20 @@ SOURCE_API: Final = {
 """Kinds that a sourceRef may name, with the version that is read where it names none."""
 
 SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
-Path = Annotated[str, Field(min_length=1, max_length=1024)]
+Path = Annotated[str, Field(min_length=1, max_length=1024), that(normalise)]
 Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
 VariableText = Annotated[str, Field(max_length=65536)]
+
+
+DEPENDENCY_VARIABLES: Final = frozenset({"self", "dep"})
+"""What a `readyExpr` may use."""
+
+
+def _ready_expr(text: str) -> None:
+    # Reading one takes long to load, for the few flag sets that have any.
+    from controller.api.parsing.expression_syntax import require  # noqa: PLC0415
+
+    require(text, DEPENDENCY_VARIABLES)
 
 
 class Validation(StrEnum):
@@ -55,6 +67,13 @@ class SourceReference(Model):
     name: Name
     namespace: Annotated[str, Field(max_length=63)] | None = None
 
+    @model_validator(mode="after")
+    def _is_of_its_group(self) -> Self:
+        group = SOURCE_API[self.kind].partition("/")[0]
+        if self.api_version is not None and self.api_version.partition("/")[0] != group:
+            refuse([SpecProblem("apiVersion", f"a {self.kind} belongs to the API group {group}")])
+        return self
+
 
 class SubstituteReference(Model):
     """An object of the namespace whose keys are variables."""
@@ -71,7 +90,7 @@ class Dependency(Model):
         "FlagSet"
     )
     name: Name
-    ready_expr: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_ready_expr)] | None = None
     """CEL over `self`, the FlagSet, and `dep`, the other object; in place of the built-in check."""
 
 

@@ -124,7 +124,7 @@ class FlagSetReconciler:
         try:
             spec = read(FlagSetSpec, resource.spec)
         except InvalidSpecError as error:
-            return Result.of(Stalled("InvalidSpec", str(error)))
+            return Result.of(Stalled(error.reason, str(error)))
         so_far = _SoFar(next_look=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
         try:
             result = await self._reconcile(resource, spec, so_far, now)

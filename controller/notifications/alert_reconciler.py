@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import provider
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import FlagAlertSpec
+from controller.api.fields import read
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.choosing import usable
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Waiting, stalling
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,10 +40,8 @@ class FlagAlertReconciler:
 
     def _use(self, resource: Resource) -> str:
         """Where alerts go. Raises Setback."""
-        try:
-            spec = usable(resource)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        with stalling():
+            spec = read(FlagAlertSpec, resource.spec)
         found = {name: self._provider(resource, name) for name in spec.providers}
         lacking = ", ".join(name for name, each in found.items() if each is None)
         if lacking:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from controller.api import conditions
 from controller.api.conditions import find
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
@@ -22,7 +22,7 @@ from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
@@ -91,10 +91,8 @@ class FlagProviderReconciler:
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""
-        try:
+        with stalling():
             spec = read(FlagProviderSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
         if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import read
 from controller.api.receiver import FlagReceiverSpec
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -62,10 +62,8 @@ class FlagReceiverReconciler:
 
     async def _endpoint(self, resource: Resource) -> Endpoint:
         """As spec and Secret say. Raises Setback."""
-        try:
+        with stalling():
             spec = read(FlagReceiverSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
         name = spec.secret_ref.name
         return Endpoint(
             key=resource.key,

@@ -8,7 +8,7 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import read
 from controller.api.flagsource import OBSERVED, FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
@@ -17,7 +17,7 @@ from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting, stalling
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
@@ -116,8 +116,9 @@ class SourceReconciler:
         kept: Artifact | None = None
         again: float | None = None
         try:
-            storage, kept = await asyncio.to_thread(self._kept, resource)
-            spec = _read(resource)
+            storage, kept, spec = await asyncio.to_thread(self._begun, resource)
+            if isinstance(spec, Stalled):
+                raise spec
             self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
@@ -144,6 +145,14 @@ class SourceReconciler:
         for factory in self.providers.values():
             factory.forget(key)
         self.storages.forget(key)
+
+    def _begun(self, resource: Resource) -> tuple[Storage, Artifact | None, FlagSourceSpec | Stalled]:
+        """What is kept, and the spec, whose patterns may take half a second to read."""
+        try:
+            spec: FlagSourceSpec | Stalled = _read(resource)
+        except Stalled as stalled:
+            spec = stalled
+        return *self._kept(resource), spec
 
     def _kept(self, resource: Resource) -> tuple[Storage, Artifact | None]:
         """The source's store, and the artifact of its status if that is in there undamaged."""
@@ -249,10 +258,8 @@ class SourceReconciler:
 
 
 def _read(resource: Resource) -> FlagSourceSpec:
-    try:
+    with stalling():
         return read(FlagSourceSpec, resource.spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec
@@ -21,7 +21,7 @@ from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting, stalling
 from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
 from controller.upgrades.status import fields_of, listed, progress_of
@@ -91,10 +91,8 @@ class EvaluatorUpgradeReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Count, plan one step, and do it."""
-        try:
+        with stalling():
             spec = read(EvaluatorUpgradeSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
         namespace, labels, progress = resource.namespace, _labels(spec), progress_of(resource, now)
         found: _Found | None = None
         if resource.status.get("outdated") or progress.restarting or progress.halt is not None:

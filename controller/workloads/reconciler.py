@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
-from controller.api.fields import InvalidSpecError, read
+from controller.api.fields import read
 from controller.api.flagd import FlagdSpec
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
@@ -18,7 +18,7 @@ from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting, stalling
 from controller.workloads.manifests import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.workloads.stage import BY_OWNER
 
@@ -88,10 +88,8 @@ class FlagdReconciler:
         self._taken.pop(key, None)
 
     def _made(self, resource: Resource) -> tuple[Wanted, list[dict[str, Any]]]:
-        try:
+        with stalling():
             spec = read(FlagdSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")

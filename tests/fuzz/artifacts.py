@@ -10,9 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.oci_address import DIGEST, parse_address, parse_target
 from controller.artifacts.archive import pack
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.oci.address import DIGEST, parse_address, parse_target
 from controller.sources.oci.credentials import bearer_of, challenges_of, login_from
 from controller.sources.oci.layer import extract
 from controller.sources.oci.manifest import read_manifest
@@ -31,7 +32,7 @@ WORDS: Final = (
 def answer(content: bytes) -> None:
     """Read as each of what people and registries say."""
     text = content.decode("utf-8", "replace")
-    with contextlib.suppress(Setback):
+    with contextlib.suppress(InvalidTextError):
         address, _ = parse_target(f"oci://{text}")
         if parse_address(str(address)) != address:
             raise Wrong(f"{address} is not what it says")

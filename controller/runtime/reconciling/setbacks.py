@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from controller.api.parsing.invalid import InvalidTextError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -52,3 +54,12 @@ def advised(advice: Mapping[str, str]) -> Iterator[None]:
         if (what := advice.get(failed.reason)) is None:
             raise
         raise Failed(failed.reason, f"{failed.message}; {what}") from failed
+
+
+@contextlib.contextmanager
+def stalling() -> Iterator[None]:
+    """Raise Stalled for a spec or a text of a user that the block cannot read."""
+    try:
+        yield
+    except InvalidTextError as error:
+        raise Stalled(error.reason, str(error)) from error

@@ -19,8 +19,8 @@ from controller.runtime.tenancy.secret_hosts import UNBOUND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from controller.api.parsing.oci_address import Address
     from controller.runtime.tenancy.secret_hosts import Binding
-    from controller.sources.oci.address import Address
 
 
 _LONGEST: Final = 8192

@@ -9,12 +9,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from controller.api.parsing.oci_address import parse_address
 from controller.runtime.process.helpers import Helpers
+from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import binding_of
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
 from controller.sources.oci.provider import OciProvider
@@ -23,7 +24,7 @@ from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, Identit
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
-from controller.sources.verification.keyless import MODULE, identities_of
+from controller.sources.verification.keyless import MODULE, Identity
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import OciSpec, VerifySpec
     from controller.api.meta import ObjectKey
+    from controller.api.parsing.oci_address import Address
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
     from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
@@ -66,7 +67,8 @@ class OciFactory:
 
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
+        with stalling():
+            address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
         tls = Tls("", "", "")
         secret = await self._secrets.texts(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
@@ -117,7 +119,7 @@ class OciFactory:
         return CosignTrust(judge, epoch({"provider": "cosign"}, content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
-        identities = identities_of(verify.match_oidc_identity)
+        identities = tuple(Identity(each.issuer, each.subject) for each in verify.match_oidc_identity)
         if verify.trusted_root_secret_ref is None:
             name, root = "", await asyncio.to_thread(public_root)
         else:

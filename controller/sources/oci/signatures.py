@@ -7,10 +7,10 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api.parsing.oci_address import DIGEST
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import HelperLostError, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.manifest import layers_of
 from controller.sources.provider import Unverified

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.parsing.oci_address import DEFAULT_TAG, parse_target
 from controller.api.provenance import SUBJECT
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import package, sign
 from controller.sources.oci.provider import OciProvider
@@ -64,7 +64,8 @@ class FolderRefusedError(ValueError):
 
 async def push(options: PushOptions) -> Pushed:
     """Push a folder. Raises Setback, FolderRefusedError."""
-    address, target = parse_target(options.target, insecure=options.insecure)
+    with stalling():
+        address, target = parse_target(options.target, insecure=options.insecure)
     if target.digest:
         raise Stalled(
             "InvalidReference", "an artifact is pushed to a tag; its digest follows from its content"
@@ -120,7 +121,8 @@ async def pull(target: str, output: Path, *, insecure: bool, login: Login | None
 
     Raises Setback, FolderRefusedError.
     """
-    address, named = parse_target(target, insecure=insecure)
+    with stalling():
+        address, named = parse_target(target, insecure=insecure)
     reference = OciReference(tag=named.tag or None, digest=named.digest or None)
     async with registry_of(address, login=login) as registry:
         source = OciProvider(registry, reference, LayerSelector(), TIMEOUT)

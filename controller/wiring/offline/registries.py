@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.fields import read
 from controller.api.flagsource import LayerSelector, OciReference
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import check_digest, check_tag, parse_target
+from controller.api.parsing.oci_address import parse_target
+from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
 from controller.sources.oci.provider import OciProvider
@@ -21,13 +22,12 @@ from controller.sources.oci.signatures import CosignTrust, KeyJudge
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch
-from controller.sources.versions import parse_range
 from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.sources.oci.address import Address
+    from controller.api.parsing.oci_address import Address
 
 TIMEOUT: Final = 60.0
 """Seconds for one step."""
@@ -62,12 +62,15 @@ async def artifact_source(
     `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
     Setback.
     """
-    address, target = parse_target(location, insecure=insecure)
-    followed = OciReference(tag=target.tag or None, digest=target.digest or None)
-    if reference is not None:
-        if target.tag or target.digest:
-            raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
-        followed = _reference(reference)
+    with stalling():
+        address, target = parse_target(location, insecure=insecure)
+        followed = OciReference(tag=target.tag or None, digest=target.digest or None)
+        if reference is not None:
+            if target.tag or target.digest:
+                raise Stalled(
+                    "InvalidReference", "name what to follow in the address or by --ref, not in both"
+                )
+            followed = _reference(reference)
     async with registry_of(address) as registry:
         trust = _trust(keys) if keys else None
         yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
@@ -82,11 +85,9 @@ def _trust(content: Mapping[str, bytes]) -> CosignTrust:
 def _reference(text: str) -> OciReference:
     kind, colon, value = text.strip().partition(":")
     kind, value = (kind, value) if colon else ("tag", kind)
-    checks = {"tag": check_tag, "semver": parse_range, "digest": check_digest}
-    if kind not in checks:
+    if kind not in {"tag", "semver", "digest"}:
         raise Stalled("InvalidReference", f"{text!r}: write tag:NAME, semver:RANGE or digest:sha256:…")
-    checks[kind](value)
-    return OciReference.model_validate({kind: value})
+    return read(OciReference, {kind: value}, where="--ref")
 
 
 async def _docker_login(address: Address) -> Login | None:

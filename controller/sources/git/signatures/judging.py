@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pygit2
-from pathspec import GitIgnoreSpec
 from pygit2.enums import ObjectType, SortMode
 
+from controller.api.parsing.patterns import of_files
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.listing.names import TAGS
@@ -28,6 +28,8 @@ from controller.sources.verification.signer import NotBelievedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from pathspec import GitIgnoreSpec
 
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
@@ -73,8 +75,8 @@ class Rule:
 
     @property
     def pattern(self) -> GitIgnoreSpec:
-        """Raises ValueError, or an error of RE2's, for a path that is no pattern."""
-        return GitIgnoreSpec.from_lines(self.paths, backend="re2")
+        """Raises InvalidTextError for a path that is no pattern."""
+        return of_files(self.paths)
 
 
 def not_allowed(

@@ -220,7 +220,7 @@ async def test_an_alert_says_why_a_condition_could_not_be_evaluated_until_it_is_
     assert (asking.key, 0.0) in desk.woken
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     message = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
-    assert message.endswith("could be evaluated: spec.inclusion:1:1: no such member in mapping: 'tier'")
+    assert message.endswith("could be evaluated: spec.inclusion: 1:1: no such member in mapping: 'tier'")
     edited = replace(asking, generation=2)
     message = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
     assert message == "alerts go to FlagProvider chat"
