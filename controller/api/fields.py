@@ -153,11 +153,15 @@ def _invalid(found: Sequence[SpecProblem]) -> InvalidSpecError:
 
 def _problems(error: ValidationError, where: str) -> tuple[SpecProblem, ...]:
     """pydantic quotes no value here: it may be one that does not belong there."""
+    found = error.errors(include_url=False, include_input=False)
+    # A list counts its items without those that are wrong.
+    wrong = {each["loc"][:-1] for each in found}
     return tuple(
         SpecProblem(
             ".".join(map(str, (where, *each["loc"]))),
             each["msg"].removeprefix("Value error, "),
             getattr(each.get("ctx", {}).get("error"), "reason", INVALID),
         )
-        for each in error.errors(include_url=False, include_input=False)
+        for each in found
+        if each["type"] != "too_short" or not any(deep[: len(each["loc"])] == each["loc"] for deep in wrong)
     )

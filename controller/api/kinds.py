@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import (
     alert,
@@ -20,7 +20,13 @@ from controller.api import (
     shard,
     upgrade,
 )
+from controller.api.fields import validate
 from controller.api.meta import API_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.fields import Model, SpecProblem
 
 OPENFEATURE: Final = configuration.API_VERSION
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
@@ -36,6 +42,8 @@ class ResourceType:
     plural: str
     content: bool = True
     """False: only metadata is kept, so that what the object holds never reaches us."""
+    spec: type[Model] | None = None
+    """What its users write, where `validate` says all that is wrong with it."""
 
     @property
     def group(self) -> str:
@@ -47,21 +55,33 @@ class ResourceType:
         """Without the group."""
         return self.api_version.rpartition("/")[2]
 
+    def validate(self, spec: object) -> tuple[SpecProblem, ...]:
+        """All that is wrong with an object's spec, as far as that alone says it: what is refused for what is
+        there in a cluster, and for the options of an installation, is found by the reconciler. Never raises.
+        """
+        return () if self.spec is None else validate(self.spec, spec)
 
-FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, "flagsources")
-FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets")
+
+FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, "flagsources", spec=flagsource.FlagSourceSpec)
+FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets", spec=flagset.FlagSetSpec)
 FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, "flagshards")
-FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants")
-FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, "flagreceivers")
-FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, "flagproviders")
-FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts")
+FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants", spec=grant.FlagGrantSpec)
+FLAG_RECEIVER: Final = ResourceType(
+    API_VERSION, receiver.KIND, "flagreceivers", spec=receiver.FlagReceiverSpec
+)
+FLAG_PROVIDER: Final = ResourceType(
+    API_VERSION, provider.KIND, "flagproviders", spec=provider.FlagProviderSpec
+)
+FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts", spec=alert.FlagAlertSpec)
 FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, "flagreceipts")
 FEATURE_FLAG_CONFIGURATION: Final = ResourceType(OPENFEATURE, configuration.KIND, "featureflagconfigurations")
 FEATURE_FLAG: Final = ResourceType(OPENFEATURE, configuration.FLAG_KIND, "featureflags")
 FEATURE_FLAG_SOURCE: Final = ResourceType(OPENFEATURE, featureflagsource.KIND, "featureflagsources")
 IN_PROCESS_CONFIGURATION: Final = ResourceType(OPENFEATURE, inprocess.KIND, "inprocessconfigurations")
-FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds")
-EVALUATOR_UPGRADE: Final = ResourceType(API_VERSION, upgrade.KIND, "evaluatorupgrades")
+FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds", spec=flagd.FlagdSpec)
+EVALUATOR_UPGRADE: Final = ResourceType(
+    API_VERSION, upgrade.KIND, "evaluatorupgrades", spec=upgrade.EvaluatorUpgradeSpec
+)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -125,3 +145,9 @@ PLURALS: Final = {
         DISRUPTION_BUDGET,
     )
 }
+_WRITTEN: Final = {(each.group, each.kind): each for each in WATCHED if each.spec is not None}
+
+
+def type_of(body: Mapping[str, Any]) -> ResourceType | None:
+    """The kind of a manifest, of those whose spec is validated here; None for any other."""
+    return _WRITTEN.get((str(body.get("apiVersion")).rpartition("/")[0], str(body.get("kind"))))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from controller.api.kinds import type_of
 from controller.api.provenance import SUBJECT
 from controller.cli.shared.arguments import (
     add_input_arguments,
@@ -20,6 +21,7 @@ from controller.cli.shared.arguments import (
     verify_keys,
 )
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
+from controller.cli.shared.manifests import read_manifests
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
@@ -33,6 +35,7 @@ from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
+from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.layers.merge import Parsed
-    from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
@@ -50,7 +52,7 @@ Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]
 where it means none.
 """
 Linted: TypeAlias = "tuple[int, list[Problem]]"
-"""(flags without an error, what was found)."""
+"""(flags, or manifests, without an error, what was found)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +64,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="layers",
         help="a layer of one flag set, base first, as `flagstaff up` takes them",
+    )  # fmt: skip
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="PATH", dest="manifests",
+        help="a manifest or a folder of some: says what the controller would refuse of Flagstaff's kinds",
     )  # fmt: skip
     parser.add_argument(
         "--ref", metavar="REF",
@@ -88,8 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every problem; exit 0 for none that counts, 1 for problems, 2 for wrong usage or a path that
     cannot be read.
     """
-    if bool(arguments.documents) == bool(arguments.layers):
-        raise Ended("give files to check each on its own, or --path for each layer of one flag set", USAGE)
+    if [*map(bool, (arguments.documents, arguments.layers, arguments.manifests))].count(True) != 1:
+        what = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
+        raise Ended(f"give {what}", USAGE)
     if arguments.patches and not arguments.layers:
         raise Ended("--patch changes what layers come to: name them by --path", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
@@ -97,21 +104,52 @@ def run(arguments: argparse.Namespace) -> int:
         raise Ended("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
     if arguments.verify_keys and not committed:
         raise Ended("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
-    with ending(USAGE, Setback):
-        read = _reader(arguments)
-        layers: list[str] = arguments.layers
-        steps = steps_of(substituted(arguments), arguments.age_key or "")
-        if layers:
-            flags, problems = lint_layers(read, layers, steps, arguments.patches)
-        else:
-            flags, problems = lint_documents(read, arguments.documents, steps)
+    what = "manifest" if arguments.manifests else "flag"
+    valid, problems = lint_manifests(arguments.manifests) if arguments.manifests else _flags(arguments)
     if arguments.output == "json":
         print(as_json(problems), end="")
     elif arguments.output == "sarif":
         print(as_sarif(problems), end="")
     else:
-        print(*problems, summary(flags, problems), sep="\n")
+        print(*problems, summary(valid, problems, what), sep="\n")
     return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
+
+
+def _flags(arguments: argparse.Namespace) -> Linted:
+    with ending(USAGE, Setback):
+        read = _reader(arguments)
+        steps = steps_of(substituted(arguments), arguments.age_key or "")
+        if arguments.layers:
+            return lint_layers(read, arguments.layers, steps, arguments.patches)
+        return lint_documents(read, arguments.documents, steps)
+
+
+def lint_manifests(paths: Sequence[str]) -> Linted:
+    """(manifests that the controller would take, what it would refuse), of our kinds alone. Raises Ended."""
+    valid, problems = 0, []
+    for each in read_manifests(paths):
+        found = type_of(each.body) if each.is_object else None
+        if found is None:
+            continue
+        refused = found.validate(each.body.get("spec"))
+        valid += not refused
+        named = f"{found.kind} {each.body['metadata']['name']}"
+        for one in refused:
+            line, column = each.place(
+                tuple(int(step) if step.isdigit() else step for step in one.field.split("."))
+            )
+            problems.append(
+                Problem(
+                    each.file,
+                    line,
+                    column,
+                    Severity.ERROR,
+                    "invalid-spec",
+                    f"{named}: {one}",
+                    f"$.{one.field}",
+                )
+            )
+    return valid, sorted(problems, key=lambda each: (each.file, each.line, each.column))
 
 
 def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:

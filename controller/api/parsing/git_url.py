@@ -42,11 +42,11 @@ class Location:
 
     @property
     def server(self) -> tuple[str, int]:
-        """(host, port) of a remote."""
+        """(host, port) of a remote; empty and 0 of a folder."""
         if "://" not in self.url:
             return self.url.partition(":")[0].rpartition("@")[2], _PORTS[Transport.SSH]
         parts = urlsplit(self.url)
-        return parts.hostname or "", parts.port or _PORTS[self.transport]
+        return parts.hostname or "", parts.port or _PORTS.get(self.transport, 0)
 
 
 _PORTS = {Transport.HTTP: 80, Transport.HTTPS: 443, Transport.SSH: 22}
