@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from controller.api import conditions
 from controller.api.conditions import find
-from controller.api.fields import read
+from controller.api.fields import read, require
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec
+from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
+from controller.api.provider import GITHUB_APPS, FlagProviderSpec, missing, needs_of
 from controller.notifications import messages
-from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
+from controller.notifications.forms import github_apps, nats_logins, repositories, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.apprise_sender import built
@@ -93,23 +93,25 @@ class FlagProviderReconciler:
         """As spec and Secret say. Raises Setback."""
         with stalling():
             spec = read(FlagProviderSpec, resource.spec)
+            require(spec.cluster_problems())
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
-        if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
+        texts = await self._texts(resource.namespace, spec.secret_ref)
+        if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
             found = {key: texts.text(key).rstrip("\r\n") for key in ("address", "token")}
             given |= {key: text for key, text in found.items() if text}
-            if spec.type in github_apps.TYPES:
+            if spec.type in GITHUB_APPS:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
                 login = nats_logins.login_of(texts)
-        needs = FORMS[spec.type].needs
-        for key in needs:
-            if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
-                raise Stalled(*_missing(spec, key))
+            for key in {"address", "token"}.intersection(needs_of(spec.type)):
+                if not given.get(key) and not (key == "token" and app is not None):
+                    lacking = missing(spec.type, key, spec.secret_ref.name)
+                    raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
-        if "address" in needs or address:
-            await self._judge(spec, address)
+        if address:
+            await self._judge(spec.type, address)
         scheme, host = self._asked(spec, address, app)
         if texts is not None:
             texts.require_host(host)
@@ -135,24 +137,13 @@ class FlagProviderReconciler:
             host = repositories.API_HOSTS.get(host, host)
         return parts.scheme, host
 
-    async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
+    async def _judge(self, type_: str, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
         with _judged("the address"):
-            if spec.type == services.TYPE:
-                services.require_secret(spec.address)
+            if type_ == services.TYPE:
                 await asyncio.to_thread(built, address)
-                return
-            if spec.type == mails.TYPE:
-                mails.require_usable(spec, address, allow_local=self.allow_local)
-                return
-            url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
-            require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if problem := repositories.problem_of_address(spec.type, address):
-                raise AddressRefused(problem)
-        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
-            raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
-        if spec.type == "nats" and spec.proxy_secret_ref is not None:
-            raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
+            else:
+                require_address(type_, address, allow_local=self.allow_local)
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
         """How the host of the address is reached. Raises Setback."""
@@ -190,19 +181,6 @@ def _judged(what: str) -> Iterator[None]:
         yield
     except AddressRefused as error:
         raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
-
-
-def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
-    """Reason and message for what a provider of this type cannot do without."""
-    reason = f"{key.capitalize()}NotFound"
-    if key in {"channel", "username"}:
-        return reason, f"type {spec.type} needs spec.{key}"
-    other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
-    more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
-    more = more if key == "token" else ""
-    if spec.secret_ref is None:
-        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
-    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'
 
 
 def _test(box: Box, resource: Resource, now: datetime) -> None:

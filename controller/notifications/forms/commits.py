@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
+from controller.api.parsing.addresses import server_of
 from controller.notifications import messages
 from controller.notifications.forms.posts import posted, title
-from controller.notifications.forms.repositories import api_of, commit_in, commit_page, server_of
+from controller.notifications.forms.repositories import api_of, commit_in, commit_page
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 

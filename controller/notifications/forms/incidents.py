@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api.meta import timestamp
-from controller.notifications.addresses import AddressRefused, split
+from controller.api.parsing.addresses import opened
 from controller.notifications.forms.posts import bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
@@ -33,18 +33,9 @@ _FIRES: Final = timedelta(days=7)
 """An Alertmanager resolves an alert that is not repeated; ours are sent once."""
 _STANDS: Final = timedelta(minutes=5)
 """How long an alert stands in an Alertmanager that is no incident."""
-SENTRY: Final = "sentry"
 _TEXT: Final = 8_000
 """Characters of a text of Sentry's, which takes 8192."""
 _TAG: Final = 200
-
-
-class Dsn(NamedTuple):
-    """What a DSN says."""
-
-    url: str
-    """Where envelopes are posted."""
-    key: str
 
 
 def pagerduty(message: Message, target: Target) -> Post:
@@ -165,17 +156,6 @@ def datadog(message: Message, target: Target) -> Post:
     }
     address = f"{(target.address or DATADOG).rstrip('/')}/api/v1/events"
     return posted(address, message, content, **{"DD-API-KEY": target.token})
-
-
-def opened(dsn: str) -> Dsn:
-    """Raises AddressRefused for what is no DSN."""
-    parts = split(dsn)
-    prefix, _, project = parts.path.rstrip("/").rpartition("/")
-    key = parts.username or ""
-    if not (key.isascii() and key.isalnum() and project.isdigit()) or parts.password or parts.query:
-        raise AddressRefused("it must be a DSN, such as https://KEY@HOST/PROJECT")
-    host = parts.netloc.rpartition("@")[2]
-    return Dsn(f"{parts.scheme}://{host}{prefix}/api/{project}/envelope/", key)
 
 
 def sentry(message: Message, target: Target) -> Post:

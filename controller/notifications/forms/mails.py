@@ -6,40 +6,21 @@ TLS, from the beginning or by STARTTLS: https://www.rfc-editor.org/rfc/rfc8314
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import addresses
-from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
-    from controller.api.provider import FlagProviderSpec, Message
+    from controller.api.provider import Message
     from controller.notifications.forms.posts import Post, Target
 
 TYPE: Final = "email"
-PORTS: Final = {"smtp": 587, "smtps": 465}
-"""By the scheme of the address: with STARTTLS, and with TLS from the beginning."""
-_MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
 _POLICY: Final = SMTP.clone(cte_type="7bit")
 """Any server takes seven bits."""
-
-
-def require_usable(spec: FlagProviderSpec, address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for an address that is no mail server's, and for mailboxes that are none."""
-    parts = addresses.split(address)
-    if parts.scheme not in PORTS or parts.path.strip("/") or parts.query or parts.fragment:
-        raise AddressRefused("it must be smtps://HOST, or smtp://HOST for a server with STARTTLS")
-    addresses.require_usable(f"https://{parts.netloc}", allow_local=allow_local)
-    for name, mailbox in (("channel", spec.channel), ("username", spec.username)):
-        if not _MAILBOX.fullmatch(mailbox or ""):
-            raise AddressRefused(f"spec.{name} must be one mailbox, such as flags@example.com")
-    if spec.proxy_secret_ref is not None:
-        raise AddressRefused("no proxy leads to a mail server; leave out spec.proxySecretRef")
 
 
 def email(message: Message, target: Target) -> Post:

@@ -16,9 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 if TYPE_CHECKING:
     from controller.runtime.user_text.secret_texts import SecretTexts
 
-_PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
-SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")
-"""What may be published to: parts of printable characters, without wildcards."""
 _JWT: Final = re.compile(r"-----BEGIN NATS USER JWT-----\s*([!-~]+?)\s*-{4,6}END NATS USER JWT-{4,6}")
 _SEED: Final = re.compile(r"-----BEGIN USER NKEY SEED-----\s*([A-Z2-7]+)\s*-{4,6}END USER NKEY SEED-{4,6}")
 _USER: Final = 20 << 3

@@ -11,7 +11,6 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.forms import chats, comments, commits, incidents, mails, otlp, services
 from controller.notifications.forms.posts import Post, bearer, posted
 from controller.notifications.messages import event_json
@@ -28,10 +27,6 @@ class Form:
     """How one type of provider is addressed."""
 
     post: Callable[[Message, Target], Post]
-    needs: tuple[str, ...] = ("address",)
-    """What it cannot do without: keys of the Secret, and fields of the spec."""
-    schemes: tuple[str, str] = HTTP
-    """Of its address."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -106,43 +101,41 @@ def _attributes(message: Message, target: Target) -> dict[str, str]:
 
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
-    "generic-hmac": Form(_signed, ("address", "token")),
+    "generic-hmac": Form(_signed),
     "cloudevents": Form(_structured),
     "cloudevents-binary": Form(_binary),
     otlp.TYPE: Form(otlp.post),
-    "nats": Form(_nats, ("address", "channel"), NATS),
-    "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
+    "nats": Form(_nats),
+    "datadog": Form(incidents.datadog, server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
     "mattermost": Form(chats.mattermost),
-    "matrix": Form(chats.matrix, ("address", "token", "channel")),
-    "zulip": Form(chats.zulip, ("address", "token", "channel")),
-    "pagerduty": Form(incidents.pagerduty, ("token",), server=incidents.PAGERDUTY),
-    "opsgenie": Form(incidents.opsgenie, ("token",), server=incidents.OPSGENIE),
-    "incidentio": Form(incidents.incidentio, ("address", "token")),
+    "matrix": Form(chats.matrix),
+    "zulip": Form(chats.zulip),
+    "pagerduty": Form(incidents.pagerduty, server=incidents.PAGERDUTY),
+    "opsgenie": Form(incidents.opsgenie, server=incidents.OPSGENIE),
+    "incidentio": Form(incidents.incidentio),
     "alertmanager": Form(incidents.alertmanager),
     "sentry": Form(incidents.sentry),
-    "grafana": Form(incidents.grafana, ("address", "token")),
+    "grafana": Form(incidents.grafana),
     "apprise": Form(services.apprise),
-    "email": Form(mails.email, ("address", "channel", "username")),
+    "email": Form(mails.email),
     # A test is the status of a commit that does not exist.
-    "github": Form(commits.status, ("address", "token"), tested="NocommitfoundforSHA"),
-    "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
+    "github": Form(commits.status, tested="NocommitfoundforSHA"),
+    "githubdispatch": Form(commits.githubdispatch),
     # The server answers so to a status that the commit has already.
-    "gitlab": Form(
-        commits.status, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
-    ),
-    "gitea": Form(commits.status, ("address", "token")),
-    "bitbucket": Form(commits.status, ("address", "token")),
-    "azuredevops": Form(commits.status, ("address", "token")),
+    "gitlab": Form(commits.status, known="Cannottransitionstatus", tested="CommitNotFound"),
+    "gitea": Form(commits.status),
+    "bitbucket": Form(commits.status),
+    "azuredevops": Form(commits.status),
     # Where the comment is there already it is edited instead: see exchanges.py.
-    "githubpullrequestcomment": Form(comments.created, ("address", "token")),
-    "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
-    "giteapullrequestcomment": Form(comments.created, ("address", "token")),
-    "bitbucketpullrequestcomment": Form(comments.created, ("address", "token")),
-    "azuredevopspullrequestcomment": Form(comments.created, ("address", "token")),
+    "githubpullrequestcomment": Form(comments.created),
+    "gitlabmergerequestcomment": Form(comments.created),
+    "giteapullrequestcomment": Form(comments.created),
+    "bitbucketpullrequestcomment": Form(comments.created),
+    "azuredevopspullrequestcomment": Form(comments.created),
 }
 """By type."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from controller.api import flagset, flagsource
+from controller.api.parsing.addresses import parts_of, server_of
 from controller.api.provider import ProviderType
 from controller.notifications.forms.posts import Post, basic, bearer
 
@@ -19,11 +20,7 @@ API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.git
 """Where requests go, by the host of the repository's address; elsewhere they go to that host."""
 GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 """Headers that its API asks for."""
-_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
-"""Parts of a repository's path at most, by the server that a type's name begins with; groups of GitLab may be
-in each other.
-"""
-TYPES: Final = frozenset(each for each in get_args(ProviderType) if each.startswith(tuple(_PARTS)))
+TYPES: Final = frozenset(each for each in get_args(ProviderType) if server_of(each))
 """Types whose address is a repository's."""
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _HOSTS: Final = {
@@ -57,23 +54,6 @@ class Api(NamedTuple):
     """Show the token."""
     query: str = ""
     """Of each request."""
-
-
-def server_of(type_: str) -> str:
-    """The server of a type of providers: a key of `_PARTS`."""
-    return next(each for each in _PARTS if type_.startswith(each))
-
-
-def problem_of_address(type_: str, address: str) -> str:
-    """Why an address is not that of a repository, which a provider of this type needs; empty where it is."""
-    if type_ not in TYPES:
-        return ""
-    server, parts = server_of(type_), parts_of(address)
-    if server == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
-        return "it must be a repository's, such as https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
-    if not 2 <= len(parts) <= _PARTS[server]:
-        return "it must be a repository's, such as https://HOST/OWNER/REPOSITORY"
-    return ""
 
 
 def api_of(target: Target) -> Api:
@@ -110,12 +90,6 @@ def github_api(target: Target) -> str:
     if target.app is not None and target.app.base:
         return target.app.base
     return _api_host(target) or f"{_origin(target)}/api/v3"
-
-
-def parts_of(address: str) -> list[str]:
-    """The parts of a repository's path."""
-    path = urlsplit(address).path.strip("/").removesuffix(".git")
-    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
 
 
 def commit_in(revision: str) -> str:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.notifications.addresses import AddressRefused
+from controller.api.parsing.addresses import AddressRefused
 from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
@@ -96,12 +96,6 @@ def known(address: str) -> Known:
             return Known(service, service.host.format(**match.groupdict()))
     shapes = " or ".join(f"{scheme}://{each.shape}" for each in SERVICES[scheme])
     raise AddressRefused(f"it must be {shapes}: one recipient, no parameters, other characters as %XX")
-
-
-def require_secret(address: str | None) -> None:
-    """Raises AddressRefused for an `address` in the spec, where more people read it than should."""
-    if address is not None:
-        raise AddressRefused("it holds a token: write it into the Secret of spec.secretRef")
 
 
 def apprise(message: Message, target: Target) -> Post:

@@ -13,8 +13,8 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from controller.api.parsing.addresses import MAIL
 from controller.delivery.problems import one_line
-from controller.notifications.forms.mails import PORTS
 from controller.notifications.forms.posts import DIRECT
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.notifications.sending.threads import Threads
@@ -151,7 +151,7 @@ class MailSender:
     async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
         """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
         parts = urlsplit(post.url)
-        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         try:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from controller.api.parsing.addresses import NATS, AddressRefused, require_usable
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import NATS, AddressRefused, require_usable
 from controller.notifications.forms.nats_logins import Login
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.runtime.network.client_tls import context_of

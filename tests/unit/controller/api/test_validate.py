@@ -74,6 +74,10 @@ def alert(**spec: Any) -> dict[str, Any]:
     return {"providerRef": {"name": "chat"}, "eventSources": [{"kind": "FlagSet", "name": "*"}], **spec}
 
 
+def provider(type_: str, **spec: Any) -> dict[str, Any]:
+    return {"type": type_, **spec}
+
+
 def keyless(**identity: str) -> dict[str, Any]:
     return {"matchOIDCIdentity": [{"issuer": "^https://a$", "subject": "^ada$", **identity}]}
 
@@ -164,6 +168,21 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, ["InvalidSpec spec.maxConcurrent: ", "InvalidSpec spec.pause: "]),
     (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}}, ["InvalidSpec spec.replicas: ", "InvalidSpec spec.featureFlagSource: ", "InvalidSpec spec.ingress.flagdPath: "]),
     (FLAG_PROVIDER, {"type": "generic", "address": "https://hooks.example.com/x"}, []),
+    (FLAG_PROVIDER, provider("generic"), ['AddressNotFound spec.secretRef: type generic needs spec.address, or a Secret with a key "address"']),
+    (FLAG_PROVIDER, provider("github", address="https://github.com/shop/flags"), ['TokenNotFound spec.secretRef: type github needs a Secret with a key "token", or those of a GitHub App']),
+    (FLAG_PROVIDER, provider("github", address="https://github.com/shop", **KEY), []),
+    (FLAG_PROVIDER, provider("gitea", address="https://gitea.com/shop"), ["TokenNotFound spec.secretRef: type gitea", "InvalidAddress spec.address: it must be a repository's"]),
+    (FLAG_PROVIDER, provider("generic", address="http://10.0.0.1/x"), []),
+    (FLAG_PROVIDER, provider("generic", address="http://169.254.169.254/x"), ["InvalidAddress spec.address: 169.254.169.254 is not a public address"]),
+    (FLAG_PROVIDER, provider("sentry", address="https://sentry.io/1"), ["InvalidAddress spec.address: it must be a DSN"]),
+    (FLAG_PROVIDER, provider("apprise", address="lark://t", **KEY), ["InvalidAddress spec.address: it holds a token"]),
+    (FLAG_PROVIDER, provider("nats", channel="a.*", proxySecretRef={"name": "p"}, **KEY), ["InvalidSpec spec.proxySecretRef: a provider of type nats is reached directly", "InvalidSpec spec.channel: not a subject"]),
+    (
+        FLAG_PROVIDER,
+        provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
+        ["InvalidAddress spec.channel: must be one mailbox", "InvalidAddress spec.username: must be one mailbox"],
+    ),
+    (FLAG_PROVIDER, provider("matrix", **KEY), ["ChannelNotFound spec.channel: type matrix needs it"]),
     (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: Input should be 'generic'"]),
     (FEATURE_FLAG, {"flagSpec": 7}, []),
 ]  # fmt: skip

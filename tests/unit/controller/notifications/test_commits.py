@@ -11,11 +11,11 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.forms.commits import TYPES
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
-from controller.notifications.forms.repositories import problem_of_address
 from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.schemas import SCHEMAS
@@ -149,7 +149,8 @@ def test_github_itself_has_a_host_for_its_api() -> None:
     ],
 )
 def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> None:
-    assert (problem_of_address(type_, address) == "") is good
+    with contextlib.nullcontext() if good else pytest.raises(AddressRefused, match="repository's"):
+        require_address(type_, address, allow_local=False)
 
 
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
