@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from controller.api.parsing.invalid import INVALID, InvalidTextError
+from controller.api.parsing.names import require_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,10 +98,13 @@ def that(require: Callable[[str], object], reason: str = "") -> AfterValidator:
     return AfterValidator(same)
 
 
+ObjectName = Annotated[Name, that(require_object_name)]
+
+
 class LocalReference(Model):
     """An object in the same namespace."""
 
-    name: Name
+    name: ObjectName
 
 
 T = TypeVar("T", bound=Model)

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from controller.api.fields import Interval, LocalReference, Model, Name, SpecProblem, Status, refuse, that
+from controller.api.fields import (
+    Interval,
+    LocalReference,
+    Model,
+    Name,
+    ObjectName,
+    SpecProblem,
+    Status,
+    refuse,
+    that,
+)
 from controller.api.meta import API_VERSION, ObjectKey
-from controller.api.parsing.paths import normalise
+from controller.api.parsing.names import normalise
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -79,7 +89,7 @@ class SubstituteReference(Model):
     """An object of the namespace whose keys are variables."""
 
     kind: Literal["ConfigMap", "Secret"]
-    name: Name
+    name: ObjectName
     optional: bool = False
 
 
@@ -110,7 +120,7 @@ class DecryptionSpec(Model):
 class Target(Model):
     """What is written."""
 
-    name: Name | None = None
+    name: ObjectName | None = None
     kinds: Annotated[
         tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
         Field(min_length=1, max_length=2),
@@ -134,7 +144,7 @@ class FlagSetSpec(Model):
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
-    service_account_name: Name | None = None
+    service_account_name: ObjectName | None = None
     depends_on: Annotated[tuple[Dependency, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False

@@ -14,7 +14,7 @@ from controller.api.fields import (
     Interval,
     LocalReference,
     Model,
-    Name,
+    ObjectName,
     SpecProblem,
     Status,
     Timeout,
@@ -299,7 +299,7 @@ class FlagSourceSpec(Model):
     timeout: Timeout = 60.0
     suspend: bool = False
     ignore: Annotated[str, Field(max_length=65536), that(ignored)] | None = None
-    service_account_name: Name | None = None
+    service_account_name: ObjectName | None = None
     git: GitSpec | None = None
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None

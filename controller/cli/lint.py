@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from controller.api.kinds import type_of
 from controller.api.provenance import SUBJECT
 from controller.cli.shared.arguments import (
     add_input_arguments,
@@ -21,7 +20,6 @@ from controller.cli.shared.arguments import (
     verify_keys,
 )
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
-from controller.cli.shared.manifests import read_manifests
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
@@ -35,7 +33,6 @@ from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
-from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     import argparse
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.layers.merge import Parsed
+    from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
@@ -105,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verify_keys and not committed:
         raise Ended("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
     what = "manifest" if arguments.manifests else "flag"
-    valid, problems = lint_manifests(arguments.manifests) if arguments.manifests else _flags(arguments)
+    valid, problems = _manifests(arguments) if arguments.manifests else _flags(arguments)
     if arguments.output == "json":
         print(as_json(problems), end="")
     elif arguments.output == "sarif":
@@ -115,6 +113,13 @@ def run(arguments: argparse.Namespace) -> int:
     return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
 
 
+def _manifests(arguments: argparse.Namespace) -> Linted:
+    # The models of all kinds take long to load, and definitions need none.
+    from controller.cli.shared.manifest_problems import lint_manifests
+
+    return lint_manifests(arguments.manifests)
+
+
 def _flags(arguments: argparse.Namespace) -> Linted:
     with ending(USAGE, Setback):
         read = _reader(arguments)
@@ -122,34 +127,6 @@ def _flags(arguments: argparse.Namespace) -> Linted:
         if arguments.layers:
             return lint_layers(read, arguments.layers, steps, arguments.patches)
         return lint_documents(read, arguments.documents, steps)
-
-
-def lint_manifests(paths: Sequence[str]) -> Linted:
-    """(manifests that the controller would take, what it would refuse), of our kinds alone. Raises Ended."""
-    valid, problems = 0, []
-    for each in read_manifests(paths):
-        found = type_of(each.body) if each.is_object else None
-        if found is None:
-            continue
-        refused = found.validate(each.body.get("spec"))
-        valid += not refused
-        named = f"{found.kind} {each.body['metadata']['name']}"
-        for one in refused:
-            line, column = each.place(
-                tuple(int(step) if step.isdigit() else step for step in one.field.split("."))
-            )
-            problems.append(
-                Problem(
-                    each.file,
-                    line,
-                    column,
-                    Severity.ERROR,
-                    "invalid-spec",
-                    f"{named}: {one}",
-                    f"$.{one.field}",
-                )
-            )
-    return valid, sorted(problems, key=lambda each: (each.file, each.line, each.column))
 
 
 def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:

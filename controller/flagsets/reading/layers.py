@@ -8,7 +8,7 @@ import posixpath
 from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing.invalid import InvalidTextError
-from controller.api.parsing.paths import normalise
+from controller.api.parsing.names import normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.flags.syntax.problems import Problem, Severity

@@ -139,6 +139,11 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SET, flag_set(paths=["flags/base", "**"]), []),
     (
         FLAG_SET,
+        flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[{"kind": "Secret", "name": "A"}]),
+        [f"InvalidSpec spec.{each}: must be an object's name" for each in ("target.name", "substituteFrom.0.name", "serviceAccountName")],
+    ),
+    (
+        FLAG_SET,
         flag_set(
             sourceRef={**REF, "apiVersion": "source.toolkit.fluxcd.io/v1"},
             paths=["/a", "a/../b"],
