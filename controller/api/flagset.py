@@ -19,9 +19,12 @@ from controller.api.fields import (
     that,
 )
 from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.names import normalise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from controller.api.meta import Resource
 
 KIND: Final = "FlagSet"
@@ -38,7 +41,7 @@ SOURCE_API: Final = {
 """Kinds that a sourceRef may name, with the version that is read where it names none."""
 
 SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
-Path = Annotated[str, Field(min_length=1, max_length=1024), that(normalise)]
+Path = Annotated[str, Field(min_length=1, max_length=1024)]
 Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
 VariableText = Annotated[str, Field(max_length=65536)]
 
@@ -148,6 +151,14 @@ class FlagSetSpec(Model):
     depends_on: Annotated[tuple[Dependency, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """Paths that lead out of the source, which a build reports among its problems."""
+        for index, path in enumerate(self.paths):
+            try:
+                normalise(path)
+            except InvalidTextError as error:
+                yield SpecProblem(f"spec.paths.{index}", str(error))
 
 
 class ProblemStatus(Model):

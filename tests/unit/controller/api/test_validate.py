@@ -137,6 +137,7 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SOURCE, bucket(provider="aws"), ["InvalidSpec spec.bucket.endpoint: without secretRef it must be a host of aws"]),
     (FLAG_SOURCE, bucket(provider="aws", **KEY), []),
     (FLAG_SET, flag_set(paths=["flags/base", "**"]), []),
+    (FLAG_SET, flag_set(paths=["/a", "a/../b"]), ["InvalidSpec spec.paths.0: absolute path", "InvalidSpec spec.paths.1: leads out of the repository"]),
     (
         FLAG_SET,
         flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[{"kind": "Secret", "name": "A"}]),
@@ -146,13 +147,10 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
         FLAG_SET,
         flag_set(
             sourceRef={**REF, "apiVersion": "source.toolkit.fluxcd.io/v1"},
-            paths=["/a", "a/../b"],
             dependsOn=[{"name": "base"}, {"name": "base", "readyExpr": "dep.x =="}, {"name": "base", "readyExpr": "event.x"}],
         ),
         [
             "InvalidSpec spec.sourceRef.apiVersion: a FlagSource belongs to the API group flagstaff.dev",
-            "InvalidSpec spec.paths.0: absolute path",
-            "InvalidSpec spec.paths.1: leads out of the repository",
             "InvalidSpec spec.dependsOn.1.readyExpr: 1:",
             'InvalidSpec spec.dependsOn.2.readyExpr: 1:1: "event" is not known; there is dep, self',
         ],
