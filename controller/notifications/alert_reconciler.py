@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import provider
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import FlagAlertSpec
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.choosing import usable
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result, spec_of
+from controller.runtime.reconciling.setbacks import Setback, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,10 +37,7 @@ class FlagAlertReconciler:
 
     def _use(self, resource: Resource) -> str:
         """Where alerts go. Raises Setback."""
-        try:
-            spec = usable(resource)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagAlertSpec, resource)
         keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
         found = {name: self.objects.get(key) for name, key in keys.items()}
         lacking = ", ".join(name for name, each in found.items() if each is None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from controller.api import flagset, flagsource
+from controller.api.parsing.addresses import parts_of
 
 if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
@@ -30,12 +31,6 @@ _PAGES: Final = {
     "github": "commit",
     "gitlab": "-/commit",
 }
-
-
-def parts_of(address: str) -> list[str]:
-    """The parts of a repository's path."""
-    path = urlsplit(address).path.strip("/").removesuffix(".git")
-    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
 
 
 def commit_in(revision: str) -> str:

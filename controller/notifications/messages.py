@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from string import Template
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
 from controller.api.conditions import READY
 from controller.api.kinds import status_of
 from controller.api.meta import API_VERSION, GROUP, timestamp
+from controller.api.parsing.templates import Words
 from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.provider import Message
 from controller.runtime.events import Severity
@@ -38,8 +37,6 @@ _METADATA: Final = {
     "summary": SUMMARY,
 }
 _FIELDS: Final = ("alert", "kind", "message", "name", "reason", "severity", "state")
-NAMES: Final = frozenset({"namespace", *_FIELDS, *_METADATA})
-"""What a template may name."""
 MOST_FILLED: Final = 4_000
 """Characters of what comes of a template."""
 
@@ -133,38 +130,11 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
     }
 
 
-class TemplateError(ValueError):
-    """A template cannot be used; the text says where, as `line:column: why`."""
-
-
-class _Words(Template):
-    flags = re.RegexFlag(0)
-    idpattern = r"[a-z]+"
-
-
-def check_template(text: str) -> None:
-    """Raises TemplateError for a name that is not known, and for a `$` that begins none."""
-    for found in _Words.pattern.finditer(text):
-        name = found["named"] or found["braced"]
-        if found["invalid"] is not None:
-            raise TemplateError(f"{_place(text, found.start())}: write $$ for a $ that begins no name")
-        if name is not None and name not in NAMES:
-            listed = ", ".join(sorted(NAMES))
-            raise TemplateError(
-                f'{_place(text, found.start())}: "{name[:64]}" is not known; there is {listed}'
-            )
-
-
 def filled(text: str, message: Message, namespace: str) -> str:
     """The text with what is known of the message; what is not known is empty."""
     words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
     words |= {name: getattr(message, name) or "" for name in _FIELDS}
-    return _Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
-
-
-def _place(text: str, position: int) -> str:
-    before = text[:position]
-    return f"{before.count(chr(10)) + 1}:{position - (before.rfind(chr(10)) + 1) + 1}"
+    return Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
 
 
 def _elsewhere(key: ObjectKey, alert: Alert) -> str | None:

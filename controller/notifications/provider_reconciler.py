@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from controller.api.fields import require
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec, FlagProviderStatus
+from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
+from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.notifications import messages
-from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import incidents, services
+from controller.notifications.forms import services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.forms.repositories import github_apps, servers
@@ -21,7 +22,7 @@ from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
@@ -85,23 +86,26 @@ class FlagProviderReconciler:
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""
         spec = spec_of(FlagProviderSpec, resource)
+        with stalling():
+            require(spec.cluster_problems())
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
-        if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
+        texts = await self._texts(resource.namespace, spec.secret_ref)
+        if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
             found = {key: texts.text(key).rstrip("\r\n") for key in ("address", "token")}
             given |= {key: text for key, text in found.items() if text}
-            if spec.type in github_apps.TYPES:
+            if spec.type in GITHUB_APPS:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
                 login = nats.login_of(texts)
-        needs = FORMS[spec.type].needs
-        for key in needs:
-            if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
-                raise Stalled(*_missing(spec, key))
+            for key in {"address", "token"}.intersection(needs_of(spec.type)):
+                if not given.get(key) and not (key == "token" and app is not None):
+                    lacking = missing(spec.type, key, spec.secret_ref.name)
+                    raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
-        if "address" in needs or address:
-            await self._judge(spec, address)
+        if address:
+            await self._judge(spec.type, address)
         scheme, host = self._asked(spec, address, app)
         if texts is not None:
             texts.require_host(host)
@@ -127,24 +131,13 @@ class FlagProviderReconciler:
             host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
-    async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
+    async def _judge(self, type_: str, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
         with _judged("the address"):
-            if spec.type == services.APPRISE:
-                services.require_secret(spec.address)
+            if type_ == services.APPRISE:
                 await asyncio.to_thread(built, address)
-                return
-            if spec.type == services.EMAIL:
-                services.require_mail(spec, address, allow_local=self.allow_local)
-                return
-            url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
-            require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if spec.type in servers.TYPES:
-                servers.require_repository(spec.type, address)
-        if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
-            raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
-        if spec.type == "nats" and spec.proxy_secret_ref is not None:
-            raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
+            else:
+                require_address(type_, address, allow_local=self.allow_local)
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
         """How the host of the address is reached. Raises Setback."""
@@ -182,16 +175,3 @@ def _judged(what: str) -> Iterator[None]:
         yield
     except AddressRefused as error:
         raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
-
-
-def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
-    """Reason and message for what a provider of this type cannot do without."""
-    reason = f"{key.capitalize()}NotFound"
-    if key in {"channel", "username"}:
-        return reason, f"type {spec.type} needs spec.{key}"
-    other = "spec.address, or " if key == "address" and spec.type != services.APPRISE else ""
-    more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
-    more = more if key == "token" else ""
-    if spec.secret_ref is None:
-        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
-    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'

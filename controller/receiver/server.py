@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import receiver
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import FlagSourceSpec
+from controller.api.flagsource import GitSpec
 from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import follows, repositories
@@ -124,11 +124,11 @@ class Receiver:
             if not every and source.name not in endpoint.sources:
                 continue
             try:
-                spec = read(FlagSourceSpec, source.spec)
+                git = read(GitSpec, source.spec.get("git") or {})
             except InvalidSpecError:
                 # Its own status says so.
                 continue
-            if spec.git is not None and follows(spec.git.ref, push):
+            if follows(git.ref, push):
                 yield source.key
 
     def _nowhere(self, path: str) -> tuple[str, Response]:

@@ -115,7 +115,8 @@ class SourceReconciler:
         again: float | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
-            spec = spec_of(FlagSourceSpec, resource)
+            # Its patterns may take half a second to read.
+            spec = await asyncio.to_thread(spec_of, FlagSourceSpec, resource)
             self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.parsing.oci_address import parse_address
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import open_source
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access
 from controller.sources.oci.provider import OciProvider

@@ -37,14 +37,17 @@ class Manifest:
 
     def line(self, path: FieldPath) -> int | None:
         """The line of the field, or of the nearest around it; None for a live object."""
-        node = self.node
-        line = None if node is None else node.start_mark.line + 1
+        return self.place(path)[0] or None
+
+    def place(self, path: FieldPath) -> tuple[int, int]:
+        """(line, column) of the field, or of the nearest around it; 0 for a live object."""
+        node = nearest = self.node
         for step in path:
             key, node = _below(node, step)
             if node is None:
                 break
-            line = (key or node).start_mark.line + 1
-        return line
+            nearest = key or node
+        return (0, 0) if nearest is None else (nearest.start_mark.line + 1, nearest.start_mark.column + 1)
 
 
 def _below(node: Any, step: str | int) -> tuple[Any, Any]:

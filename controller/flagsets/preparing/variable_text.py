@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import re2
 
-from controller.runtime.user_text.patterns import compiled
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,7 +233,7 @@ def _stripped(value: str, pattern: str, operator: str) -> str:
     expression = "".join(star if token == _STAR else token for token in tokens)
     try:
         match = compiled(f"(?s){expression}").match(value)
-    except (re2.error, UnicodeEncodeError):
+    except (InvalidTextError, UnicodeEncodeError):
         raise BrokenError("a pattern cannot be read") from None
     rest = value[match.end() :] if match is not None else value
     return rest[::-1] if from_end else rest

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api.meta import timestamp
-from controller.notifications.addresses import AddressRefused, split
+from controller.api.parsing.addresses import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Notice, Post
 
 _SOURCE: Final = "flagstaff"
-SENTRY: Final = "sentry"
 
 
 def pagerduty(notice: Notice) -> Post:
@@ -133,25 +132,6 @@ def datadog(notice: Notice) -> Post:
 
 def _tags(given: Mapping[str, str]) -> list[str]:
     return [f"{name}:{text}" for name, text in given.items()]
-
-
-class Dsn(NamedTuple):
-    """What a DSN says."""
-
-    url: str
-    """Where envelopes are posted."""
-    key: str
-
-
-def opened(dsn: str) -> Dsn:
-    """Raises AddressRefused for what is no DSN."""
-    parts = split(dsn)
-    prefix, _, project = parts.path.rstrip("/").rpartition("/")
-    key = parts.username or ""
-    if not (key.isascii() and key.isalnum() and project.isdigit()) or parts.password or parts.query:
-        raise AddressRefused("it must be a DSN, such as https://KEY@HOST/PROJECT")
-    host = parts.netloc.rpartition("@")[2]
-    return Dsn(f"{parts.scheme}://{host}{prefix}/api/{project}/envelope/", key)
 
 
 def sentry(notice: Notice) -> Post:

@@ -11,7 +11,6 @@ import hmac
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.forms import chats, incidents, otlp, services
 from controller.notifications.forms.posts import Notice
 from controller.notifications.forms.repositories import statuses
@@ -30,10 +29,6 @@ class Form:
     """How one type of provider is addressed."""
 
     post: Callable[[Notice], Post]
-    needs: tuple[str, ...] = ("address",)
-    """What it cannot do without: keys of the Secret, and fields of the spec."""
-    schemes: tuple[str, str] = HTTP
-    """Of its address."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -105,38 +100,37 @@ def _attributes(notice: Notice) -> dict[str, str]:
     }
 
 
-_WITH_TOKEN: Final = ("address", "token")
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
-    "generic-hmac": Form(_signed, _WITH_TOKEN),
+    "generic-hmac": Form(_signed),
     "cloudevents": Form(_structured),
     "cloudevents-binary": Form(_binary),
     otlp.TYPE: Form(otlp.post),
-    "nats": Form(_nats, ("address", "channel"), NATS),
-    "datadog": Form(incidents.datadog, ("token",), server="https://api.datadoghq.com"),
+    "nats": Form(_nats),
+    "datadog": Form(incidents.datadog, server="https://api.datadoghq.com"),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
     "mattermost": Form(chats.mattermost),
-    "matrix": Form(chats.matrix, ("address", "token", "channel")),
-    "zulip": Form(chats.zulip, ("address", "token", "channel")),
-    "pagerduty": Form(incidents.pagerduty, ("token",), server="https://events.pagerduty.com"),
-    "opsgenie": Form(incidents.opsgenie, ("token",), server="https://api.opsgenie.com"),
-    "incidentio": Form(incidents.incidentio, _WITH_TOKEN),
+    "matrix": Form(chats.matrix),
+    "zulip": Form(chats.zulip),
+    "pagerduty": Form(incidents.pagerduty, server="https://events.pagerduty.com"),
+    "opsgenie": Form(incidents.opsgenie, server="https://api.opsgenie.com"),
+    "incidentio": Form(incidents.incidentio),
     "alertmanager": Form(incidents.alertmanager),
     "sentry": Form(incidents.sentry),
-    "grafana": Form(incidents.grafana, _WITH_TOKEN),
+    "grafana": Form(incidents.grafana),
     "apprise": Form(services.apprise),
-    "email": Form(services.email, ("address", "channel", "username")),
+    "email": Form(services.email),
     # A test is the status of a commit that does not exist.
-    "github": Form(statuses.status, _WITH_TOKEN, tested="NocommitfoundforSHA"),
-    "githubdispatch": Form(statuses.githubdispatch, _WITH_TOKEN),
+    "github": Form(statuses.status, tested="NocommitfoundforSHA"),
+    "githubdispatch": Form(statuses.githubdispatch),
     # The server answers so to a status that the commit has already.
-    "gitlab": Form(statuses.status, _WITH_TOKEN, known="Cannottransitionstatus", tested="CommitNotFound"),
-    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status, _WITH_TOKEN)),
+    "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
     # Where the comment is there already it is edited instead: see exchanges.py.
-    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created(), _WITH_TOKEN)),
+    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
 }
 """By type."""

@@ -16,18 +16,12 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.notifications import addresses
-from controller.notifications.addresses import AddressRefused
+from controller.api.parsing.addresses import AddressRefused
 
 if TYPE_CHECKING:
-    from controller.api.provider import FlagProviderSpec
     from controller.notifications.forms.posts import Notice, Post
 
 APPRISE: Final = "apprise"
-EMAIL: Final = "email"
-MAIL_PORTS: Final = {"smtp": 587, "smtps": 465}
-"""By the scheme of the address: with STARTTLS, and with TLS from the beginning."""
-_MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +101,11 @@ def known(address: str) -> Known:
     raise AddressRefused(f"it must be {shapes}: one recipient, no parameters, other characters as %XX")
 
 
-def require_secret(address: str | None) -> None:
-    """Raises AddressRefused for an `address` in the spec, where more people read it than should."""
-    if address is not None:
-        raise AddressRefused("it holds a token: write it into the Secret of spec.secretRef")
-
-
 def apprise(notice: Notice) -> Post:
     """The arguments of apprise, which makes the service's own request of them."""
     calm = "info" if notice.message.severity == "info" else "warning"
     kind = {"failing": "failure", "recovered": "success", None: calm}[notice.message.state]
     return notice.post({"title": notice.title, "body": notice.plain, "type": kind})
-
-
-def require_mail(spec: FlagProviderSpec, address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for an address that is no mail server's, and for mailboxes that are none."""
-    parts = addresses.split(address)
-    if parts.scheme not in MAIL_PORTS or parts.path.strip("/") or parts.query or parts.fragment:
-        raise AddressRefused("it must be smtps://HOST, or smtp://HOST for a server with STARTTLS")
-    addresses.require_usable(f"https://{parts.netloc}", allow_local=allow_local)
-    for name, mailbox in (("channel", spec.channel), ("username", spec.username)):
-        if not _MAILBOX.fullmatch(mailbox or ""):
-            raise AddressRefused(f"spec.{name} must be one mailbox, such as flags@example.com")
-    if spec.proxy_secret_ref is not None:
-        raise AddressRefused("no proxy leads to a mail server; leave out spec.proxySecretRef")
 
 
 def email(notice: Notice) -> Post:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
-
 from controller.api import configuration, flagset
-from controller.api.alert import FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api.alert import VARIABLES, FlagAlertSpec, expression
 from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
+from controller.api.parsing.expression_syntax import ExpressionError
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
-from controller.notifications.messages import TemplateError, check_template
-from controller.runtime.user_text import patterns
-from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
@@ -30,8 +24,6 @@ if TYPE_CHECKING:
 
 MOST_FLAGS: Final = 500
 """Flags that conditions see of one Event."""
-_MEMORY: Final = 1 << 20
-"""Bytes that RE2 may use for one expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +77,9 @@ class Fact:
         }
 
 
-def usable(resource: Resource) -> FlagAlertSpec:
-    """An alert's spec. Raises InvalidSpecError, which names the field or the expression."""
-    spec = read(FlagAlertSpec, resource.spec)
-    lists = (("inclusionList", spec.inclusion_list), ("exclusionList", spec.exclusion_list))
-    for field, expressions in lists:
-        for place, expression in enumerate(expressions):
-            try:
-                _compiled(expression)
-            except re2.error as error:
-                why = error.args[0] if error.args else ""
-                reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {reason}") from None
-    for field, condition in (("inclusion", spec.inclusion), ("exclusion", spec.exclusion)):
-        try:
-            if condition is not None:
-                compiled(condition)
-        except ExpressionError as error:
-            raise InvalidSpecError(f"spec.{field}:{error}") from None
-    try:
-        check_template(spec.template or "")
-    except TemplateError as error:
-        raise InvalidSpecError(f"spec.template:{error}") from None
-    return spec
-
-
 def compiled(condition: str) -> Expression:
     """An expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, frozenset({"event"}))
+    return Expression.of(condition, VARIABLES)
 
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
@@ -125,14 +92,7 @@ def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
 
 
 def _found_by(expressions: Iterable[str], message: str) -> bool:
-    return any(_compiled(each).search(message) is not None for each in expressions)
-
-
-# Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> re2._Regexp:
-    """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
-    return patterns.compiled(expression, _MEMORY)
+    return any(expression(each).search(message) is not None for each in expressions)
 
 
 def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
@@ -178,5 +138,5 @@ def _holds(
     try:
         return compiled(text).holds({"event": event})
     except ExpressionError as error:
-        complain(f"spec.{field}:{error}")
+        complain(f"spec.{field}: {error}")
         return unknown

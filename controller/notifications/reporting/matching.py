@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from controller.api import alert as alerts
 from controller.api import grant, provider
-from controller.api.alert import EVERY
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import EVERY, FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import Referring, granted
-from controller.notifications.reporting.choosing import Alert, usable
+from controller.notifications.reporting.choosing import Alert
 from controller.notifications.stage import SELECTING
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _namespace(cache: Cache, name: str) -> Resource | None:
 def _usable(found: Iterable[Resource]) -> Iterator[Alert]:
     for each in found:
         try:
-            spec = usable(each)
+            spec = read(FlagAlertSpec, each.spec)
         except InvalidSpecError:
             # Its own status says so.
             continue

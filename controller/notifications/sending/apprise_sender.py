@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from controller.notifications.addresses import AddressRefused
+from controller.api.parsing.addresses import AddressRefused
 from controller.notifications.forms.posts import DIRECT, Post
 from controller.notifications.forms.services import known
 from controller.notifications.sending.posting import Answer, why

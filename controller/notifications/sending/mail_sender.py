@@ -11,9 +11,9 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from controller.api.parsing.addresses import MAIL
 from controller.delivery.problems import one_line
 from controller.notifications.forms.posts import DIRECT
-from controller.notifications.forms.services import MAIL_PORTS
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.notifications.sending.threads import Threads
 from controller.runtime.network.client_tls import context_of
@@ -141,7 +141,7 @@ class MailSender:
     async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
         """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
         parts = urlsplit(post.url)
-        host, port = parts.hostname or "", parts.port or MAIL_PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         try:

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from controller.api.parsing.addresses import NATS, AddressRefused, require_usable
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import NATS, AddressRefused, require_usable
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
@@ -40,9 +40,6 @@ _LONGEST: Final = 64 * 1024
 _SHOWN: Final = 200
 _STATUSES: Final = {"authori": 401, "authenti": 401, "permissions": 403, "maximum payload": 413}
 """Of HTTP, by how the server's complaint begins."""
-_PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
-SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")
-"""What may be published to: parts of printable characters, without wildcards."""
 _JWT: Final = re.compile(r"-----BEGIN NATS USER JWT-----\s*([!-~]+?)\s*-{4,6}END NATS USER JWT-{4,6}")
 _SEED: Final = re.compile(r"-----BEGIN USER NKEY SEED-----\s*([A-Z2-7]+)\s*-{4,6}END USER NKEY SEED-{4,6}")
 _USER: Final = 20 << 3

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from controller.api.parsing.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.notifications.forms.posts import DIRECT
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled

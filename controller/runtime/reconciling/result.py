@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.fields import Model, read
 from controller.api.status import Status
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stalling
 
 if TYPE_CHECKING:
     from controller.api.conditions import Condition
@@ -18,11 +18,9 @@ M = TypeVar("M", bound=Model)
 
 
 def spec_of(model: type[M], resource: Resource) -> M:
-    """An object's spec as `model`. Raises Stalled (InvalidSpec)."""
-    try:
+    """An object's spec as `model`. Raises Stalled, with the reason of the first problem."""
+    with stalling():
         return read(model, resource.spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
 
 
 NOTHING: Final = Status()

@@ -13,6 +13,8 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING
 
+from controller.api.parsing.invalid import InvalidTextError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -62,3 +64,12 @@ def advised(advice: Mapping[str, str]) -> Iterator[None]:
         if (what := advice.get(failed.reason)) is None:
             raise
         raise Failed(failed.reason, f"{failed.message}; {what}") from failed
+
+
+@contextlib.contextmanager
+def stalling() -> Iterator[None]:
+    """Raise Stalled for a spec or a text of a user that the block cannot read."""
+    try:
+        yield
+    except InvalidTextError as error:
+        raise Stalled(error.reason, str(error)) from error

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
-import re2
 from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
-from controller.runtime.user_text.expression_syntax import LONGEST, ExpressionError, parse, shown
-from controller.runtime.user_text.patterns import compiled
+from controller.api.parsing.expression_syntax import LONGEST, ExpressionError, parse, shown
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,7 +219,7 @@ def _compiled(pattern: str) -> Any:
     """None for what is not an RE2 expression, or too large a one."""
     try:
         return compiled(pattern, _MEMORY)
-    except re2.error:
+    except InvalidTextError:
         return None
 
 

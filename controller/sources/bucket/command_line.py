@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.endpoints import is_endpoint
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
+from controller.sources.bucket.place import Bucket, Store, azure_account, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line

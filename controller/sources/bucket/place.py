@@ -65,16 +65,6 @@ def parse_url(text: str) -> Bucket:
     return Bucket(Store(found[1]), found[2], (found[3] or "").strip("/"))
 
 
-def is_endpoint(url: str) -> bool:
-    """Whether it is the URL of a store: http or https, with a host and nothing that may be a secret."""
-    try:
-        parts = urlsplit(url)
-        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return named and not (parts.username or parts.query or parts.fragment) and url.isprintable()
-
-
 def azure_account(endpoint: str) -> str:
     """The account whose store it is; empty: it names none."""
     asked = urlsplit(endpoint)

@@ -9,7 +9,7 @@ import re2
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from controller.sources.git.git_url import Credentials
+    from controller.sources.git.credentials import Credentials
 
 UNADVERTISED: Final = "ObjectNotAdvertised"
 """The reason where a server gives out only what its references point at."""

@@ -16,7 +16,7 @@ from controller.runtime.user_text.plain_text import json_object, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.sources.oci.address import Address
+    from controller.api.parsing.oci_address import Address
     from controller.sources.oci.credentials import Access
 
 _ERROR_BYTES: Final = 16 * 1024

@@ -20,7 +20,7 @@ from controller.runtime.user_text.secret_texts import Tls
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controller.sources.oci.address import Address
+    from controller.api.parsing.oci_address import Address
 
 _LONGEST: Final = 8192
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

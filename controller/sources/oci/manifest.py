@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from controller.api.parsing.oci_address import DIGEST
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object, one_line
-from controller.sources.oci.address import DIGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,14 +7,12 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import re2
-
+from controller.api.parsing.oci_address import DEFAULT_TAG
+from controller.api.parsing.patterns import compiled
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
-from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.runtime.user_text.patterns import compiled
+from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.files.quarantine import quarantine
-from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
@@ -27,7 +25,7 @@ from controller.sources.provider import (
     TreeLimits,
     with_signer,
 )
-from controller.sources.versions import highest, listed, near, parse_range
+from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,11 +122,10 @@ class OciProvider(LocalProvider):
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
 
     async def _highest(self, semver: str) -> str:
-        parse_range(semver)
-        tags = await self._tags()
-        counted = (
-            tags if self.reference.semver_filter is None else _filtered(tags, self.reference.semver_filter)
-        )
+        counted = await self._tags()
+        if self.reference.semver_filter is not None:
+            wanted = compiled(self.reference.semver_filter)
+            counted = [tag for tag in counted if wanted.search(tag)]
         tag = highest(counted, semver)
         if tag is None:
             message = f"no tag matches the version range {semver!r}; {listed(sorted(counted), 'tags')}"
@@ -171,13 +168,3 @@ class OciProvider(LocalProvider):
                     title = layer.annotations.get(TITLE, "")
                     return await asyncio.to_thread(copy, file, title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
-
-
-def _filtered(tags: list[str], pattern: str) -> list[str]:
-    try:
-        wanted = compiled(pattern)
-    except re2.error:
-        what = "is not a regular expression of RE2, or too large a one"
-        message = f"spec.oci.ref.semverFilter: {pattern!r} {what}"
-        raise Stalled("InvalidReference", message) from None
-    return [tag for tag in tags if wanted.search(tag)]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yarl import URL
 
+from controller.api.parsing.oci_address import DIGEST, TAG
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST, TAG, Address
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
 from controller.sources.oci.credentials import Access, challenges_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from controller.api.parsing.oci_address import Address
     from controller.sources.oci.connections import Connections
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagsource
-from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, Validation
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import API_VERSION, ObjectKey
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import stalling
 
 if TYPE_CHECKING:
     from controller.sources.provider import LocalProvider
@@ -48,10 +48,8 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
 
 
 def _object(kind: str, model: type[Model], spec: dict[str, Any]) -> dict[str, Any]:
-    try:
+    with stalling():
         read(model, spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
     # The same uid in each process: what one applied belongs to the FlagSet of the next.
     metadata = {"namespace": NAMESPACE, "name": NAME, "uid": kind}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -10,13 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.api.parsing.oci_address import SCHEME
 from controller.artifacts.archive import pack, unpack
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.files import ignore
 from controller.sources.files.quarantine import quarantine
 from controller.sources.git.provider import open_source
-from controller.sources.oci import SCHEME
 from controller.wiring.local_mode.state import Identity, state_folder
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import LayerSelector
 from controller.api.meta import precise_timestamp
+from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, wanted
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
 from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
-from controller.wiring.offline.registries import TIMEOUT, registry_of
+from controller.wiring.offline.registries import TIMEOUT, parse_target, registry_of
 from evaluator.durable import write_file
 
 if TYPE_CHECKING:

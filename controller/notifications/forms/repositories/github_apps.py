@@ -15,6 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from controller.api.provider import APP_ID
 from controller.notifications.forms.posts import Post
 from controller.notifications.forms.repositories.servers import GITHUB, github_api
 
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
     from controller.runtime.user_text.secret_texts import SecretTexts
 
-TYPES: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})
-ID: Final = "githubAppID"
-"""The Secret's keys are Flux's."""
 INSTALLATION: Final = "githubAppInstallationID"
+"""The Secret's keys are Flux's."""
 KEY: Final = "githubAppPrivateKey"
 BASE: Final = "githubAppBaseURL"
 
@@ -53,13 +52,13 @@ class Grant:
 
 def app_of(secret: SecretTexts) -> App | None:
     """The App that a Secret names; None: it names none. Raises Stalled. Blocks for milliseconds."""
-    if not any(secret.text(each) for each in (ID, INSTALLATION, KEY)):
+    if not any(secret.text(each) for each in (APP_ID, INSTALLATION, KEY)):
         return None
-    found, installation = (secret.required(each, "for a GitHub App") for each in (ID, INSTALLATION))
+    found, installation = (secret.required(each, "for a GitHub App") for each in (APP_ID, INSTALLATION))
     secret.required(KEY, "for a GitHub App")
     key = secret.pem(KEY, "PRIVATE KEY")
     if not re.fullmatch(r"[A-Za-z0-9.]{1,64}", found):
-        raise secret.invalid(f"{ID!r} is neither an App's number nor its client id")
+        raise secret.invalid(f"{APP_ID!r} is neither an App's number nor its client id")
     if not re.fullmatch(r"[0-9]{1,20}", installation):
         raise secret.invalid(f"{INSTALLATION!r} is not a number")
     try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from urllib.parse import quote, urlsplit
 
+from controller.api.parsing.addresses import parts_of, server_of
 from controller.api.provider import ProviderType
-from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.posts import Post, basic
-from controller.notifications.links import parts_of
 
 if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
@@ -17,9 +16,7 @@ API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.git
 """Where requests go, by the host of the repository's address; elsewhere they go to that host."""
 GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 """Headers that its API asks for."""
-_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
-"""Parts of a repository's path at most, by server. Groups of GitLab may be nested."""
-TYPES: Final = frozenset(each for each in get_args(ProviderType) if each.startswith(tuple(_PARTS)))
+TYPES: Final = frozenset(each for each in get_args(ProviderType) if server_of(each))
 """Types whose address is a repository's."""
 
 
@@ -31,21 +28,6 @@ class Api(NamedTuple):
     """Show the token."""
     query: str = ""
     """Of each request."""
-
-
-def server_of(type_: str) -> str:
-    """The server of a type of providers: a key of `_PARTS`."""
-    return next(each for each in _PARTS if type_.startswith(each))
-
-
-def require_repository(type_: str, address: str) -> None:
-    """Raises AddressRefused for one that is not a repository's, as providers on Git servers need it."""
-    server, parts = server_of(type_), parts_of(address)
-    if server == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
-        place = "dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
-        raise AddressRefused(f"it must be a repository's, such as https://{place}")
-    if not 2 <= len(parts) <= _PARTS[server]:
-        raise AddressRefused("it must be a repository's, such as https://HOST/OWNER/REPOSITORY")
 
 
 def api_of(target: Target) -> Api:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.notifications.forms.repositories.servers import api_of, server_of
+from controller.api.parsing.addresses import server_of
+from controller.notifications.forms.repositories.servers import api_of
 from controller.notifications.links import commit_in, commit_page
 from controller.notifications.reporting.standing import state_of
 from evaluator.flags.model import REVISION_KEY

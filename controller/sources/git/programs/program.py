@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.request import getproxies, proxy_bypass
 
+from controller.api.parsing.git_url import Transport
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git import complaints
-from controller.sources.git.git_url import Credentials, Location, Transport
 from controller.sources.git.programs.isolation import environment, secret_files
 from controller.sources.git.programs.process import NOT_FOUND, Ended, ProcessLimits, TooMuchOutputError, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from controller.api.parsing.git_url import Location
     from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.git.credentials import Credentials
     from controller.sources.looking.deadline import Deadline
 
 

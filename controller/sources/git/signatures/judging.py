@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pygit2
-from pathspec import GitIgnoreSpec
 from pygit2.enums import ObjectType, SortMode
 
+from controller.api.parsing.patterns import of_files
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.listing.names import TAGS
@@ -26,6 +26,8 @@ from controller.sources.verification.keys import Keys, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from pathspec import GitIgnoreSpec
 
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"
@@ -68,8 +70,8 @@ class Rule:
 
     @property
     def pattern(self) -> GitIgnoreSpec:
-        """Raises ValueError, or an error of RE2's, for a path that is no pattern."""
-        return GitIgnoreSpec.from_lines(self.paths, backend="re2")
+        """Raises InvalidTextError for a path that is no pattern."""
+        return of_files(self.paths)
 
 
 def not_allowed(

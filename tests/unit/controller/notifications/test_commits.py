@@ -11,11 +11,10 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
-from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
-from controller.notifications.forms.repositories.servers import require_repository
 from controller.notifications.reporting.standing import COMMITS
 from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
@@ -151,7 +150,7 @@ def test_github_itself_has_a_host_for_its_api() -> None:
 )
 def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> None:
     with contextlib.nullcontext() if good else pytest.raises(AddressRefused, match="a repository's"):
-        require_repository(type_, address)
+        require_address(type_, address, allow_local=False)
 
 
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:

@@ -15,10 +15,10 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import SUBJECT, FlagProviderSpec
 from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
-from controller.notifications.sending.nats import SUBJECT, login_of, publish
+from controller.notifications.sending.nats import login_of, publish
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from tests.nats.program import running
@@ -290,7 +290,7 @@ async def test_a_provider_has_its_subject_and_its_login() -> None:
 @pytest.mark.parametrize(
     ("more", "reason", "said"),
     [
-        ({"channel": None}, "ChannelNotFound", "type nats needs spec.channel"),
+        ({"channel": None}, "ChannelNotFound", "spec.channel: type nats needs it"),
         ({"channel": "flags.>"}, "InvalidSpec", "not a subject"),
         ({"address": "https://nats.example.com"}, "InvalidAddress", "such as tls://host"),
         ({"address": "nats://nats.example.com"}, "InvalidAddress", "must begin with tls://"),

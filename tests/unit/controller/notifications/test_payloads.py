@@ -20,9 +20,8 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from controller.api.parsing.addresses import AddressRefused, opened
 from controller.api.provider import SEVERITIES, FlagProviderSpec, Message
-from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.incidents import opened
 from controller.notifications.forms.payloads import FORMS, is_refusal, post_of
 from controller.notifications.forms.posts import Target
 from tests.unit.controller.notifications.schemas import SCHEMAS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.parsing.oci_address import parse_address
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import parse_address
 from controller.sources.oci.credentials import Login
 from controller.wiring.offline.registries import artifact_source, registry_of
 from tests.registry.artifacts import flux
