@@ -82,7 +82,7 @@ class SourceReconciler:
     storages: Storages
     pending: PendingPushes
     random: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
     stored: Quota = UNLIMITED

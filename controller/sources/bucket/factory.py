@@ -51,7 +51,7 @@ _OWN_HOSTS: Final = {
 }
 """Where the controller's own identity may be shown."""
 _KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
-"""What users write for "the provider's own"."""
+"""Endpoints that mean the provider's own."""
 _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
     "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
@@ -91,7 +91,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
         proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
-        # A proxy reads what is sent in clear.
+        # A proxy can read plain HTTP.
         reader = proxied if proxied and bucket.endpoint.startswith("http:") else store
         for shown, host in ((secret, store), (secret, reader), (authority, store), (proxy, proxied)):
             if shown is not None:
@@ -199,13 +199,13 @@ def endpoint_of(spec: BucketSpec) -> str:
 
 
 def _may_show_own_identity(provider: str, endpoint: str) -> bool:
-    """Any other server that got a token of ours could use it."""
+    """Return whether the store is the vendor's own: any other server could reuse our tokens."""
     hosts = _OWN_HOSTS.get(provider)
     return hosts is None or not endpoint or hosts.fullmatch(urlsplit(endpoint).hostname or "") is not None
 
 
 class _Access(NamedTuple):
-    """What a Secret gives."""
+    """Configuration of a store from a Secret."""
 
     config: dict[str, Any]
     pair: tuple[str, str] | None = None
@@ -243,7 +243,7 @@ def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
     if not {"account_key", "sas_key"} & given.keys() and not whole <= given.keys():
         raise secret.invalid("needs 'accountKey', or 'sasKey', or 'tenantId', 'clientId' and 'clientSecret'")
     if {"account_key", "sas_key"} & given.keys():
-        # A client's token would be asked of another host, by connections that are not judged.
+        # obstore would request a token from another host, over connections that are not checked.
         given = {name: word for name, word in given.items() if name not in whole}
     words = tuple(given.get(name, "") for name in ("account_key", "sas_key", "client_secret"))
     return _Access(config | given, None, words)

@@ -35,7 +35,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials, of which nothing is ever printed. Raises `Stalled` where they cannot be meant."""
+    """Credentials, never printed. Raises `Stalled` where they cannot be meant."""
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
@@ -75,7 +75,7 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, in every form in which a program might."""
+        """Return the secret texts, in every form that a program may print."""
         proxy = urlsplit(self.proxy)
         pairs = (
             (self.username, self.password),
@@ -91,7 +91,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A repository's place, without username and password in `url`, and without any secret in `shown`."""
+    """A repository's address, without username and password in `url`, and without any secret in `shown`."""
 
     transport: Transport
     url: str = field(repr=False)
