@@ -65,7 +65,7 @@ def joined(*, ends_on: bool) -> Callable[[Json, CompileScope], Evaluate]:
             value = None
             for part in parts:
                 value = part(data, frame)
-                if (not value) is not ends_on:
+                if value if ends_on else not value:
                     break
             return value if frame.trace is None else frame.report(path, value)
 

@@ -146,7 +146,8 @@ def answered(asked: Request) -> Response | Streamed:
 def stream(answer: Streamed) -> None:
     """Open one and hang up."""
     body = Body()
-    answer.start(body)
+    with contextlib.suppress(RpcError):
+        answer.start(body)
     if answer.framing.ending is not None and not body.closed:
         body.finish(answer.framing.ending(Code.UNAVAILABLE, "shutting down"))
     body.closed = True

@@ -35,12 +35,11 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
 def marks(wanted: Wanted, account: str | None) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
-    asked = any(
-        each.get("selector") not in wanted.direct for each in wanted.follows if "provider" not in each
-    )
+    direct = wanted.direct
+    asked = any(each.get("selector") not in direct for each in wanted.follows if "provider" not in each)
     if asked or (wanted.files and not wanted.options.compat):
         yield from proxied(wanted.options)
-    if wanted.direct:
+    if direct:
         yield "labels", names.FLAG_READER, "true"
         yield "annotations", names.FLAG_READER, account or "default"
 

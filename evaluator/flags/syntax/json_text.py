@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.syntax.numbers import read_integer, read_number
@@ -138,8 +138,8 @@ class _Reader:
             value = json.loads(
                 text,
                 object_pairs_hook=self._mapping,
-                parse_float=partial(self._number, read_number),
-                parse_int=partial(self._number, read_integer),
+                parse_float=self._noting(read_number),
+                parse_int=self._noting(read_integer),
                 parse_constant=self.unusable.add,
             )
         except json.JSONDecodeError as error:
@@ -154,11 +154,14 @@ class _Reader:
             self.repeated = True
         return mapping
 
-    def _number(self, read: Callable[[str], int | float | None], literal: str) -> int | float | None:
-        value = read(literal)
-        if value is None:
-            self.unusable.add(literal)
-        return value
+    def _noting(self, read: Callable[[str], int | float | None]) -> Callable[[str], int | float | None]:
+        def number(literal: str) -> int | float | None:
+            value = read(literal)
+            if value is None:
+                self.unusable.add(literal)
+            return value
+
+        return number
 
 
 def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Finding]:

@@ -146,7 +146,7 @@ class Http1Peer(Peer):
         out.clear()
         if isinstance(answer, Streamed):
             self._request_bytes = held_by(request)
-            out += self._begin_stream(answer, more, connection, chunked=chunked, head_only=head_only)
+            self._begin_stream(answer, more, connection, chunked=chunked, head_only=head_only)
         elif isinstance(answer, Deferred):
             self._request_bytes = held_by(request)
             self._respond_later(answer, more, connection, head_only=head_only)
@@ -188,8 +188,8 @@ class Http1Peer(Peer):
 
     def _begin_stream(
         self, answer: Streamed, more: Headers, connection: str, *, chunked: bool, head_only: bool
-    ) -> list[bytes]:
-        """Begin a response that lasts; what is still to be written of it, if it does not."""
+    ) -> None:
+        """Begin a response that lasts; to HEAD its head is all."""
         sized = header(answer.headers, "content-length") is not None
         if sized:
             chunked = False
@@ -199,12 +199,12 @@ class Http1Peer(Peer):
         head = _head(answer.status, answer.headers, more, connection, self.port.date)
         head += b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n"
         if head_only:
-            return [head]
+            self.write(head)
+            return
         until = None if answer.seconds is None else self.clock() + answer.seconds
         transport = _BodyTransport(self, head, chunked=chunked)
         self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         stream.begin(answer.start, "a streamed response")
-        return []
 
     # -- what a response that lasts asks ---------------------------------------------------------------------
 

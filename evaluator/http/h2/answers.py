@@ -117,13 +117,13 @@ class Answers:
 
     def serve(self, event: RequestReceived, waited: float) -> int:
         """Answer a request that has waited some seconds; returns about how many bytes the answer has."""
-        block, routes = event.block, self._peer.port.routes
-        if not _is_grpc(block):
-            return self._plain(event, waited)
-        values = block.values
+        values, routes = event.block.values, self._peer.port.routes
         path, content_type = values[PATH] or "", values[CONTENT_TYPE] or ""
-        if content_type not in _GRPC_TYPES and content_type.partition(";")[0].rstrip() not in _GRPC_TYPES:
-            return self._respond(event.stream_id, refusal(415))
+        if content_type not in _GRPC_TYPES:
+            if not _is_grpc(event.block):
+                return self._plain(event, waited)
+            if content_type.partition(";")[0].rstrip() not in _GRPC_TYPES:
+                return self._respond(event.stream_id, refusal(415))
         if values[METHOD] != "POST":
             return self._respond(event.stream_id, refusal(405, (("allow", "POST"),)))
         unary = routes.unary.get(path)
