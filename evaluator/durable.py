@@ -54,8 +54,9 @@ def lock_folder(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut.
+def write_file(path: Path, content: bytes, *, last: bool = True) -> None:
+    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut. Where it is
+    not the `last` write to the folder, its name survives only once that is done.
 
     Raises OSError with the old content untouched; only when the last step (the folder's own fsync)
     fails may the new content be in place already.
@@ -72,7 +73,8 @@ def write_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
-    sync_folder(path.parent)
+    if last:
+        sync_folder(path.parent)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -102,7 +102,7 @@ class Storage:
         with contextlib.suppress(FileNotFoundError):
             if durable.read_file(path, len(archive)) == archive:
                 return
-        durable.write_file(path, archive)
+        durable.write_file(path, archive, last=False)
 
     def _write_index(self, index: list[Artifact]) -> None:
         lines = [artifact.to_json() for artifact in index]
