@@ -55,8 +55,8 @@ def lock_folder(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes, *, last: bool = True) -> None:
-    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut. Where it is
-    not the `last` write to the folder, its name survives only once that is done.
+    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut;
+    its name only if it is the `last` write to the folder.
 
     Raises OSError with the old content untouched; only when the last step (the folder's own fsync)
     fails may the new content be in place already.
