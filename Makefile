@@ -5,6 +5,8 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 UV := $(BIN)/uv pip install -q --python $(BIN)/python
 # Many tests drive several real processes at once: on CI's busy machines one that fails is tried once more, and the report says so.
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
+# Tests wait for processes half of their time: four at once keep two cores at work. Who has finished takes from who has not.
+PARALLEL := -n 4 --dist worksteal
 # Each run starts some hundred Python processes, and each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
@@ -44,13 +46,13 @@ check: dev
 	$(BIN)/mypy
 
 unit: dev oracles engine registry stores nats sigstore plane
-	$(BIN)/python -m pytest -n 2 $(AGAIN)
+	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN)
 
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
-	$(BIN)/python -m pytest -n 2 -m "not faults and not slow and not oracle" tests/unit
+	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
 
 coverage: dev oracles engine registry stores nats sigstore plane ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=xml
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages

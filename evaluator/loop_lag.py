@@ -105,7 +105,7 @@ def place(frame: FrameType | None) -> str:
     while frame is not None and len(found) < _FRAMES:
         module = str(frame.f_globals.get("__name__"))
         if module in _LOOP:
-            # What called the loop is ours, too, and is there always. uvloop has no frames: its caller has.
+            # What called the loop holds nothing up, though it is ours. uvloop has no frames, its caller has.
             break
         if module.startswith(_OURS) and module != __name__:
             found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed, as_failed
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Storage:
         self._root = root
         self._retain = retain
         self._retain_bytes = retain_bytes
+        self._proven: dict[str, tuple[int, int, int] | None] = {}
         try:
             durable.make_folder(root)
             durable.sweep(root)
@@ -59,13 +61,17 @@ class Storage:
             digest=f"sha256:{digest}",
             size=len(archive),
             path=digest + _SUFFIX,
-            metadata={key: value[:MAX_TEXT] for key, value in metadata.items()},
+            # A lone surrogate could not be written as UTF-8.
+            metadata={
+                key: value[:MAX_TEXT].encode(errors="replace").decode() for key, value in metadata.items()
+            },
         )
         others = [known for known in self._index if known.digest != artifact.digest]
         index = self._retained([artifact, *others])
         try:
             self._write(artifact, archive)
-            self._write_index(index)
+            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            durable.write_file(self._root / _INDEX, lines.encode())
         except OSError as error:
             if len(others) == len(self._index):
                 self._forget(artifact)
@@ -97,6 +103,23 @@ class Storage:
         self._drop(artifact)
         raise Failed("ArtifactDamaged", f"{path}: the stored artifact is damaged; it is set aside")
 
+    def require(self, artifact: Artifact) -> None:
+        """Raise as `open` does where the archive is not stored undamaged. A file that has not changed since
+        it was last proven is not read: whoever reads it proves it, too.
+        """
+        stamp = self._stamp(artifact)
+        if stamp is None or self._proven.get(artifact.digest) != stamp:
+            self.open(artifact)
+            self._proven[artifact.digest] = stamp
+
+    def _stamp(self, artifact: Artifact) -> tuple[int, int, int] | None:
+        """What changes with a file's content."""
+        try:
+            found = (self._root / artifact.path).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def _write(self, artifact: Artifact, archive: bytes) -> None:
         path = self._root / artifact.path
         with contextlib.suppress(FileNotFoundError):
@@ -104,22 +127,18 @@ class Storage:
                 return
         durable.write_file(path, archive, last=False)
 
-    def _write_index(self, index: list[Artifact]) -> None:
-        lines = [artifact.to_json() for artifact in index]
-        durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
-
     def _read_index(self) -> list[Artifact]:
         path = self._root / _INDEX
         limit = MAX_JSON_BYTES * (self._retain + 1)
         try:
             # What is over the limit is cut off, and then no whole artifact ends the file.
             text = durable.read_file(path, limit)
-            index = [Artifact.from_json(line) for line in text.splitlines()]
+            index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:
             return []
-        except ValueError as error:
-            aside = durable.set_aside(path)
-            log.warning("%s: the storage index was damaged: %s", aside, error)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            log.warning("%s: the storage index was damaged: %s", durable.set_aside(path), why)
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 
@@ -142,12 +161,6 @@ class Storage:
         self._index = [known for known in self._index if known.digest != artifact.digest]
 
     def _forget(self, artifact: Artifact) -> None:
+        self._proven.pop(artifact.digest, None)
         with contextlib.suppress(OSError):
             (self._root / artifact.path).unlink(missing_ok=True)
-
-
-def as_failed(error: OSError, what: str) -> Failed:
-    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    cause = error.strerror or type(error).__name__
-    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")

@@ -1,3 +1,1 @@
-"""Stage 4: whether FeatureFlagConfiguration and FeatureFlag objects are valid, and who serves them, whatever
-their writer.
-"""
+"""Stage 4: whether FeatureFlagConfigurations and FeatureFlags are valid, and who serves them."""

@@ -7,20 +7,21 @@ tokens nor what was sent.
 
 from __future__ import annotations
 
-import hmac
+import itertools
 import json
 import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagsource, receiver
+from controller.api import receiver
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
-from controller.receiver.matching import matches
+from controller.receiver.matching import follows, repositories
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
+from controller.receiver.stage import BY_PATH, BY_REPOSITORY, path_digest
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -40,10 +41,7 @@ LIMITS: Final = Limits(
     body_bytes=MOST_BYTES, connections=1_000, connections_per_host=500, buffered_bytes=8 * MOST_BYTES
 )
 _JSON: Final = ("content-type", "application/json")
-_NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"
-_STANDBY: Final = "this replica is not the leader; try again"
-_SOON: Final = "this receiver is not ready yet; try again"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
 """Of a request that no receiver takes."""
@@ -51,9 +49,7 @@ NO_TYPE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large
-    body.
-    """
+    """Answers deliveries, on the loop: microseconds each, more for the signature of a large body."""
 
     endpoints: Endpoints
     objects: Cache
@@ -73,16 +69,14 @@ class Receiver:
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while this
-        replica does not lead.
-        """
+        """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
             # It may be open from when we led: nothing would be woken.
-            outcome, response = "standby", _later(_STANDBY)
+            outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:
             outcome, response = self._nowhere(request.path)
-        elif self._is_off(endpoint.key):
+        elif (resource := self.objects.get(endpoint.key)) is not None and resource.suspended:
             outcome, response = "suspended", _refuse(503, _SUSPENDED)
         else:
             outcome, response = self._judge(endpoint, request)
@@ -97,12 +91,8 @@ class Receiver:
             return self._take(endpoint, found)
         if isinstance(found, Quiet):
             return "ignored", _say(200, {"message": found.message, "woken": []})
-        log.warning(
-            "a delivery from %s was refused: %s",
-            request.peer,
-            found.status,
-            extra=about(endpoint.key),
-        )
+        fields = about(endpoint.key)
+        log.warning("a delivery from %s was refused: %s", request.peer, found.status, extra=fields)
         return _REFUSED[found.status], _refuse(found.status, found.message)
 
     def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
@@ -126,7 +116,9 @@ class Receiver:
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
         """The sources beside the receiver that it may wake and that the push concerns."""
         every = receiver.EVERY in endpoint.sources
-        for source in self.objects.of_kind(flagsource.KIND, endpoint.key.namespace):
+        namespace = endpoint.key.namespace
+        found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
+        for source in itertools.chain.from_iterable(found):
             if source.suspended or source.deleting:
                 continue
             if not every and source.name not in endpoint.sources:
@@ -136,28 +128,19 @@ class Receiver:
             except InvalidSpecError:
                 # Its own status says so.
                 continue
-            if matches(push, spec.git):
+            if spec.git is not None and follows(spec.git.ref, push):
                 yield source.key
-
-    def _is_off(self, key: ObjectKey) -> bool:
-        resource = self.objects.get(key)
-        return resource is not None and resource.suspended
 
     def _nowhere(self, path: str) -> tuple[str, Response]:
         """Where no endpoint is open: it may be that of a receiver that was suspended before this process
         began, or is still to be looked at.
-
-        Each is compared, so that the time discloses none.
         """
-        given = path.encode(errors="replace")
-        found = [
-            each.suspended
-            for each in self.objects.of_kind(receiver.KIND)
-            if hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
-        ]
+        found = self.objects.find(BY_PATH, "", path_digest(path))
         if not found:
-            return "unknown", _refuse(404, _NOWHERE)
-        return ("suspended", _refuse(503, _SUSPENDED)) if any(found) else ("standby", _later(_SOON))
+            return "unknown", _refuse(404, "there is no receiver at this path")
+        if any(each.suspended for each in found):
+            return "suspended", _refuse(503, _SUSPENDED)
+        return "standby", _later("this receiver is not ready yet; try again")
 
 
 def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:

@@ -24,7 +24,7 @@ SECRET: Final = "/api/v1/namespaces/flagstaff-system/secrets/flagstaff-admission
 
 def install_admission(plane: Plane, manifest: Path, port: int) -> None:
     """Apply it as users do, but for the address; returns once the API server trusts who answers there."""
-    documents = [*yaml.safe_load_all(manifest.read_text(encoding="utf-8"))]
+    documents = [*yaml.load_all(manifest.read_text(encoding="utf-8"), yaml.CSafeLoader)]
     for each in documents:
         for webhook in each.get("webhooks", ()):
             path = webhook["clientConfig"].pop("service")["path"]

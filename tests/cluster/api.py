@@ -1,20 +1,24 @@
-"""The API server by plain HTTPS: what tests ask a hundred times must not start a hundred kubectls."""
+"""The API server by plain HTTPS: what tests ask a hundred times must not start a hundred kubectls, nor shake
+hands a hundred times.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+from urllib3.exceptions import HTTPError
 
 from tests.cluster.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from urllib3 import BaseHTTPResponse
 
     from tests.cluster.plane import Plane
 
@@ -70,21 +74,32 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
     return f"/{_GROUPS[kind]}/namespaces/{namespace}/{plural}{f'/{name}' if name else ''}"
 
 
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except HTTPError as error:
+        raise OSError(str(error)) from error
+
+
+def _taken(response: BaseHTTPResponse) -> None:
+    if response.status >= 400:
+        raise Refused(f"{response.status} {response.data.decode(errors='replace')}")
+
+
 class Api:
     """The administrator's way."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._trust = ssl.create_default_context(cafile=str(plane.authority))
-        # The API server made its own certificate, which is no authority's.
-        self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """The lines of a watch, until it ends."""
-        request = urllib.request.Request(  # noqa: S310 - always https
-            self._plane.url + path, headers={"Authorization": f"Bearer {self._plane.token}"}
-        )
-        with urllib.request.urlopen(request, context=self._trust) as response:  # noqa: S310 - always https
+        """The lines of a watch, until it ends. Raises Refused, OSError."""
+        with (
+            _failing(),
+            contextlib.closing(self._request("GET", path, preload_content=False)) as response,
+        ):
+            _taken(response)
             yield from response
 
     def ask(
@@ -102,21 +117,28 @@ class Api:
                 time.sleep(0.1)
 
     def _ask(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 - always https
-            self._plane.url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={
-                "Authorization": f"Bearer {self._plane.token}",
-                "Content-Type": content_type,
-            },
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30, context=self._trust) as response:  # noqa: S310 - always https
-                found: dict[str, Any] = json.load(response)
-        except urllib.error.HTTPError as error:
-            raise Refused(f"{error.code} {error.read().decode(errors='replace')}") from error
+        data = None if body is None else json.dumps(body).encode()
+        with _failing():
+            response = self._request(
+                method, path, body=data, headers={"Content-Type": content_type}, timeout=30
+            )
+        _taken(response)
+        found: dict[str, Any] = response.json()
         return found
+
+    def _request(self, method: str, path: str, **more: Any) -> BaseHTTPResponse:
+        headers = {"Authorization": f"Bearer {self._plane.token}", **more.pop("headers", {})}
+        return self._plane.connections.request(
+            method, self._plane.url + path, headers=headers, retries=False, **more
+        )
+
+    def token(self, namespace: str, account: str, *audiences: str, **bound: str) -> str:
+        """One of a service account, for a day; `bound` to an object by `kind` and `name`."""
+        to = {"apiVersion": "v1", **bound} if bound else None
+        spec = {"audiences": audiences, "expirationSeconds": 86400, "boundObjectRef": to}
+        path = f"{path_of('serviceaccount', namespace, account)}/token"
+        text: str = self.ask("POST", path, {"spec": spec})["status"]["token"]
+        return text
 
     def writes(self) -> Counter[str]:
         """The API server's own count of writes so far, of all clients, by resource."""

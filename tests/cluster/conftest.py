@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from tests.cluster.assets import find
 from tests.cluster.fleets import NAMES, following, served
 from tests.cluster.objects import Namespace
 from tests.cluster.plane import Plane, running
-from tests.cluster.plugin import install
+from tests.cluster.plugin import install, namespace_on
 from tests.cluster.pods import PodProcess, pods
 from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import Spine, spine_in
@@ -24,14 +23,19 @@ if TYPE_CHECKING:
 
     from tests.cluster.plugin import ControllerPorts
 
-_numbers = itertools.count()
-
 
 @pytest.fixture
 def space(cluster: Plane, controller_ports: ControllerPorts, namespace: str) -> Namespace:
     """A namespace that the run's controller works in."""
     assert controller_ports.management
     return Namespace(cluster, namespace)
+
+
+@pytest.fixture
+def neighbour(cluster: Plane) -> Iterator[Namespace]:
+    """A second namespace of the test's own."""
+    with namespace_on(cluster) as name:
+        yield Namespace(cluster, name)
 
 
 @pytest.fixture
@@ -79,7 +83,5 @@ def spare(cluster: Plane) -> Iterator[Plane]:
 @pytest.fixture
 def spare_namespace(spare: Plane) -> Iterator[str]:
     """A namespace on the spare plane."""
-    name = f"s-{next(_numbers)}"
-    spare.kubectl("create", "namespace", name)
-    yield name
-    spare.kubectl("delete", "namespace", name, "--wait=false")
+    with namespace_on(spare) as name:
+        yield name

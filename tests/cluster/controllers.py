@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.cluster.api import Api
 from tests.cluster.patience import within
 from tests.cluster.replica import Replica, started
 
@@ -35,9 +36,7 @@ class ControllerProcess(Replica):
         via: str | None = None,
     ) -> None:
         super().__init__(folder, name)
-        token = plane.kubectl(
-            "create", "token", "flagstaff-controller", "-n", SYSTEM, "--duration", "24h"
-        ).strip()
+        token = Api(plane).token(SYSTEM, "flagstaff-controller")
         config = plane.config_for(token, f"{name}-{os.getpid()}", via)
         self.command = [
             FLAGSTAFF, "controller", "--kubeconfig", str(config),

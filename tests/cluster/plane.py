@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
+import urllib3
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -61,6 +64,18 @@ class Plane:
     def authority(self) -> Path:
         """The certificate that the API server is known by: it signed its own."""
         return self.folder / "certificates/apiserver.crt"
+
+    @functools.cached_property
+    def trust(self) -> ssl.SSLContext:
+        """Believes the API server, which made its own certificate: that is no authority's."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    @functools.cached_property
+    def connections(self) -> urllib3.PoolManager:
+        """To the API server, kept from one request to the next."""
+        return urllib3.PoolManager(ssl_context=self.trust, maxsize=8)
 
     def start(self) -> None:
         """Start everything and wait until the API server is ready."""

@@ -11,8 +11,8 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -21,8 +21,8 @@ import pytest
 
 from tests.cluster.api import Api, Refused
 from tests.cluster.assets import REQUIRED, find
-from tests.cluster.controllers import ControllerProcess
-from tests.cluster.patience import within
+from tests.cluster.controllers import controller
+from tests.cluster.patience import PATIENCE, within
 from tests.cluster.plane import Plane
 from tests.cluster.quotas import QUOTAS
 
@@ -32,65 +32,54 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = Path(__file__).parent
 _FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
-"""Tells the workers where the plane is; unset where there is none."""
+"""Tells the workers where the plane is, or will be; unset where there is none."""
+_READY: Final = "controller.json"
+"""The file of its folder with the ports of the run's controller, once that listens."""
 _MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
-_CONTROLLER: Final = "FLAGSTAFF_TEST_CONTROLLER"
-"""Tells the workers the ports of the run's controller."""
-_planes: list[Plane] = []
-_controllers: list[ControllerProcess] = []
+_over = threading.Event()
+_serving: list[threading.Thread] = []
 _numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the plane if tests that need it may be run, in the process that outlives all workers."""
+    """Start the plane if tests that need it may be run, in the process that outlives all workers. They collect
+    tests meanwhile.
+    """
     if hasattr(config, "workerinput") or config.option.collectonly or not _wanted(config):
         return
     assets = find()
     if assets is None:
         return
     plane = Plane(assets, Path(tempfile.mkdtemp(prefix="flagstaff-plane-")))
-    _planes.append(plane)
-    try:
+    os.environ[_FOLDER] = str(plane.folder)
+    _serving.append(threading.Thread(target=_serve, args=(plane,)))
+    _serving[0].start()
+
+
+def _serve(plane: Plane) -> None:
+    """Until the run is over. The programs would end with this thread, as it starts them."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, plane.folder, ignore_errors=True)
+        stack.callback(plane.stop)
         plane.start()
         install(plane)
-        _start_controller(plane)
-    except BaseException:
-        _stop()
-        raise
-    os.environ[_FOLDER] = str(plane.folder)
-
-
-def _start_controller(plane: Plane) -> None:
-    """One for the run: what it is to do in a namespace, it does for every test at once."""
-    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
-    arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
-    process = ControllerProcess(plane, plane.folder / "controller", *arguments)
-    _controllers.append(process)
-    process.start()
-    os.environ[_CONTROLLER] = json.dumps(
-        {
-            "management": process.management,
-            "artifacts": process.artifacts,
-            "receiver": process.receiver,
-        }
-    )
+        # One controller for the run: what it is to do in a namespace, it does for every test at once.
+        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
+        arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
+        process = stack.enter_context(controller(plane, plane.folder / "controller", *arguments))
+        ports = ControllerPorts(process.management, process.artifacts, process.receiver)
+        fresh = plane.folder / f"{_READY}.new"
+        fresh.write_text(json.dumps(ports))
+        fresh.replace(plane.folder / _READY)
+        _over.wait()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End what was started."""
-    if not hasattr(config, "workerinput"):
-        _stop()
-
-
-def _stop() -> None:
-    while _controllers:
-        _controllers.pop().end(signal.SIGKILL)
-    while _planes:
-        plane = _planes.pop()
-        plane.stop()
-        shutil.rmtree(plane.folder, ignore_errors=True)
-    for name in (_FOLDER, _CONTROLLER):
-        os.environ.pop(name, None)
+    if _serving and not hasattr(config, "workerinput"):
+        _over.set()
+        _serving.pop().join()
+        del os.environ[_FOLDER]
 
 
 def _wanted(config: pytest.Config) -> bool:
@@ -104,14 +93,17 @@ def _wanted(config: pytest.Config) -> bool:
 
 def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
-    made = plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"), "-o", "name").split()
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    deploy = ROOT / "deploy"
+    everywhere = [deploy / f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
+    words = [
+        f"-f={each}"
+        for each in (ROOT / "crds", deploy / "rbac.yaml", *everywhere, deploy / "network-policies.yaml")
+    ]
+    made = plane.kubectl("apply", "--server-side", *words, "-o", "name").split()
     # The API server's list of kinds follows their definitions later.
-    kinds = {each.rpartition("/")[2] for each in made}
+    head = "customresourcedefinition.apiextensions.k8s.io/"
+    kinds = {each.removeprefix(head) for each in made if each.startswith(head)}
     within(lambda: kinds <= {*plane.kubectl("api-resources", "-o", "name", check=False).split()})
-    everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
-    for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
-        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 
 def without(missing: str) -> NoReturn:
@@ -127,9 +119,12 @@ def cluster() -> Plane:
     folder = os.environ.get(_FOLDER)
     if folder is None:
         without(_MISSING)
+    ready = Path(folder, _READY)
+    within(lambda: ready.exists() or not ready.parent.exists(), patience=2 * PATIENCE)
+    assert ready.exists(), "the control plane or its controller did not start: see the end of the run"
     assets = find()
     assert assets is not None
-    return Plane.at(assets, Path(folder))
+    return Plane.at(assets, ready.parent)
 
 
 class ControllerPorts(NamedTuple):
@@ -143,8 +138,7 @@ class ControllerPorts(NamedTuple):
 @pytest.fixture(scope="session")
 def controller_ports(cluster: Plane) -> ControllerPorts:
     """The controller of this run, a process of its own with just the rights of its service account."""
-    assert cluster.kubeconfig.exists()
-    return ControllerPorts(**json.loads(os.environ[_CONTROLLER]))
+    return ControllerPorts(*json.loads((cluster.folder / _READY).read_text()))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.cluster.api import Api
 from tests.cluster.controllers import FLAGSTAFF, SYSTEM
 from tests.cluster.patience import within
 from tests.cluster.replica import Replica, started
@@ -36,7 +37,7 @@ class ProxyProcess(Replica):
         via: str | None = None,
     ) -> None:
         super().__init__(folder, name)
-        token = plane.kubectl("create", "token", "flagstaff-proxy", "-n", SYSTEM, "--duration", "24h").strip()
+        token = Api(plane).token(SYSTEM, "flagstaff-proxy")
         config = plane.config_for(token, f"{name}-{os.getpid()}-{time.monotonic_ns()}", via)
         self.command = [
             FLAGSTAFF, "proxy", "--kubeconfig", str(config), "--host", "127.0.0.1", "--sync-port", "0",
@@ -97,5 +98,5 @@ def manifest(
 
 def apply(plane: Plane, *manifests: Mapping[str, Any]) -> None:
     """Write objects as their user."""
-    items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-    plane.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(items))
+    for each in manifests:
+        Api(plane).apply(each["metadata"]["namespace"], dict(each), manager="kubectl")

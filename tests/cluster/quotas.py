@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from typing import TYPE_CHECKING, Final
+
+from tests.cluster.api import MERGE, Api, Refused, path_of
 
 if TYPE_CHECKING:
     from tests.cluster.plane import Plane
@@ -14,6 +16,7 @@ QUOTAS: Final = "flagstaff-quotas"
 
 def limit(plane: Plane, namespace: str, text: str | None) -> None:
     """Write the limits of a namespace; None: it has those of the options."""
-    place = ("configmap", QUOTAS, "-n", "flagstaff-system")
-    plane.kubectl("create", *place, check=False)
-    plane.kubectl("patch", *place, "--type=merge", "--patch", json.dumps({"data": {namespace: text}}))
+    api, path = Api(plane), path_of("configmap", "flagstaff-system")
+    with contextlib.suppress(Refused):
+        api.ask("POST", path, {"metadata": {"name": QUOTAS}})
+    api.ask("PATCH", f"{path}/{QUOTAS}", {"data": {namespace: text}}, MERGE)

@@ -42,7 +42,7 @@ HERE: Final = {
 
 
 def documents() -> list[dict[str, Any]]:
-    return [*yaml.safe_load_all((EXAMPLE / "deployment.yaml").read_text(encoding="utf-8"))]
+    return [*yaml.load_all((EXAMPLE / "deployment.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)]
 
 
 def pod() -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -26,9 +25,7 @@ class View:
 
     def __init__(self, plane: Plane) -> None:
         self._port = plane.port
-        self._trust = ssl.create_default_context(cafile=str(plane.authority))
-        # The API server made its own certificate, which is no authority's.
-        self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        self._trust = plane.trust
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
         self._flows.set()

@@ -33,7 +33,7 @@ from controller.api import (
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import Model, Status, read
+from controller.api.fields import Model, read
 from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
@@ -43,6 +43,7 @@ from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
+from controller.api.status import Status
 from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 
 if TYPE_CHECKING:
@@ -236,7 +237,9 @@ def test_the_webhook_is_asked_about_new_pods_that_ask_alone() -> None:
     finalizers and the deletion of an injected pod were refused. It was asked about every pod of the cluster,
     and about dry runs, at which it wrote ConfigMaps.
     """
-    documents = yaml.safe_load_all((ROOT / "deploy" / "admission.yaml").read_text(encoding="utf-8"))
+    documents = yaml.load_all(
+        (ROOT / "deploy" / "admission.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+    )
     found = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")
     (webhook,) = found["webhooks"]
     (rule,) = webhook["rules"]

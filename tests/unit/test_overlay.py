@@ -30,13 +30,13 @@ others are what it is there to avoid.
 
 
 def overlay() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())
+    found: dict[str, Any] = yaml.load((OVERLAY / "kustomization.yaml").read_text(), yaml.CSafeLoader)
     return found
 
 
 def patched(name: str) -> dict[str, Any]:
     """What a Deployment's pods get beside what their manifest has."""
-    patches = [yaml.safe_load(each["patch"]) for each in overlay()["patches"]]
+    patches = [yaml.load(each["patch"], yaml.CSafeLoader) for each in overlay()["patches"]]
     [found] = [each for each in patches if each["metadata"]["name"] == name]
     spec: dict[str, Any] = found["spec"]["template"]["spec"]
     return spec
@@ -53,7 +53,7 @@ def quotas(settings: ControllerSettings | ProxySettings) -> list[object]:
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    return [*yaml.safe_load_all((DEPLOY / name).read_text())]
+    return [*yaml.load_all((DEPLOY / name).read_text(), yaml.CSafeLoader)]
 
 
 def test_it_has_every_manifest_but_those_that_are_left_out() -> None:

@@ -1,13 +1,16 @@
-"""Why a step could not be done, distinguished by what happens next.
+"""Why a step could not be done, divided by what happens next.
 
-Setback ├── Stalled    a human must change something first ├── Waiting    something is expected to happen;
-nothing is wrong yet │   └── Passing    within moments: until then Ready stays what it was └── Failed worth
-another try, with backoff
+Setback
+├── Stalled      a person must change something first
+├── Waiting      something is expected to happen; nothing is wrong yet
+│   └── Passing  it is expected within moments, and Ready keeps its value until then
+└── Failed       another try may help, with backoff
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,6 +44,13 @@ class Passing(Waiting):
 
 class Failed(Setback):
     """An outside party failed; trying again may help."""
+
+
+def as_failed(error: OSError, what: str) -> Failed:
+    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    cause = error.strerror or type(error).__name__
+    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")
 
 
 @contextlib.contextmanager

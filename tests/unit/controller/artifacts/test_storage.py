@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,6 +98,22 @@ def test_a_damaged_archive_is_set_aside_and_never_given_out(tmp_path: Path, cont
     assert storage.latest() == before
 
 
+def test_an_archive_is_read_again_only_once_its_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(tmp_path)
+    artifact = put(storage, b"archive")
+    storage.require(artifact)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "open", None)
+        storage.require(artifact)
+    (tmp_path / artifact.path).write_bytes(b"damaged")
+    with pytest.raises(Failed, match="damaged"):
+        storage.require(artifact)
+    with pytest.raises(Failed, match="no longer in storage"):
+        storage.require(artifact)
+
+
 def test_a_damaged_archive_is_mended_when_it_is_put_again(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     artifact = put(storage, b"archive")
@@ -124,7 +141,7 @@ def test_what_killed_writes_left_is_removed_at_the_start(tmp_path: Path) -> None
     assert files(tmp_path) == {"index.json", artifact.path}
 
 
-@pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("failing", ["mkstemp", "fsync", "replace"])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_full_disk_loses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, nth: int
@@ -143,15 +160,16 @@ def test_a_full_disk_loses_nothing_and_says_so(
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, function: str, nth: int) -> None:
-    real = getattr(os, function)
+    module = tempfile if function == "mkstemp" else os
+    real = getattr(module, function)
     calls = iter(range(1, 100))
 
-    def failing(*arguments: object) -> object:
+    def failing(*arguments: object, **named: object) -> object:
         if next(calls) == nth:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments)
+        return real(*arguments, **named)
 
-    monkeypatch.setattr(os, function, failing)
+    monkeypatch.setattr(module, function, failing)
 
 
 def test_a_store_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:

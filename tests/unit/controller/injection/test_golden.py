@@ -49,7 +49,7 @@ class Known(Objects):
 
 def cases() -> Iterator[Any]:
     for file in sorted(FOLDER.glob("*.yaml")):
-        for it, case in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for it, case in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
             yield pytest.param(case, id=f"{file.stem}: {it}")
 
 

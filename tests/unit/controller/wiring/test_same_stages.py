@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagset, flagsource
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.meta import API_VERSION, ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.delivery.problems import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.loop import Reconciler
 
@@ -119,7 +118,12 @@ async def local_outcome(stages: LocalStages, events: AsyncIterator[Any], commit:
             assert event.revision == f"main@sha1:{commit}"
             flags, digest = delivered(stages.objects, LOCAL)
             made = event.composition
-            return Outcome(flags, digest, list(made.held), problem_list(made.problems))
+            return Outcome(
+                flags,
+                digest,
+                list(made.held),
+                [each.model_dump(exclude_none=True) for each in problem_list(made.problems)],
+            )
     raise AssertionError
 
 
@@ -158,10 +162,26 @@ def revert(repository: Repository) -> None:
     repository.git("checkout", "-q", "HEAD~1", "--", ".")
 
 
+def ignored(repository: Repository) -> None:
+    repository.write("drafts/flags.json", "{")
+    repository.write(".sourceignore", "drafts/\n")
+
+
+def shared_rule(repository: Repository, tier: str, **more: Any) -> None:
+    ruled = {**flag(), "targeting": {"if": [{"$ref": "rich"}, "on"]}}
+    evaluators = {"rich": {"==": [{"var": "tier"}, tier]}}
+    content = json.loads(document(a=ruled, b=flag(), **more)) | {"$evaluators": evaluators}
+    repository.write("flags.json", json.dumps(content))
+
+
 GOOD = files(flags__json=document(a=flag(), b=flag()))
 BETTER = files(flags__json=document(a=flag("on"), b=flag()))
 BAD_FLAG = files(flags__json=document(a=BROKEN, b=flag("on")))
 MANY = files(flags__json=document(**{f"f{number}": flag() for number in range(12)}))
+YAML = """metadata: {flagSetId: checkout}
+flags:
+  a: {state: ENABLED, variants: {"off": 0, many: 0x10}, defaultVariant: "off"}
+"""
 TOP = (".",)
 ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a good commit": (TOP, (GOOD, BETTER)),
@@ -176,6 +196,13 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a path that matches nothing": (("flags.jsn",), (GOOD,)),
     "a bad flag that is reverted": (TOP, (GOOD, BAD_FLAG, revert)),
     "a change that is reverted": (TOP, (GOOD, BETTER, revert)),
+    "an ignored folder": (("./**",), (GOOD, ignored)),
+    "the same key twice": (TOP, (GOOD, files(more__json=document(a=flag("on"))))),
+    "YAML": (TOP, (files(flags__yaml=YAML),)),
+    "a shared rule that changes beside a bad flag": (
+        TOP,
+        (lambda made: shared_rule(made, "gold"), lambda made: shared_rule(made, "silver", c=BROKEN)),
+    ),
     "a commit of the readme only": (TOP, (GOOD, files(README__md="hello"))),
 }
 

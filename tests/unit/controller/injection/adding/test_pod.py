@@ -177,7 +177,7 @@ def test_the_token_is_for_the_proxy_alone() -> None:
 
 def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
     by_hand = next(
-        each for each in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")) if each["kind"] == "Deployment"
+        each for each in yaml.load_all(EXAMPLE.read_text(encoding="utf-8"), yaml.CSafeLoader) if each["kind"] == "Deployment"
     )["spec"]["template"]["spec"]  # fmt: skip
     spec = injected(pod(), Options(proxy_ca="flagstaff-ca"))["spec"]
     (theirs,), (ours,) = by_hand["initContainers"], spec["initContainers"]
