@@ -125,7 +125,7 @@ class Storage:
         with contextlib.suppress(FileNotFoundError):
             if durable.read_file(path, len(archive)) == archive:
                 return
-        durable.write_file(path, archive)
+        durable.write_file(path, archive, last=False)
 
     def _read_index(self) -> list[Artifact]:
         path = self._root / _INDEX

@@ -120,7 +120,8 @@ class GitProvider:
                 fetched = await self._fetched(revision, into, self._reader(accepted))
                 if self.submodules:
                     fetched = replace(fetched, skipped=await self._with_submodules(fetched, into))
-        await asyncio.to_thread(self._require_folders, fetched, into)
+        if self.sparse:
+            await asyncio.to_thread(self._require_folders, fetched, into)
         return fetched
 
     async def _with_submodules(self, fetched: Fetched, into: Path) -> tuple[str, ...]:

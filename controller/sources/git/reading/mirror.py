@@ -92,9 +92,9 @@ class Mirror:
             raise Stalled(LIMIT, message)
         try:
             await self.quota.admit(self.path, revision)
-            new = not await asyncio.to_thread(self.path.exists)
-            if not await asyncio.to_thread(self._holds, revision):
-                await self._grow(reference, revision, new=new)
+            held = await asyncio.to_thread(self._holds, revision)
+            if not held:
+                await self._grow(reference, revision, new=held is None)
             if self.complete and (tag := reference.full_name(revision) or "").startswith(TAGS):
                 # It may be another object now, though it marks the same commit.
                 await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None, whole=True)
@@ -121,10 +121,11 @@ class Mirror:
         await self._fetch(reference, revision)
         await self.quota.keep(self.path, revision)
 
-    def _holds(self, revision: Revision) -> bool:
+    def _holds(self, revision: Revision) -> bool | None:
+        """None: it is new."""
         if not self.path.exists():
             pygit2.init_repository(str(self.path), bare=True)
-            return False
+            return None
         return revision.digest.removeprefix("sha1:") in open_mirror(self.path)
 
     async def _fetch(self, reference: Reference, revision: Revision) -> None:
