@@ -1,1 +1,1 @@
-"""The webhook that injects evaluators into pods as they are created."""
+"""The webhooks: evaluators are injected into pods, and bad flags written by hand are refused."""

@@ -31,6 +31,7 @@ class Storage:
         self._root = root
         self._retain = retain
         self._retain_bytes = retain_bytes
+        self._proven: dict[str, tuple[int, int, int] | None] = {}
         try:
             durable.make_folder(root)
             durable.sweep(root)
@@ -97,6 +98,23 @@ class Storage:
         self._drop(artifact)
         raise Failed("ArtifactDamaged", f"{path}: the stored artifact is damaged; it is set aside")
 
+    def require(self, artifact: Artifact) -> None:
+        """Raise as `open` does where the archive is not stored undamaged. A file that has not changed since
+        it was last proven is not read: whoever reads it proves it, too.
+        """
+        stamp = self._stamp(artifact)
+        if stamp is None or self._proven.get(artifact.digest) != stamp:
+            self.open(artifact)
+            self._proven[artifact.digest] = stamp
+
+    def _stamp(self, artifact: Artifact) -> tuple[int, int, int] | None:
+        """What changes with a file's content."""
+        try:
+            found = (self._root / artifact.path).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def _write(self, artifact: Artifact, archive: bytes) -> None:
         path = self._root / artifact.path
         with contextlib.suppress(FileNotFoundError):
@@ -142,6 +160,7 @@ class Storage:
         self._index = [known for known in self._index if known.digest != artifact.digest]
 
     def _forget(self, artifact: Artifact) -> None:
+        self._proven.pop(artifact.digest, None)
         with contextlib.suppress(OSError):
             (self._root / artifact.path).unlink(missing_ok=True)
 

@@ -1,3 +1,3 @@
-"""Stage 4: whether FeatureFlagConfiguration and FeatureFlag objects are valid, and who serves them, whatever
-their writer.
+"""Stage 4: the status of FeatureFlagConfigurations and FeatureFlags, whoever wrote them: valid or not, served
+by whom.
 """

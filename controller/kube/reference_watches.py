@@ -1,4 +1,4 @@
-"""Watches Secrets or ConfigMaps without their content, in just the namespaces where an object refers
+"""Watches Secrets and ConfigMaps without their content: one watch for each namespace where an object refers
 to one.
 """
 

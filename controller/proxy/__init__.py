@@ -1,1 +1,1 @@
-"""Stage 4: flag sets to any number of evaluators, and their receipts back."""
+"""Stage 5: streams flag sets to any number of evaluators, and counts the receipts that come back."""

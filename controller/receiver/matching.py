@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from controller.api.flagsource import DEFAULT_BRANCH
 
 if TYPE_CHECKING:
-    from controller.api.flagsource import GitReference, GitSpec
+    from controller.api.flagsource import GitReference
     from controller.receiver.payload import Push
 
 HEADS: Final = "refs/heads/"
@@ -19,22 +19,20 @@ _SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gi
 """Where the forges take ssh on port 443."""
 
 
-def matches(push: Push, source: GitSpec | None) -> bool:
-    """Whether `source` is of the repository that was pushed to, and follows what was pushed. None: a source
-    that is no Git repository.
+def repositories(push: Push) -> set[str]:
+    """The repository that was pushed to, by each address that the push names it by."""
+    return {place for url in push.repositories if (place := spelling(url)) is not None}
+
+
+def follows(wanted: GitReference, push: Push) -> bool:
+    """Whether a source that wants this reference follows what was pushed to its repository. The most exact
+    field decides, as the source's own reader has it.
     """
-    if source is None:
-        return False
-    place = spelling(source.url)
-    if place is None or place not in {spelling(each) for each in push.repositories}:
-        return False
-    return push.reference is None or _follows(source.ref, push.reference, push.commit)
-
-
-def _follows(wanted: GitReference, pushed: str, commit: str | None) -> bool:
-    """The most exact field decides, as the source's own reader has it."""
+    pushed = push.reference
+    if pushed is None:
+        return True
     if wanted.commit is not None:
-        return wanted.commit == commit
+        return wanted.commit == push.commit
     if wanted.name is not None:
         return wanted.name == pushed
     if wanted.tag is not None:
@@ -44,8 +42,8 @@ def _follows(wanted: GitReference, pushed: str, commit: str | None) -> bool:
     return pushed == f"{HEADS}{wanted.branch or DEFAULT_BRANCH}"
 
 
-def spelling(url: str) -> tuple[str, str] | None:
-    """(host, path) by which a repository is known however it is reached; None for what is no address.
+def spelling(url: str) -> str | None:
+    """`host/path`, by which a repository is known however it is reached; None for what is no address.
 
     Scheme, user, port, case and `.git` make no other repository: a push may name it by https and a source
     read it by ssh. To wake one source too many costs a look, to miss one costs an interval.
@@ -62,4 +60,4 @@ def spelling(url: str) -> tuple[str, str] | None:
         return None
     host = host.lower().rstrip(".")
     path = unquote(path).strip("/").casefold().removesuffix(".git").rstrip("/")
-    return (_SSH_BY_HTTPS.get(host, host), path) if path else None
+    return f"{_SSH_BY_HTTPS.get(host, host)}/{path}" if path else None

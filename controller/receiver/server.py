@@ -7,20 +7,21 @@ tokens nor what was sent.
 
 from __future__ import annotations
 
-import hmac
+import itertools
 import json
 import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagsource, receiver
+from controller.api import receiver
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
-from controller.receiver.matching import matches
+from controller.receiver.matching import follows, repositories
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
+from controller.receiver.stage import BY_PATH, BY_REPOSITORY, path_digest
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -126,7 +127,9 @@ class Receiver:
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
         """The sources beside the receiver that it may wake and that the push concerns."""
         every = receiver.EVERY in endpoint.sources
-        for source in self.objects.of_kind(flagsource.KIND, endpoint.key.namespace):
+        namespace = endpoint.key.namespace
+        found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
+        for source in itertools.chain.from_iterable(found):
             if source.suspended or source.deleting:
                 continue
             if not every and source.name not in endpoint.sources:
@@ -136,7 +139,7 @@ class Receiver:
             except InvalidSpecError:
                 # Its own status says so.
                 continue
-            if matches(push, spec.git):
+            if spec.git is not None and follows(spec.git.ref, push):
                 yield source.key
 
     def _is_off(self, key: ObjectKey) -> bool:
@@ -146,18 +149,12 @@ class Receiver:
     def _nowhere(self, path: str) -> tuple[str, Response]:
         """Where no endpoint is open: it may be that of a receiver that was suspended before this process
         began, or is still to be looked at.
-
-        Each is compared, so that the time discloses none.
         """
-        given = path.encode(errors="replace")
-        found = [
-            each.suspended
-            for each in self.objects.of_kind(receiver.KIND)
-            if hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
-        ]
+        found = self.objects.find(BY_PATH, "", path_digest(path))
         if not found:
             return "unknown", _refuse(404, _NOWHERE)
-        return ("suspended", _refuse(503, _SUSPENDED)) if any(found) else ("standby", _later(_SOON))
+        suspended = any(each.suspended for each in found)
+        return ("suspended", _refuse(503, _SUSPENDED)) if suspended else ("standby", _later(_SOON))
 
 
 def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:

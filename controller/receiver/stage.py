@@ -1,22 +1,49 @@
-"""What wakes the reconciler of FlagReceiver. Pure."""
+"""What wakes the reconciler of FlagReceiver, and what a push is looked up by. Pure."""
 
 from __future__ import annotations
 
-from typing import Final
+import hashlib
+from typing import TYPE_CHECKING, Final
 
-from controller.api import receiver
+from controller.api import flagsource, receiver
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.meta import secret_names, version_of
+from controller.receiver.matching import spelling
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)
 )
 
 
+def _repository(source: Resource) -> tuple[str, ...]:
+    git = source.spec.get("git")
+    url = git.get("url") if isinstance(git, dict) else None
+    place = spelling(url) if isinstance(url, str) else None
+    return () if place is None else (place,)
+
+
+BY_REPOSITORY: Final = Index("FlagSource by repository", frozenset({flagsource.KIND}), _repository)
+
+
+def path_digest(path: str) -> str:
+    """The name of a receiver's path in `BY_PATH`: how long a look-up takes discloses no path."""
+    return hashlib.sha256(path.encode(errors="replace")).hexdigest()
+
+
+BY_PATH: Final = Index(
+    "FlagReceiver by path",
+    frozenset({receiver.KIND}),
+    lambda each: (path_digest(str(each.status.get("webhookPath"))),),
+    everywhere=True,
+)
+
 FLAG_RECEIVERS: Final = Reconciles(
     FLAG_RECEIVER,
     wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),),
-    indexes=(BY_SECRET,),
+    indexes=(BY_SECRET, BY_REPOSITORY, BY_PATH),
 )

@@ -151,7 +151,7 @@ class SourceReconciler:
         promised = storage.find(str(_promised(resource).get("digest")))
         if promised is not None:
             try:
-                storage.open(promised)
+                storage.require(promised)
             except Setback:
                 # Gone or damaged: it is fetched again.
                 return storage, None

@@ -1,1 +1,1 @@
-"""The composition root: the only place that names concrete adapters and reads the clock."""
+"""The composition root: the only place that names concrete adapters."""

@@ -7,7 +7,6 @@ import contextlib
 import random
 import secrets
 import signal
-import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from controller.proxy.receipts.pods import PodUids
 from controller.proxy.receipts.recording import Recorder, Schedule
 from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
-from controller.runtime.clock import now
+from controller.runtime.clock import now, unix_time
 from controller.runtime.events import event_of
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process import management
@@ -177,8 +176,8 @@ def _joined(
     pods = PodUids(namespaces)
     proxy = Proxy(
         _options(settings, limits),
-        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=_unix_time),
-        ReceiptPorts(pods, _unix_time, schedule.changed, served_after(registry).observe),
+        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
+        ReceiptPorts(pods, unix_time, schedule.changed, served_after(registry).observe),
         loop,
     )
     pods.gone = proxy.receipts.pod_gone
@@ -222,10 +221,6 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
 
 def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
     return Reflector(cluster.api, View(type_, namespace), sink)
-
-
-def _unix_time() -> float:
-    return time.time()  # noqa: TID251 - the clock's reading place
 
 
 def _tls(settings: ProxySettings) -> TlsFiles | None:

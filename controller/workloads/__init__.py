@@ -1,1 +1,1 @@
-"""Runs workloads for users: standalone evaluators, of the kind Flagd."""
+"""What runs for users: standalone evaluators (Flagd), flags in ConfigMaps, the proxy on demand."""

@@ -1,4 +1,4 @@
-"""The newest state of every object that was seen, with named indexes. No I/O."""
+"""The newest state of every object that was seen, with named indexes.."""
 
 from __future__ import annotations
 

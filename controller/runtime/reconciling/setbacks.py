@@ -1,8 +1,10 @@
-"""Why a step could not be done, distinguished by what happens next.
+"""Why a step could not be done, divided by what happens next.
 
-Setback ├── Stalled    a human must change something first ├── Waiting    something is expected to happen;
-nothing is wrong yet │   └── Passing    within moments: until then Ready stays what it was └── Failed worth
-another try, with backoff
+Setback
+├── Stalled      a person must change something first
+├── Waiting      something is expected to happen; nothing is wrong yet
+│   └── Passing  it is expected within moments, and Ready keeps its value until then
+└── Failed       another try may help, with backoff
 """
 
 from __future__ import annotations

@@ -97,6 +97,22 @@ def test_a_damaged_archive_is_set_aside_and_never_given_out(tmp_path: Path, cont
     assert storage.latest() == before
 
 
+def test_an_archive_is_read_again_only_once_its_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(tmp_path)
+    artifact = put(storage, b"archive")
+    storage.require(artifact)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "open", None)
+        storage.require(artifact)
+    (tmp_path / artifact.path).write_bytes(b"damaged")
+    with pytest.raises(Failed, match="damaged"):
+        storage.require(artifact)
+    with pytest.raises(Failed, match="no longer in storage"):
+        storage.require(artifact)
+
+
 def test_a_damaged_archive_is_mended_when_it_is_put_again(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     artifact = put(storage, b"archive")

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.fields import read
 from controller.api.meta import ObjectKey, Resource
+from controller.receiver import server
 from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
 from controller.receiver.payload import MOST_BYTES
 from controller.receiver.server import LIMITS, Receiver
+from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.process.leadership import Role
@@ -35,6 +38,7 @@ from tests.unit.evaluator.http.serving import serving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.api.flagsource import FlagSourceSpec
     from controller.receiver.payload import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,7 +60,7 @@ class Around:
     """A receiver with one endpoint, and what came of it."""
 
     def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
-        self.objects = Cache()
+        self.objects = Cache(FLAG_RECEIVERS.indexes)
         for each in sources:
             self.objects.learn(each)
         self.endpoints = Endpoints()
@@ -102,6 +106,20 @@ def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
     assert said(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
     assert around.woken == ["production", "second"]
     assert around.expected == [("production", COMMIT), ("second", COMMIT)]
+
+
+def test_sources_of_other_repositories_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    git = {"url": "https://github.com/acme/others", "ref": {"branch": "main"}}
+    around = Around(flag_source("production"), learnt("FlagSource", "other", {"interval": "1h", "git": git}))
+    specs: list[Any] = []
+
+    def noted(model: type[FlagSourceSpec], spec: Any) -> FlagSourceSpec:
+        specs.append(spec)
+        return read(model, spec)
+
+    monkeypatch.setattr(server, "read", noted)
+    around.send()
+    assert [each["git"]["url"] for each in specs] == ["ssh://git@github.com/acme/flags"]
 
 
 def test_only_sources_that_the_receiver_names_are_woken() -> None:

@@ -158,10 +158,26 @@ def revert(repository: Repository) -> None:
     repository.git("checkout", "-q", "HEAD~1", "--", ".")
 
 
+def ignored(repository: Repository) -> None:
+    repository.write("drafts/flags.json", "{")
+    repository.write(".sourceignore", "drafts/\n")
+
+
+def shared_rule(repository: Repository, tier: str, **more: Any) -> None:
+    ruled = {**flag(), "targeting": {"if": [{"$ref": "rich"}, "on"]}}
+    evaluators = {"rich": {"==": [{"var": "tier"}, tier]}}
+    content = json.loads(document(a=ruled, b=flag(), **more)) | {"$evaluators": evaluators}
+    repository.write("flags.json", json.dumps(content))
+
+
 GOOD = files(flags__json=document(a=flag(), b=flag()))
 BETTER = files(flags__json=document(a=flag("on"), b=flag()))
 BAD_FLAG = files(flags__json=document(a=BROKEN, b=flag("on")))
 MANY = files(flags__json=document(**{f"f{number}": flag() for number in range(12)}))
+YAML = """metadata: {flagSetId: checkout}
+flags:
+  a: {state: ENABLED, variants: {"off": 0, many: 0x10}, defaultVariant: "off"}
+"""
 TOP = (".",)
 ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a good commit": (TOP, (GOOD, BETTER)),
@@ -176,6 +192,13 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
     "a path that matches nothing": (("flags.jsn",), (GOOD,)),
     "a bad flag that is reverted": (TOP, (GOOD, BAD_FLAG, revert)),
     "a change that is reverted": (TOP, (GOOD, BETTER, revert)),
+    "an ignored folder": (("./**",), (GOOD, ignored)),
+    "the same key twice": (TOP, (GOOD, files(more__json=document(a=flag("on"))))),
+    "YAML": (TOP, (files(flags__yaml=YAML),)),
+    "a shared rule that changes beside a bad flag": (
+        TOP,
+        (lambda made: shared_rule(made, "gold"), lambda made: shared_rule(made, "silver", c=BROKEN)),
+    ),
     "a commit of the readme only": (TOP, (GOOD, files(README__md="hello"))),
 }
 
