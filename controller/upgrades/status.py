@@ -1,4 +1,4 @@
-"""What an EvaluatorUpgrade's status keeps of its progress, and its messages. Pure."""
+"""The stored progress and the messages in an EvaluatorUpgrade's status. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
 
 _NAMED: Final = 5
-"""Workloads of each sort that a message names."""
+"""Most workloads of each sort in a message."""
 
 
 def progress_of(resource: Resource, now: datetime) -> Progress:
-    """How far it was. Another spec, or another value of the annotation, resumes what was halted."""
+    """Read the progress. A changed spec or annotation value resumes a halted upgrade."""
     try:
         status = EvaluatorUpgradeStatus.model_validate(resource.status)
     except ValidationError:
-        # It has no other writer: what cannot be read is begun anew, from the marks on the workloads.
+        # It has no other writer: unreadable progress restarts from the marks on the workloads.
         status = EvaluatorUpgradeStatus()
     canary, halted = status.canary or CanaryStatus(), status.halted
     resumed_at, halt = moment(status.resumed_at), None
@@ -49,7 +49,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
 
 
 def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
-    """The fields of the status; None for a field that is absent."""
+    """Return the fields of the status; None for an absent one."""
     restarting = [{"workload": name, "at": _written(at)} for name, at in sorted(progress.restarting.items())]
     canary: dict[str, Any] | None = None
     if progress.canary:
