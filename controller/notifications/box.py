@@ -130,7 +130,7 @@ class Box:
         return box
 
     def status(self) -> FlagProviderStatus:
-        """The fields of a status that keep it; None for those that are empty."""
+        """Return the box as fields of a status; None for empty ones."""
         return FlagProviderStatus(
             pending=tuple(self.pending.values()) or None,
             reported=dict(self.reported) or None,

@@ -149,7 +149,7 @@ class Deliverer:
                 await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
 
     async def _write(self, key: ObjectKey, fields: Status) -> None:
-        """Write what the loop has no time to write any more."""
+        """Write the outcomes that are not written yet when leading ends."""
         resource = self.objects.get(key)
         if resource is None:
             return

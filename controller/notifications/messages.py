@@ -70,7 +70,7 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
 
 
 def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
-    """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
+    """Return a message of the object's conditions; `other` replaces fields, `identity` is part of the key."""
     status = status_of(resource)
     ready = status.condition(READY)
     message = Message(

@@ -121,7 +121,7 @@ class Outbox:
         return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
 
     def open(self, key: ObjectKey, status: FlagProviderStatus) -> Box:
-        """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
+        """Return the provider's box, read from its newest `status`, with the early Events."""
         box = Box.of(status)
         if (known := self._objects.get(key)) is not None:
             box.type = str(known.spec.get("type"))
@@ -196,7 +196,7 @@ class Outbox:
                 self.reporter.fails(slot.box, found[name], thing)
 
     def of_alert(self, resource: Resource) -> FlagAlertStatus:
-        """Fields of an alert's status: what became of its messages. None for those that are empty."""
+        """Return the outcomes of an alert's messages as fields of its status; None for empty ones."""
         before = FlagAlertStatus.of(resource)
         deliveries, failures = [before.last_delivery], [before.last_failure]
         waiting = 0
@@ -302,5 +302,5 @@ class Outbox:
 
 
 def _alerts_of_pending(found: Resource) -> list[str]:
-    """The alert of each message that a provider's status has waiting; those of tests have none."""
+    """Return the alerts of the messages that wait in a provider's status; tests have none."""
     return [each.alert for each in FlagProviderStatus.of(found).pending or () if each.alert]

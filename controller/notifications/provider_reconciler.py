@@ -42,7 +42,7 @@ class FlagProviderReconciler:
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
     newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
-    """The status of a provider as the API server has it now. Raises Failed."""
+    """Reads a provider's current status from the API server. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
     instance: str
@@ -73,7 +73,7 @@ class FlagProviderReconciler:
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
-        # What came of the last try, be it one of a leader before us.
+        # The result of the last try, which may be of an earlier leader.
         last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 

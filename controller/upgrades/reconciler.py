@@ -267,7 +267,7 @@ def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
 
 
 def _judged(resource: Resource, step: Step, counts: EvaluatorUpgradeStatus) -> Result:
-    """What it came to, as conditions and a message."""
+    """Return the result as conditions and a message."""
     progress = step.progress
     message = f"{counts.current} of {counts.pods} pods are current"
     left = listed("left alone", step.left)

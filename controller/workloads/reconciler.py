@@ -186,7 +186,7 @@ def _same(found: Resource, written: Resource) -> bool:
 
 
 def _require_ours(found: Resource, owner: Resource) -> None:
-    """Raise Stalled for an object that was made by another."""
+    """Raise Stalled for an object of another owner."""
     if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name

@@ -54,7 +54,7 @@ class Moments:
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
-    """Metadata of a message about a flag set that all subscribers serve; empty while they do not."""
+    """Return metadata for a flag set that all subscribers serve; empty while they do not."""
     if thing.key.kind != flagset.KIND:
         return {}
     status = FlagSetStatus.of(thing)
@@ -76,7 +76,7 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         done = moments.of(thing, _read(entry.applied_at or ""))
         applied = max(stored, done)
         since = _read(propagated.since)
-        # A status has whole seconds: what happened in this one, or the one before, happens now.
+        # A status has whole seconds: a time in this or the last second counts as now.
         served = max(applied, now if now - since < timedelta(seconds=2) else since)
     except ValueError:
         return {}
@@ -92,7 +92,7 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
 
 
 def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: datetime) -> Message:
-    """The message of a journey; that of one revision has one key, however many serve it later."""
+    """Return the message of a journey; its key depends only on the revision, not on later subscribers."""
     status = status_of(thing)
     identity, words = f"{status.content} journey", status.condition(PROPAGATED).message
     found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)

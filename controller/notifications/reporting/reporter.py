@@ -126,7 +126,7 @@ class Reporter:
         return why if generation == alert.generation else ""
 
     def fails(self, box: Box, alert: Alert, thing: Resource) -> None:
-        """Report an object that fails, if it has done so for long enough, and again if it is time."""
+        """Report a failing object if it fails for long enough, and again when a repetition is due."""
         subject, reason, now = alert.subject(thing.key), status_of(thing).failure, self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
@@ -212,7 +212,7 @@ class Reporter:
 
 
 def _since(thing: Resource | None, now: datetime) -> datetime:
-    """Since when an object fails: `now` where its status does not say so yet."""
+    """Return since when an object fails; `now` if its status does not show it yet."""
     if thing is None or not (status := status_of(thing)).failure:
         return now
     return _moment(status.condition(READY).since, now)

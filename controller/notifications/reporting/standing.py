@@ -79,7 +79,7 @@ def state_of(message: Message) -> str:
 def of_pull_request(
     thing: Resource, base: Resource | None, alert: Alert, now: datetime
 ) -> tuple[Message, str] | None:
-    """(the message, what is remembered of it); None where it is of no pull request, or is under way."""
+    """Return (message, new Reported); None without a pull request, or while the flag set is in progress."""
     number, status = number_of(thing), FlagSetStatus.of(thing)
     failing, words = status.failure, status.condition(READY).message
     if thing.key.kind != flagset.KIND or not number or not (failing or status.is_ready):

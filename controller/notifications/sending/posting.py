@@ -94,7 +94,7 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Look a name up. Raises OSError."""
+        """Look a name up. Look a name up. Raises OSError."""
         try:
             self._hosts.require_not_denied(host)
             found = await look_up(host, port, family, socket.AI_ADDRCONFIG)
