@@ -1,4 +1,4 @@
-"""Checks addresses of providers: tenants must not reach what only the controller can. Pure."""
+"""Checks addresses of providers: tenants must not reach hosts that only the controller can reach. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.runtime.network.ip_addresses import effective
 
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
-"""URL schemes: the encrypted one first, then that in clear text."""
+"""URL schemes: first the encrypted one, then the one in clear text."""
 
 
 class AddressRefused(Exception):
@@ -18,7 +18,7 @@ class AddressRefused(Exception):
 
 
 def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] = HTTP) -> None:
-    """Raises AddressRefused for what is no address that may be asked; the host's name is not looked up."""
+    """Raise AddressRefused for an invalid or forbidden address; the host's name is not looked up."""
     parts = split(address)
     if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
         raise AddressRefused(f"it must be a URL such as {schemes[0]}://host/path")
@@ -33,17 +33,17 @@ def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] 
 
 
 def split(address: str) -> SplitResult:
-    """The parts of a URL. Raises AddressRefused for what is none."""
+    """Return the parts of a URL. Raises AddressRefused for an invalid one."""
     try:
         parts = urlsplit(address)
-        parts.port  # noqa: B018 - raises for what is no number
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         raise AddressRefused("it is not a URL") from None
     return parts
 
 
 def require_proxy(address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for a proxy's URL with an IP address that providers may not have."""
+    """Raise AddressRefused for a proxy's URL with an IP address that is forbidden to providers."""
     if (literal := _literal(urlsplit(address).hostname or "")) is not None:
         require_public(literal, allow_local=allow_local)
 
@@ -56,7 +56,7 @@ def require_public(address: str, *, allow_local: bool) -> None:
         found = effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
-    # At this one, beside 169.254.169.254, Amazon's machines get their credentials.
+    # Amazon's machines get their credentials at this address and at 169.254.169.254.
     amazon = found == ipaddress.ip_address("fd00:ec2::254")
     never = found.is_link_local or found.is_multicast or found.is_unspecified or amazon
     if never or not (allow_local or found.is_global):
