@@ -52,9 +52,10 @@ def lock_folder(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace `path` whole, readable by its owner alone; on return it would survive a power cut. Raises
-    OSError with the old content untouched, unless only the last step failed, the folder's own fsync.
+def write_file(path: Path, content: bytes, *, last: bool = True) -> None:
+    """Replace `path` whole, readable by its owner alone; on return it would survive a power cut, its name
+    only if it is the `last` write to the folder. Raises OSError with the old content untouched, unless only
+    the last step failed, the folder's own fsync.
     """
     descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent)
     try:
@@ -67,7 +68,8 @@ def write_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
-    sync_folder(path.parent)
+    if last:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

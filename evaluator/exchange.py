@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """Applies reports to a store that serves, one at a time."""
+    """Applies reports to a store that is being served, one at a time."""
 
     def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:
-        """clock: Unix seconds. gc_policy: where the process has a policy for its memory."""
+        """clock: Unix seconds. gc_policy: the process's policy for garbage collection, if it has one."""
         self.store = store
         self._clock = clock
         self._gc_policy = gc_policy
         self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which makes a flag set of bytes, in a thread."""
+        """Run `work`, which decodes a flag set, in a thread; return its result."""
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
@@ -42,7 +42,7 @@ class Exchange:
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
-        """`Store.apply`, prepared in a thread. Nothing else runs on the loop between swap and return."""
+        """Prepare a report in a thread, then call `Store.apply`; return before any other task runs."""
         async with self._turn:
             if report.content is None and self.store.following(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
@@ -58,7 +58,7 @@ class Exchange:
         except Exception:
             if report.content is not None:
                 raise
-            # Health is known all the same; the next report tries again.
+            # The health is applied anyway; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
 
@@ -69,7 +69,7 @@ class Exchange:
 
 
 def let_go(remains: list[object]) -> None:
-    """Free them one at a time: freed together they would keep every other thread waiting for long."""
+    """Free the objects one at a time: freed together, they would block every other thread for long."""
     while remains:
         remains.pop()
 

@@ -25,7 +25,7 @@ _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
 
 
-# Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
+# Shared by all tenants, each entry up to _MEMORY; an evicted one is compiled again in 0.1 ms.
 @lru_cache(maxsize=256)
 def expression(text: str) -> re2._Regexp:
     """One of the lists; its search takes time in proportion to the message. Raises InvalidTextError."""

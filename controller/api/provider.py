@@ -77,11 +77,11 @@ APP_ID: Final = "githubAppID"
 _MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
 _PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
 SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")
-"""What may be published to by NATS: parts of printable characters, without wildcards."""
+"""A valid subject of NATS: parts of printable characters, without wildcards."""
 
 
 def needs_of(type_: str) -> tuple[str, ...]:
-    """What a type cannot do without: keys of the Secret, and fields of the spec."""
+    """Return the required keys of the Secret and fields of the spec of a provider type."""
     return _NEEDS.get(type_, _WITH_TOKEN if server_of(type_) else ("address",))
 
 

@@ -65,7 +65,7 @@ class Keeper:
             state, complaint = await self._settle(), ""
         except Setback as setback:
             complaint = setback.message
-            # What was served before stays so.
+            # The certificates that were served before stay in use.
             state = self.state if self.state in {SERVING, KEPT} else complaint
         if complaint not in {"", self._complaint}:
             log.warning("certificates of %s cannot be kept: %s", self.what, complaint)

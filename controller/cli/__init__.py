@@ -48,7 +48,7 @@ def module_of(verb: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong without printing every option."""
+    """An argument parser whose errors do not print every option."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""

@@ -1,4 +1,4 @@
-"""`flagstaff test-alert`: has a FlagProvider send a test message, and says what came of it."""
+"""`flagstaff test-alert`: has a FlagProvider send a test message, and prints the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flagstaff fleet`: who serves what, of a cluster or of one proxy."""
+"""`flagstaff fleet`: which evaluator serves which revision, of a cluster or of one proxy."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _documents(file: str) -> Iterator[Any]:
     text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-    # As kubectl, which passes over what is empty.
+    # As kubectl, which skips empty documents.
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 

@@ -160,7 +160,7 @@ def _print_values(found: Iterable[Value]) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    """0: each change would be taken; 1: one would not; 2 wrong usage; 3 no cluster."""
+    """0: each change would be accepted; 1: one would not; 2 wrong usage; 3 no cluster."""
     manifests = read_manifests(arguments.files)
     from controller.wiring.client.migrating import applied, opened, seen, tried
 

@@ -73,6 +73,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say(state: WaitState) -> None:
-    # What is over is printed as the result.
+    # The final state is printed as the result.
     if not (state.done or state.over):
         print(visible(state.message), file=sys.stderr, flush=True)

@@ -169,7 +169,7 @@ class Given:
         return found, ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
-        """The name is taken for that of what is served."""
+        """Return the name itself, assumed to be that of the served object."""
         del kinds
         if self._whole and (namespace, name) not in self._flags:
             raise Refused(

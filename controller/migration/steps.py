@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a person does next."""
+    """One step of the cut-over."""
 
     text: str
     commands: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""FlagAlert: whether it can be used, and what became of its messages."""
+"""Reconciler of FlagAlert: reports whether the alert is usable, and how its messages were delivered."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagAlertReconciler:
-    """Says in the status whether an alert can be used, and what became of its messages."""
+    """Writes the status of alerts: whether they are usable, and the outcomes of their messages."""
 
     objects: Cache
     outbox: Outbox
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Read the spec, look for the providers, and see what became of messages."""
+        """Check the spec and the providers, and return the outcomes of the messages."""
         del now
         status = self.outbox.of_alert(resource)
         try:
@@ -53,5 +53,5 @@ class FlagAlertReconciler:
         return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
 
     def forget(self, key: ObjectKey) -> None:
-        """Forget what became of its messages."""
+        """Forget the outcomes of its messages."""
         self.outbox.forget_alert(key)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"
 _TEXT: Final = 2_000
-"""Characters of a message."""
+"""Most characters of a message."""
 _METADATA: Final = {
     "author": AUTHOR,
     "changes": CHANGES,
@@ -38,11 +38,11 @@ _METADATA: Final = {
 }
 _FIELDS: Final = ("alert", "kind", "message", "name", "reason", "severity", "state")
 MOST_FILLED: Final = 4_000
-"""Characters of what comes of a template."""
+"""Most characters of a filled template."""
 
 
 def of_event(event: Event, alert: Alert) -> Message:
-    """The message of `alert` about the Event."""
+    """Return the message of `alert` about the Event."""
     return Message(
         key=_key(event.key, alert.resource.uid),
         alert=alert.resource.name,
@@ -60,14 +60,14 @@ def of_event(event: Event, alert: Alert) -> Message:
 
 
 def severity_of(event: Event) -> Literal["info", "warning", "error"]:
-    """A Warning that leaves the object failing is an error."""
+    """Return the severity: a Warning about an object that still fails is an `error`."""
     if event.severity is not Severity.WARNING:
         return "info"
     return "error" if event.reason == event.failure else "warning"
 
 
 def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
-    """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
+    """Return a message of the object's conditions; `other` replaces fields, `identity` is part of the key."""
     status = status_of(resource)
     ready = status.condition(READY)
     message = Message(
@@ -88,7 +88,7 @@ def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **o
 
 
 def of_test(resource: Resource, asked: str, now: datetime) -> Message:
-    """What a person asked a provider to send."""
+    """Return the test message that a person requested of a provider."""
     return Message(
         key=test_key(resource.uid, asked),
         alert="",
@@ -104,12 +104,12 @@ def of_test(resource: Resource, asked: str, now: datetime) -> Message:
 
 
 def test_key(uid: str, asked: str) -> str:
-    """The key of the test that was asked of the provider with this uid."""
+    """Return the key of a test message of the provider with this uid."""
     return _key(uid, "test", asked)
 
 
 def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any]:
-    """Flux's Event (event.toolkit.fluxcd.io/v1beta1), as its notification-controller takes and posts it."""
+    """Return Flux's Event (event.toolkit.fluxcd.io/v1beta1), as its notification-controller posts it."""
     return {
         "involvedObject": {
             "apiVersion": message.api_version,
@@ -118,7 +118,7 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
             "name": message.name,
             "uid": message.uid,
         },
-        # Flux knows no third.
+        # Flux has only `info` and `error`.
         "severity": "error" if message.severity == "warning" else message.severity,
         "timestamp": message.time,
         "message": message.message,
@@ -131,7 +131,7 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
 
 
 def filled(text: str, message: Message, namespace: str) -> str:
-    """The text with what is known of the message; what is not known is empty."""
+    """Return the template filled with the message's fields; absent fields are empty."""
     words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
     words |= {name: getattr(message, name) or "" for name in _FIELDS}
     return Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]

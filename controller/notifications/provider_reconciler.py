@@ -1,4 +1,4 @@
-"""FlagProvider: reads where to send and with which token, and keeps what waits to be sent in its status."""
+"""Reconciler of FlagProvider: reads address and token, and stores the waiting messages in the status."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagProviderReconciler:
-    """The only one who writes the status while this replica leads, so that one write keeps all of it."""
+    """The only writer of a provider's status while this replica leads, so that one write covers all of it."""
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
     newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
-    """The status of a provider as the API server has it now. Raises Failed."""
+    """Reads a provider's current status from the API server. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
     instance: str
     """The name of this replica."""
     allow_local: bool
-    """Whether an address may be of this machine or of a private network, and plain http."""
+    """Whether an address may be of this machine or a private network, or plain http."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Keep what waits, and have it delivered where that is possible."""
+        """Store the waiting messages in the status, and start their delivery if the provider is usable."""
         box = self.outbox.box(resource.key)
         if box is None:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
@@ -74,17 +74,17 @@ class FlagProviderReconciler:
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
-        # What came of the last try, be it one of a leader before us.
+        # The result of the last try, which may be of an earlier leader.
         last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
-        """Forget it, and what waits to be sent."""
+        """Forget the provider and its waiting messages."""
         self.deliverer.shut(key)
         self.outbox.forget(key)
 
     async def _target(self, resource: Resource) -> Target:
-        """As spec and Secret say. Raises Setback."""
+        """Return the settings of spec and Secret. Raises Setback."""
         spec = spec_of(FlagProviderSpec, resource)
         with stalling():
             require(spec.cluster_problems())
@@ -111,13 +111,13 @@ class FlagProviderReconciler:
             texts.require_host(host)
         way = await self._way(resource.namespace, spec, host)
         if texts is not None and way.proxy and scheme == "http":
-            # A proxy reads what is sent in clear.
+            # A proxy can read plain http.
             texts.require_host(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
         return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
-        """(scheme, host) of what is asked. Raises Stalled."""
+        """Return (scheme, host) of the server. Raises Stalled."""
         if app is not None and app.base:
             with _judged(github_apps.BASE):
                 require_usable(app.base, allow_local=self.allow_local)
@@ -132,7 +132,7 @@ class FlagProviderReconciler:
         return parts.scheme, host
 
     async def _judge(self, type_: str, address: str) -> None:
-        """Raises Stalled for an address that cannot be used."""
+        """Raise Stalled for an unusable address."""
         with _judged("the address"):
             if type_ == services.APPRISE:
                 await asyncio.to_thread(built, address)
@@ -140,7 +140,7 @@ class FlagProviderReconciler:
                 require_address(type_, address, allow_local=self.allow_local)
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
-        """How the host of the address is reached. Raises Setback."""
+        """Return the connection settings for the address's host. Raises Setback."""
         tls, proxy, shown_to = Tls(), "", [host]
         if (texts := await self._texts(namespace, spec.proxy_secret_ref)) is not None:
             proxy = proxy_url(texts, ("http", "https"))
@@ -170,7 +170,7 @@ class FlagProviderReconciler:
 
 @contextlib.contextmanager
 def _judged(what: str) -> Iterator[None]:
-    """Raises Stalled where the block refuses an address."""
+    """Turn an AddressRefused of the block into Stalled."""
     try:
         yield
     except AddressRefused as error:

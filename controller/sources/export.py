@@ -72,7 +72,7 @@ class Exporter:
         self.objects.learn(after)
 
     async def remove(self, source: Resource, account: str | None) -> None:
-        """Remove it where it is this source's. Raises Setback."""
+        """Remove the ExternalArtifact if this source wrote it. Raises Setback."""
         there = self._there(source)
         if there is None or there.deleting or not there.is_owned_by(source):
             return

@@ -29,6 +29,7 @@ from controller.sources.provider import Accepted, Look, Unverified
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
@@ -81,7 +82,7 @@ class SourceReconciler:
     storages: Storages
     pending: PendingPushes
     random: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
     stored: Quota = UNLIMITED
@@ -191,10 +192,7 @@ class SourceReconciler:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
             ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
             left_out = await copy_included(folder, wanted.includes, self.storages)
-            await asyncio.to_thread(remove_ignored, folder, ignored)
-            skipped = not_ignored((*fetched.skipped, *left_out), ignored)
-            await asyncio.to_thread(write_skipped, folder, skipped)
-            archive = await asyncio.to_thread(pack, folder)
+            archive = await asyncio.to_thread(_packed, folder, (*fetched.skipped, *left_out), ignored)
         self.stored.require(resource, len(archive))
         with self.stored.given(resource.key):
             artifact = await asyncio.to_thread(
@@ -244,6 +242,13 @@ class SourceReconciler:
             events=events,
             next_look=next_look,
         )
+
+
+def _packed(folder: Path, skipped: tuple[str, ...], ignored: str | None) -> bytes:
+    """An archive of what is not ignored, with a note of the `skipped`. Blocks. Raises Stalled, OSError."""
+    remove_ignored(folder, ignored)
+    write_skipped(folder, not_ignored(skipped, ignored))
+    return pack(folder)
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:

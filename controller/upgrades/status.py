@@ -1,4 +1,4 @@
-"""What an EvaluatorUpgrade's status keeps of its progress, and its messages. Pure."""
+"""The stored progress and the messages in an EvaluatorUpgrade's status. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
 
 _NAMED: Final = 5
-"""Workloads of each sort that a message names."""
+"""Most workloads of each sort in a message."""
 
 
 def progress_of(resource: Resource, now: datetime) -> Progress:
-    """How far it was. Another spec, or another value of the annotation, resumes what was halted."""
+    """Read the progress. A changed spec or annotation value resumes a halted upgrade."""
     # What cannot be read is begun anew, from the marks on the workloads.
     status = EvaluatorUpgradeStatus.of(resource)
     canary, halted = status.canary or CanaryStatus(), status.halted
@@ -44,7 +44,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
 
 
 def fields_of(resource: Resource, progress: Progress) -> EvaluatorUpgradeStatus:
-    """The fields of the status; None for a field that is absent."""
+    """Return the fields of the status; None for an absent one."""
     restarting = [
         RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())
     ]

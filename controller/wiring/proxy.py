@@ -92,7 +92,7 @@ class ProxyProcess:
         }
 
     async def work(self) -> None:
-        """Watch, say what is to be said, and look after who may read what, until cancelled."""
+        """Watch objects, record receipts, post Events, and check subscribers' rights, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in (*self.reflectors, *self.pods):
                 group.create_task(reflector.run())
@@ -231,7 +231,7 @@ async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         stopping.cancel()
-        # The watches go on: who is still here hears of changes to the last.
+        # Keep watching while draining: remaining subscribers still receive changes.
         await process.drain()
         working.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)

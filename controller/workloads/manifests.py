@@ -1,4 +1,4 @@
-"""What is made of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
+"""The manifests of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SYNC_PATH: Final = "/flagd.sync.v1.Service"
 
 
 def manifests(resource: Resource, spec: FlagdSpec, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    """Each with its owner, in the order in which they are applied."""
+    """Return the manifests with their owner, in the order of application."""
     alone = replace(wanted, native=False, everywhere=True, socket_path="")
     yield _made(DEPLOYMENT, resource, _deployment(resource.name, spec, alone))
     yield _made(SERVICE, resource, _service(resource.name, spec, alone))

@@ -1,4 +1,4 @@
-"""Follows all sources at once: each on its own, so that whatever happens in one never disturbs another."""
+"""Follows all sources at once, independently: a fault of one never affects another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _random: Final = secrets.SystemRandom().random
 
 
 class Followers:
-    """Brings what sources deliver into a store whose sources have their names."""
+    """Applies the deliveries of sources to a store that has the same source names."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Followers:
             tasks.create_task(self._tidy())
 
     async def _tidy(self) -> None:
-        """Remove the last good sets of sources that were followed once."""
+        """Remove the last good sets of sources that are no longer followed."""
         folder = self._state_dir
         if folder is None:
             return

@@ -1,4 +1,4 @@
-"""Checks addresses of providers: tenants must not reach what only the controller can. Pure."""
+"""Checks addresses of providers: tenants must not reach hosts that only the controller can reach. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from controller.api.parsing.ip_addresses import effective
 
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
-"""URL schemes: the encrypted one first, then that in clear text."""
+"""URL schemes: first the encrypted one, then the one in clear text."""
 MAIL: Final = {"smtp": 587, "smtps": 465}
-"""Ports by the scheme of a mail server: with STARTTLS, and with TLS from the beginning."""
+"""Default port by the scheme of a mail server: STARTTLS, and TLS from the start."""
 _PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
-"""Parts of a repository's path at most, by the server that a type's name begins with. Groups of GitLab may be
+"""Most parts of a repository's path, by the server that a type's name begins with. Groups of GitLab may be
 nested.
 """
 
@@ -30,10 +30,10 @@ class AddressRefused(InvalidTextError):
 
 
 class Dsn(NamedTuple):
-    """What a DSN of Sentry's says."""
+    """The parts of a DSN of Sentry."""
 
     url: str
-    """Where envelopes are posted."""
+    """The URL that accepts envelopes."""
     key: str
 
 
@@ -54,7 +54,7 @@ def require_address(type_: str, address: str, *, allow_local: bool) -> None:
 
 
 def opened(dsn: str) -> Dsn:
-    """Raises AddressRefused for what is no DSN."""
+    """Parse a DSN. Raises AddressRefused."""
     parts = split(dsn)
     prefix, _, project = parts.path.rstrip("/").rpartition("/")
     key = parts.username or ""
@@ -65,7 +65,7 @@ def opened(dsn: str) -> Dsn:
 
 
 def server_of(type_: str) -> str:
-    """The kind of server whose repositories a type of providers is for: a key of `_PARTS`; empty for none."""
+    """Return the server of a provider type: a key of `_PARTS`; empty for types of no Git server."""
     return next((each for each in _PARTS if type_.startswith(each)), "")
 
 
@@ -79,13 +79,13 @@ def _require_repository(server: str, address: str) -> None:
 
 
 def parts_of(address: str) -> list[str]:
-    """The parts of a repository's path."""
+    """Return the parts of a repository's path."""
     path = urlsplit(address).path.strip("/").removesuffix(".git")
     return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
 
 
 def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] = HTTP) -> None:
-    """Raises AddressRefused for what is no address that may be asked; the host's name is not looked up."""
+    """Raise AddressRefused for an invalid or forbidden address; the host's name is not looked up."""
     parts = split(address)
     if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
         raise AddressRefused(f"it must be a URL such as {schemes[0]}://host/path")
@@ -100,17 +100,17 @@ def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] 
 
 
 def split(address: str) -> SplitResult:
-    """The parts of a URL. Raises AddressRefused for what is none."""
+    """Return the parts of a URL. Raises AddressRefused for an invalid one."""
     try:
         parts = urlsplit(address)
-        parts.port  # noqa: B018 - raises for what is no number
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         raise AddressRefused("it is not a URL") from None
     return parts
 
 
 def require_proxy(address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for a proxy's URL with an IP address that providers may not have."""
+    """Raise AddressRefused for a proxy's URL with an IP address that is forbidden to providers."""
     if (literal := _literal(urlsplit(address).hostname or "")) is not None:
         require_public(literal, allow_local=allow_local)
 
@@ -123,7 +123,7 @@ def require_public(address: str, *, allow_local: bool) -> None:
         found = effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
-    # At this one, beside 169.254.169.254, Amazon's machines get their credentials.
+    # Amazon's machines get their credentials at this address and at 169.254.169.254.
     amazon = found == ipaddress.ip_address("fd00:ec2::254")
     never = found.is_link_local or found.is_multicast or found.is_unspecified or amazon
     if never or not (allow_local or found.is_global):

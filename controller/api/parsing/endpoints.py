@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from controller.api.parsing.invalid import InvalidTextError
 
 KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
-"""What users write for "the provider's own"."""
+"""Endpoints that mean the provider's own."""
 _OWN_HOSTS: Final = {
     "aws": re.compile(r"(.+\.)?s3[a-z0-9.-]*\.amazonaws\.com(\.cn)?"),
     "gcp": re.compile(r"storage\.googleapis\.com"),

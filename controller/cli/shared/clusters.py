@@ -45,7 +45,7 @@ def run_on_cluster(
     try:
         return asyncio.run(work())
     except BrokenPipeError:
-        # The reader of our output has gone; the cluster is there.
+        # The reader of our output has closed it; this is no error of the cluster.
         raise
     except Setback as setback:
         raise Ended(f"the cluster cannot be {verb}: {setback.message}") from setback

@@ -1,4 +1,4 @@
-"""The evaluation context as verbs take it: pairs, or a file. Imports nothing that an image may lack."""
+"""The evaluation context as verbs take it: pairs, or a file. Standard library only."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 class Ended(Exception):
-    """The verb cannot do its work: the text says why, and `code` is what to exit with."""
+    """The verb cannot do its work: the text is the reason, and `code` the exit code."""
 
     def __init__(self, why: object, code: int = UNREACHABLE) -> None:
         super().__init__(str(why))

@@ -1,6 +1,6 @@
 """Asking a running evaluator: its management port, over HTTP. Standard library only, so any image can do it.
 
-What comes back is bounded, in bytes and in time: the server need not be an evaluator.
+Answers are bounded in bytes and in time: the server need not be an evaluator.
 """
 
 from __future__ import annotations

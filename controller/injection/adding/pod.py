@@ -63,7 +63,7 @@ def _extend(
     given: Iterable[Mapping[str, Any]],
     shared: Iterable[Mounted],
 ) -> None:
-    """What the application sets itself stays."""
+    """Variables that the application sets itself stay."""
     own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
     changes.extend((*path, "env"), [each for each in given if each["name"] not in own])
     changes.extend((*path, "volumeMounts"), [each.mount for each in shared if each.folder not in mounted])

@@ -40,7 +40,7 @@ class InProcess:
     """What an application that evaluates by itself gets."""
 
     followed: str
-    """What the pod's record says of that."""
+    """The entry of the pod's record."""
     variables: list[dict[str, Any]]
     selector: str
     """The flag set that it asks our proxy for, as `NAMESPACE/NAME`; empty where it asks another server."""

@@ -22,7 +22,7 @@ _TOKENS: Final = {
     "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads "
     "this one, so remove it",
 }
-"""What becomes of a token in the open, by provider."""
+"""How a plain-text token is handled, by provider."""
 
 
 def container(wanted: Wanted) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _source(given: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 
 
 def warnings(wanted: Wanted) -> tuple[str, ...]:
-    """What the operator lets pass, and a person will regret."""
+    """Return warnings about settings that the operator accepts and that cause trouble."""
     found = [
         f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken {_TOKENS[provider]}"
         for number, each in enumerate(wanted.settings.sources)

@@ -29,14 +29,14 @@ _POD_FIELDS: Final = {
     "NODE_NAME": "spec.nodeName",
 }
 _USER: Final = 65532
-"""The image's own."""
+"""The user that the image itself names."""
 _ALIVE: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
 _PROBES: Final = {
     "readinessProbe": {"httpGet": {**_ALIVE, "path": "/readyz"}, "periodSeconds": 5},
     "livenessProbe": {"httpGet": _ALIVE, "periodSeconds": 10, "timeoutSeconds": 3},
 }
 _OPENING_SECONDS: Final = 60
-"""For ports to be open, on nodes that are busy."""
+"""Seconds until ports are open, on a busy node."""
 SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,

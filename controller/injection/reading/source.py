@@ -30,7 +30,7 @@ FIELDS: Final = {
     "azblob": ("interval",),
     "s3": ("interval",),
 }
-"""What a provider has a use for."""
+"""The fields of a source that each provider reads."""
 CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
 """Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
 
@@ -73,7 +73,7 @@ def operators_variables(
 
 
 class Followed(NamedTuple):
-    """What the sources of one pod come to."""
+    """The merged sources of one pod."""
 
     sources: tuple[Mapping[str, Any], ...]
     """As `--sources` has them; what comes from the proxy has a selector alone."""
@@ -209,7 +209,7 @@ def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[s
 
 
 def _why_unused(source: SourceSpec, provider: str) -> str:
-    """Why nothing comes of its token in the open; empty where something does."""
+    """Return why its plain-text token has no effect; empty where it has one."""
     if source.secret_ref:
         return "secretRef has the token"
     return "" if provider in files.TOKEN_PROVIDERS else f"provider {provider[:63]} sends no token"

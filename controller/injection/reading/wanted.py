@@ -40,12 +40,12 @@ _OPERATORS_RESOURCES: Final = {
 }
 """Of the operator's manifests."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
-"""Annotations that OpenFeature Operator's container has nothing for."""
+"""Annotations that have no effect on OpenFeature Operator's container."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one pod asks for, and the installation's options."""
+    """The settings of one pod by its annotations, and the installation's options."""
 
     options: Options
     follows: tuple[Mapping[str, Any], ...]

@@ -1,4 +1,4 @@
-"""The table of the forms of posts, by type of provider, and the forms whose content is Flux's Event. Pure.
+"""The request format of each provider type, and the formats that contain Flux's Event. Pure.
 
 CloudEvents 1.0, in both modes of its HTTP binding:
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one type of provider is addressed."""
+    """The request format of one provider type, and the meaning of its answers."""
 
     post: Callable[[Notice], Post]
     server: str = ""
-    """The URL of the server that is asked where no address is given."""
+    """URL of the server for a provider without address."""
     refusal: str = ""
-    """What an answer with a good status says where it is a refusal all the same."""
+    """Text that marks an answer with status 2xx as a refusal."""
     known: str = ""
-    """What an answer with a bad status says where the message had arrived before."""
+    """Text in an error answer if the message had arrived before."""
     tested: str = ""
-    """What an answer with a bad status says to a test where address and token are right."""
+    """Text in an error answer to a test if address and token are right."""
 
 
 def post_of(message: Message, target: Target) -> Post:
-    """The request that delivers the message."""
+    """Return the request that delivers the message."""
     form = FORMS[target.spec.type]
     given = target if target.address else replace(target, address=form.server)
     return form.post(Notice(message, given))
 
 
 def is_refusal(target: Target, content: bytes) -> bool:
-    """Whether an answer says, against its status, that the message was not taken."""
+    """Whether an answer with status 2xx is a refusal."""
     refusal = FORMS[target.spec.type].refusal
     return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
 def is_known(target: Target, message: Message, content: bytes) -> bool:
-    """Whether an answer says, against its status, that there is nothing to do."""
+    """Whether an error answer means that the message had arrived before, or that a test succeeded."""
     form, said = FORMS[target.spec.type], b"".join(content.split())
     words = (form.known, "" if message.alert else form.tested)
     return any(each.encode() in said for each in words if each)
@@ -70,25 +70,25 @@ def _signed(notice: Notice) -> Post:
 
 
 def _nats(notice: Notice) -> Post:
-    """JetStream takes no other message with the same Nats-Msg-Id within minutes."""
+    """Return a message; JetStream drops another with the same Nats-Msg-Id within minutes."""
     return notice.post(notice.event, **{"Nats-Msg-Id": notice.message.key})
 
 
 def _structured(notice: Notice) -> Post:
-    """A CloudEvent that is all in the body."""
+    """Return a CloudEvent in structured mode: all of it is in the body."""
     content = {**_attributes(notice), "datacontenttype": "application/json", "data": notice.event}
     kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
     return notice.post(content, **notice.target.bearer, **kind)
 
 
 def _binary(notice: Notice) -> Post:
-    """A CloudEvent with the attributes as headers, the data as the body."""
+    """Return a CloudEvent in binary mode: attributes as headers, data as body."""
     headers = {f"ce-{name}": text for name, text in _attributes(notice).items()}
     return notice.post(notice.event, **notice.target.bearer, **headers)
 
 
 def _attributes(notice: Notice) -> dict[str, str]:
-    """All are ASCII, since names of objects and reasons are; `id` is the same each time that it is sent."""
+    """Return the attributes, all ASCII as names and reasons are; `id` is the same for each retry."""
     message = notice.message
     return {
         "specversion": "1.0",
@@ -127,10 +127,10 @@ FORMS: Final[dict[str, Form]] = {
     # A test is the status of a commit that does not exist.
     "github": Form(statuses.status, tested="NocommitfoundforSHA"),
     "githubdispatch": Form(statuses.githubdispatch),
-    # The server answers so to a status that the commit has already.
+    # GitLab's answer to a status that the commit already has.
     "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
     **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
-    # Where the comment is there already it is edited instead: see exchanges.py.
+    # An existing comment is edited instead: see exchanges.py.
     **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
 }
-"""By type."""
+"""By provider type."""

@@ -1,7 +1,7 @@
-"""E-mail, and the services that the library apprise may be asked for: their addresses, and messages. Pure.
+"""E-mail, and the allowed services of the library apprise: their addresses and messages. Pure.
 
-Each service of apprise has one host, which no part of the address can change. What apprise knows beside
-these, such as files, programs, the desktop, servers of one's own and configurations elsewhere, is refused.
+Each allowed service has one host, which no part of the address can change. Others of apprise, such as files,
+programs, the desktop, self-hosted servers and remote configurations, are refused.
 Forms of addresses: https://github.com/caronc/apprise/wiki#notification-services
 Mail: https://www.rfc-editor.org/rfc/rfc5322; TLS, also by STARTTLS: https://www.rfc-editor.org/rfc/rfc8314
 """
@@ -26,28 +26,28 @@ APPRISE: Final = "apprise"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One form of address, of one class of apprise."""
+    """One address format of one class of apprise."""
 
     module: str
-    """Below `apprise.plugins`."""
+    """Module name below `apprise.plugins`."""
     class_: str
     shape: str
-    """The address as people write it, without the scheme; capitals stand for what they fill in."""
+    """The address format for messages, without the scheme; capitals are placeholders."""
     pattern: re.Pattern[str]
-    """All of the address that follows the scheme: one recipient, and no options."""
+    """Matches the whole address after the scheme: one recipient, no options."""
     host: str
-    """The only one that is asked; `{region}` is that of the address."""
+    """The service's only host; `{region}` is that of the address."""
 
 
 class Known(NamedTuple):
-    """What an address says."""
+    """A parsed address."""
 
     service: Service
     host: str
 
 
 _PART: Final = r"[\w.~%=+!*()$&'-]+"
-"""A part of an address: without `/ ? # @ :`, and without what would separate several recipients."""
+"""A part of an address: without `/ ? # @ :` and the separators of recipients."""
 
 
 def _service(module: str, class_: str, host: str, shape: str, pattern: str) -> Service:
@@ -89,7 +89,7 @@ SERVICES: Final[dict[str, tuple[Service, ...]]] = {
 
 
 def known(address: str) -> Known:
-    """The service that an address names. Raises AddressRefused, without repeating more than the scheme."""
+    """Return the service of an address. Raises AddressRefused, whose text repeats only the scheme."""
     scheme, _, rest = address.partition("://")
     if scheme not in SERVICES:
         what = f"{scheme}:// is" if re.fullmatch(r"[a-z0-9+.-]{1,32}", scheme) and rest else "this is"
@@ -102,17 +102,17 @@ def known(address: str) -> Known:
 
 
 def apprise(notice: Notice) -> Post:
-    """The arguments of apprise, which makes the service's own request of them."""
+    """Return the arguments of apprise, which builds the service's request."""
     calm = "info" if notice.message.severity == "info" else "warning"
     kind = {"failing": "failure", "recovered": "success", None: calm}[notice.message.state]
     return notice.post({"title": notice.title, "body": notice.plain, "type": kind})
 
 
 def email(notice: Notice) -> Post:
-    """A text; sent again it has the same Message-ID."""
+    """Return a text mail; a retry has the same Message-ID."""
     message, target = notice.message, notice.target
     sender, recipient = target.spec.username or "", target.spec.channel or ""
-    # Any server takes seven bits.
+    # Every server accepts 7-bit content.
     mail = EmailMessage(SMTP.clone(cte_type="7bit"))
     mail["From"], mail["To"] = sender, recipient
     mail["Subject"] = f"{notice.title}: {message.reason}"

@@ -1,4 +1,4 @@
-"""Deliveries that take more than one request: by a GitHub App's token, to a commit, and to a pull request."""
+"""Deliveries of several requests: with a GitHub App's token, to a commit, and to a pull request."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from controller.notifications.sending.posting import Sender
 
 _NOT_GRANTED: Final = 502
-"""The status of what is tried again, whatever the server said of the App: no message is at fault."""
+"""The status of a refused App token: a retry follows, since no message is at fault."""
 _REFUSED: Final = 422
-"""The status of what is not tried again."""
+"""The status of a refusal, which is not retried."""
 
 
 async def granted(
     sender: Sender, target: Target, app: App, known: Grant | None, now: datetime
 ) -> Grant | Answer:
-    """A token of the App, which may be the known one; or why there is none."""
+    """Return the known or a new token of the App, or an answer that reports why there is none."""
     if known is not None and now < known.until:
         return known
     answer = await _asked(sender, target, await asyncio.to_thread(github_apps.asked, app, target, now))
@@ -44,9 +44,9 @@ async def granted(
 
 
 async def try_status(sender: Sender, message: Message, target: Target) -> Answer:
-    """Send the status of a commit that does not exist. Where only the commit may be missing, look further."""
+    """Send the status of a commit that does not exist; if it is refused as missing, check the repository."""
     answer = await _asked(sender, target, post_of(message, target))
-    # By these servers may miss the commit; Gitea's is 500.
+    # Statuses of these servers for a missing commit; Gitea's is 500.
     if answer.status not in {400, 404, 422, 500}:
         return answer
     looked = await _asked(sender, target, servers.look(target))
@@ -54,9 +54,9 @@ async def try_status(sender: Sender, message: Message, target: Target) -> Answer
 
 
 async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
-    """Edit the comment of the message's object, or add it; the answer to the last request that was needed."""
+    """Edit the comment of the message's object, or add it. Returns the answer to the last request."""
     if CHANGE_REQUEST not in message.metadata:
-        # A test is of no pull request: whether the address is right, and the token is taken.
+        # A test has no pull request: it checks the address and the token.
         return await _asked(sender, target, servers.look(target))
     thread = Thread(Notice(message, target))
     for page in range(1, MOST_PAGES + 1):
@@ -76,7 +76,7 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
 
 
 async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
-    """Whether there is no such pull request, or the token may not read it: asks for the repository."""
+    """Read the repository, to distinguish a missing pull request from a token without the right to read."""
     looked = await _asked(sender, target, servers.look(target))
     if not 200 <= looked.status < 300:
         return answer

@@ -1,4 +1,4 @@
-"""Sends e-mail with smtplib, in threads: by TLS alone, to servers that providers may have."""
+"""Sends e-mail with smtplib, in threads: only with TLS, and only to allowed servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Answers:
-    """A server's answers, of which at most 64 KiB are read."""
+    """The reader of a server's answers, of at most 64 KiB."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class _Answers:
 
 
 class Client(smtplib.SMTP):
-    """Connects to addresses that were judged, and not to what a name may lead to later."""
+    """An SMTP client that connects only to addresses that were checked, without another look-up."""
 
     def __init__(self, numbers: list[str], tls: ssl.SSLContext, *, implicit: bool) -> None:
         self._numbers, self._tls, self._implicit = numbers, tls, implicit
@@ -56,7 +56,7 @@ class Client(smtplib.SMTP):
 
     @property
     def file(self) -> Any:
-        """Where the base class reads the server's answers."""
+        """The file from which the base class reads the server's answers."""
         return self._answers
 
     @file.setter
@@ -86,7 +86,7 @@ class Client(smtplib.SMTP):
             raise OSError("the send was cancelled")
 
     def wrap_socket(self, plain: socket.socket, server_hostname: str) -> socket.socket:
-        """By TLS; as that of a context, but a handshake can be hung up, too."""
+        """Start TLS, as SSLContext.wrap_socket does, but hang_up also ends the handshake."""
         self.sock = self._tls.wrap_socket(
             plain, server_hostname=server_hostname, do_handshake_on_connect=False
         )
@@ -94,7 +94,7 @@ class Client(smtplib.SMTP):
         return self.sock
 
     def deliver(self, host: str, port: int, post: Post, seconds: float) -> None:
-        """Blocks. Raises what smtplib does; `seconds`: of each step, and until it is connected."""
+        """Deliver a mail. Blocks. Raises what smtplib raises. `seconds`: of connecting, and of each step."""
         self.timeout, self._host = seconds, host
         self._end = time.monotonic() + seconds
         try:
@@ -112,7 +112,7 @@ class Client(smtplib.SMTP):
         if user:
             self.login(user, password)
         self.sendmail(post.headers["From"], [post.headers["To"]], post.body)
-        # It is taken: how the server says good-bye changes nothing.
+        # The mail was accepted: an error of QUIT is ignored.
         with contextlib.suppress(smtplib.SMTPException, OSError):
             self.quit()
 
@@ -128,18 +128,16 @@ class MailSender:
     """Belongs to one event loop."""
 
     def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
-        """`allow_local`: also addresses of this machine and of private networks. `hosts`: which may be
-        asked.
-        """
+        """`allow_local`: also addresses of this machine and private networks. `hosts`: the allowed ones."""
         self._resolver = PublicResolver(allow_local=allow_local, hosts=hosts)
         self._threads = Threads("mail")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Refuse further sends."""
         self._threads.close()
 
     async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
+        """Send to the URL's server within `seconds`, not counting the wait for a free thread."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
         clock = asyncio.get_running_loop().time
@@ -158,7 +156,7 @@ class MailSender:
 
 
 def _answer(host: str, error: Exception) -> Answer:
-    # The server's words are not shown: any service may have answered.
+    # The server's text is not shown: any service may have answered.
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         ((code, _),) = error.recipients.values()
     elif isinstance(error, smtplib.SMTPResponseException):

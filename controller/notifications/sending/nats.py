@@ -3,9 +3,9 @@
 https://docs.nats.io/reference/reference-protocols/nats-protocol
 https://docs.nats.io/using-nats/developer/connecting/creds; the Secret's keys are Flux's
 
-A common client follows a server to others that it names, encrypts only where the server asks for that, and
-reads whatever it is sent. A server that users name gets none of that: we connect to the addresses that were
-checked, show nothing in clear unless the address says so, and read a few lines.
+A common client follows servers that the server announces, encrypts only on the server's request, and reads
+without limit. Users name these servers, so we connect only to checked addresses, encrypt unless the address
+is `nats:`, and read a few lines.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from controller.runtime.user_text.secret_texts import SecretTexts
 
 _LONGEST: Final = 64 * 1024
-"""Bytes of a line: the first describes the server."""
+"""Most bytes of a line; the first one describes the server."""
 _SHOWN: Final = 200
 _STATUSES: Final = {"authori": 401, "authenti": 401, "permissions": 403, "maximum payload": 413}
-"""Of HTTP, by how the server's complaint begins."""
+"""HTTP status by the beginning of the server's error."""
 _JWT: Final = re.compile(r"-----BEGIN NATS USER JWT-----\s*([!-~]+?)\s*-{4,6}END NATS USER JWT-{4,6}")
 _SEED: Final = re.compile(r"-----BEGIN USER NKEY SEED-----\s*([A-Z2-7]+)\s*-{4,6}END USER NKEY SEED-{4,6}")
 _USER: Final = 20 << 3
@@ -55,12 +55,12 @@ class Login:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     seed: str = field(default="", repr=False)
-    """Of a user's key, as nkeys writes it."""
+    """Seed of a user's key, in the format of nkeys."""
     jwt: str = field(default="", repr=False)
-    """What an account says of the key."""
+    """JSON Web Token of an account for the key."""
 
     def shown(self, nonce: str) -> dict[str, str]:
-        """Fields of CONNECT, for a server that asks for a signature of `nonce`."""
+        """Return the login fields of CONNECT; a key signs the server's `nonce`."""
         if not self.seed:
             found = {"user": self.user, "pass": self.password, "auth_token": self.token}
             return {name: text for name, text in found.items() if text}
@@ -108,7 +108,7 @@ def _key(seed: str) -> Ed25519PrivateKey:
 
 
 class _Refused(Exception):
-    """The server does not take the message."""
+    """The server refuses the message."""
 
     def __init__(self, why: str) -> None:
         super().__init__(one_line(why, _SHOWN))
@@ -122,7 +122,7 @@ class _Connection:
     writer: asyncio.StreamWriter
 
     async def describes(self) -> dict[str, Any]:
-        """What the server says of itself first. Raises ValueError."""
+        """Parse the server's INFO line. Raises ValueError."""
         word, _, text = (await self.reader.readline()).partition(b" ")
         found: Any = json.loads(text) if word.upper() == b"INFO" else None
         if not isinstance(found, dict):
@@ -130,7 +130,7 @@ class _Connection:
         return found
 
     async def send(self, *content: bytes) -> None:
-        """Until the server says that it has all of it. Raises _Refused."""
+        """Send the message and wait until the server has received all of it. Raises _Refused."""
         self.writer.write(b"".join(content) + b"PING\r\n")
         await self.writer.drain()
         for _ in range(16):
@@ -147,7 +147,7 @@ class _Connection:
         raise _Refused("it says too much")
 
     async def encrypted(self, context: ssl.SSLContext, host: str) -> _Connection:
-        """The connection by TLS. Its reader is new: what the old one has came in clear, from anybody."""
+        """Start TLS. Returns a new reader: the old one may hold unauthenticated bytes."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_LONGEST)
         protocol = asyncio.StreamReaderProtocol(reader)
         transport = await loop.start_tls(self.writer.transport, protocol, context, server_hostname=host)
@@ -158,7 +158,7 @@ class _Connection:
 
 
 async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts = ANY) -> Answer:
-    """What came of it, within the provider's timeout; never raises. A server that answers has the message."""
+    """Publish within the provider's timeout; never raises. A server that answers has the message."""
     timeout = target.spec.timeout
     try:
         require_usable(target.address, allow_local=allow_local, schemes=NATS)
@@ -170,7 +170,7 @@ async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts
 
 
 def _why(error: Exception, seconds: float) -> Answer:
-    """Why a server does not have the message."""
+    """Return why the server does not have the message."""
     if isinstance(error, _Refused):
         return Answer(error.status, f"the server refuses: {error}")
     if said := why(error, seconds):
@@ -208,7 +208,7 @@ async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Host
 
 
 async def _connected(host: str, port: int, *, allow_local: bool, hosts: Hosts) -> _Connection:
-    """To one of the host's addresses, each of which may be asked. Raises OSError."""
+    """Connect to one of the host's checked addresses. Raises OSError."""
     found = await PublicResolver(allow_local=allow_local, hosts=hosts).resolve(host, port, socket.AF_UNSPEC)
     failed = OSError(f"{host}: no address")
     for each in found[:4]:

@@ -85,7 +85,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
         proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
-        # A proxy reads what is sent in clear.
+        # A proxy can read plain HTTP.
         reader = proxied if proxied and bucket.endpoint.startswith("http:") else store
         for shown, host in ((secret, store), (secret, reader), (authority, store), (proxy, proxied)):
             if shown is not None:
@@ -173,7 +173,7 @@ def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str,
 
 
 class _Access(NamedTuple):
-    """What a Secret gives."""
+    """Configuration of a store from a Secret."""
 
     config: dict[str, Any]
     pair: tuple[str, str] | None = None
@@ -211,7 +211,7 @@ def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
     if not {"account_key", "sas_key"} & given.keys() and not whole <= given.keys():
         raise secret.invalid("needs 'accountKey', or 'sasKey', or 'tenantId', 'clientId' and 'clientSecret'")
     if {"account_key", "sas_key"} & given.keys():
-        # A client's token would be asked of another host, by connections that are not judged.
+        # obstore would request a token from another host, over connections that are not checked.
         given = {name: word for name, word in given.items() if name not in whole}
     words = tuple(given.get(name, "") for name in ("account_key", "sas_key", "client_secret"))
     return _Access(config | given, None, words)

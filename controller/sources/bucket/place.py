@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Store(StrEnum):
-    """Whose protocol is spoken; the scheme of a URL on the command line."""
+    """The store's protocol; on the command line, the scheme of the URL."""
 
     S3 = "s3"
     GOOGLE = "gs"
@@ -29,7 +29,7 @@ class Bucket:
     store: Store
     name: str
     prefix: str = ""
-    """What the keys begin with."""
+    """The prefix of the keys."""
     endpoint: str = ""
     """The store's URL; empty: the provider's own, or the environment's."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -37,9 +37,9 @@ class Bucket:
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Proxy, authorities and time, as obstore's ClientConfig."""
     access: tuple[str, str] | None = field(default=None, repr=False)
-    """Access and secret key of S3, whatever the environment says."""
+    """Access and secret key of S3, preferred to those of the environment."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What must not be shown, should the store repeat it."""
+    """Secret texts, removed from messages in case that the store repeats them."""
 
     @property
     def shown(self) -> str:
@@ -51,7 +51,7 @@ _URL: Final = re.compile(rf"({'|'.join(Store)})://([^/?#@\s]+)(?:/([^?#]*))?")
 
 
 def is_bucket(text: str) -> bool:
-    """Whether a bucket is meant."""
+    """Return whether the location is a bucket's."""
     return text.startswith(tuple(f"{store}://" for store in Store))
 
 

@@ -41,7 +41,7 @@ class BucketProvider(LocalProvider):
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The part of a FlagSource that stands for it, in local mode."""
     authors: bool = True
-    """Whether what is fetched names its signer."""
+    """Whether status and Events name the signer."""
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
@@ -49,7 +49,7 @@ class BucketProvider(LocalProvider):
 
     @property
     def shows_every_push(self) -> bool:
-        """Each object that is put shows in the revision."""
+        """True: each object that is put changes the revision."""
         return True
 
     @property

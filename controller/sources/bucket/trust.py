@@ -28,7 +28,7 @@ _AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of i
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether a bucket is to be believed."""
+    """Verifies the signed manifest of a bucket."""
 
     shown: str
     folder: Path
@@ -42,7 +42,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTrust:
-    """What one look at one source trusts."""
+    """The trusted keys and policy of one look at one source."""
 
     keys: tuple[CosignKey, ...]
     epoch: str

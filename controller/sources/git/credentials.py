@@ -27,7 +27,7 @@ _OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials, of which nothing is ever printed. Raises `Stalled` where they cannot be meant."""
+    """Credentials, never printed. Raises `Stalled` where they cannot be meant."""
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
@@ -66,7 +66,7 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, in every form in which a program might."""
+        """Return the secret texts, in every form that a program may print."""
         proxy = urlsplit(self.proxy)
         pairs = (
             (self.username, self.password),

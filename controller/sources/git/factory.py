@@ -112,7 +112,7 @@ class GitFactory:
         source = GitProvider(
             location,
             _reference(spec),
-            # What one namespace follows makes no other's mirror grow.
+            # A mirror per namespace: each one's bytes count against its own quota.
             self.mirror_root / namespace,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
@@ -145,7 +145,7 @@ class GitFactory:
         self.listings.forget()
 
     async def close(self) -> None:
-        """End what is asked of remotes, and the helpers."""
+        """Cancel requests to remotes, and end the helpers."""
         await self.listings.close()
         await self.helpers.close()
 
@@ -167,7 +167,7 @@ class GitFactory:
             proxy = urlsplit(credentials.proxy).hostname or ""
             secret.require_host(proxy)
             if transport is Transport.HTTP:
-                # The proxy reads what is sent in clear.
+                # A proxy can read plain HTTP.
                 binding.require(proxy)
         return credentials
 

@@ -76,7 +76,7 @@ class GitProvider:
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Lists a remote's references in place of this provider; others may have asked already."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-    """Entered for as long as a fetch takes."""
+    """Context that is held during a fetch."""
     reader: TreeReader = read_in_thread
     hosts: Hosts | None = None
     """Where remotes may be; None: anywhere."""
@@ -89,7 +89,7 @@ class GitProvider:
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
     trust: Trust | None = None
-    """What is asked of a new revision; None: nothing."""
+    """Verifies new revisions; None: they are not verified."""
 
     @property
     def epoch(self) -> str:
@@ -121,7 +121,8 @@ class GitProvider:
                 fetched = await self._fetched(revision, into, self._reader(accepted))
                 if self.submodules:
                     fetched = replace(fetched, skipped=await self._with_submodules(fetched, into))
-        await asyncio.to_thread(self._require_folders, fetched, into)
+        if self.sparse:
+            await asyncio.to_thread(self._require_folders, fetched, into)
         return fetched
 
     async def _with_submodules(self, fetched: Fetched, into: Path) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _LONGEST_DELAY: Final = 900.0
 
 
 class Gone(Failed):
-    """What was asked for is not there."""
+    """The requested object does not exist."""
 
 
 async def body_of(address: Address, answer: aiohttp.ClientResponse, most: int, what: str) -> bytes:
@@ -97,6 +97,6 @@ def _clean(access: Access, text: str) -> str:
 
 
 def _delay(answer: aiohttp.ClientResponse) -> float | None:
-    """How long the server asks us to wait."""
+    """Return the seconds of Retry-After."""
     asked = answer.headers.get("Retry-After", "")
     return min(float(asked), _LONGEST_DELAY) if asked.isdecimal() else None

@@ -34,7 +34,7 @@ class Login:
     username: str = field(repr=False)
     password: str = field(repr=False)
     binding: Binding = UNBOUND
-    """Which hosts may be shown it."""
+    """Hosts that may receive it."""
 
     @property
     def basic(self) -> str:
@@ -55,7 +55,7 @@ class Access:
 
     @property
     def elsewhere(self) -> Access:
-        """What is left of it for a host that is not the registry's own."""
+        """Return the part that a host other than the registry may receive."""
         return Access(tls=Tls(self.tls.authority), proxy=self.proxy)
 
 

@@ -1,4 +1,4 @@
-"""The manifest of an OCI image: which of its layers holds the files, and what it says of them. Pure."""
+"""The manifest of an OCI image: the layer that holds the files, and its metadata. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Manifest:
 
     @property
     def summary(self) -> str:
-        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: it does not say."""
+        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: not known."""
         origin = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
         words = " of ".join(one_line(each, _LONGEST) for each in origin if each)
         return f"artifact of {words}" if words else ""
@@ -139,7 +139,7 @@ def _chosen(layers: list[Layer], media_type: str | None) -> Layer:
 
 
 def _moment(text: str) -> str:
-    """In UTC; empty for what is no moment."""
+    """Return the time in UTC; empty for an invalid one."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):

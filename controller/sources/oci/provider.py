@@ -47,7 +47,7 @@ class OciProvider(LocalProvider):
     deadline: Callable[[], Deadline]
     """For all steps together, where the provider is opened for one look; else another one for each step."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-    """Entered for as long as a fetch takes."""
+    """Context that is held during a fetch."""
     interval: float = 10.0
     limits: TreeLimits = field(default_factory=TreeLimits)
     authors: bool = True
@@ -67,7 +67,7 @@ class OciProvider(LocalProvider):
 
     @property
     def lineage(self) -> str:
-        """A revision need not follow from the one before."""
+        """Empty: artifacts have no history, so any revision may follow."""
         return ""
 
     async def resolve(self) -> Revision:
@@ -142,7 +142,7 @@ class OciProvider(LocalProvider):
         return tags
 
     async def _no_tag(self, tag: str, gone: Gone) -> Failed:
-        """What there is in place of a tag."""
+        """Name the existing tags, for the message about a missing one."""
         tags = await self._tags()
         message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
         return Failed("ReferenceNotFound", message) if tag not in tags else gone

@@ -32,16 +32,16 @@ _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
 _ACCEPTED: Final = f"{MANIFEST}, {_INDEX}, {_DOCKER_MANIFEST}, {_DOCKER_INDEX}"
 MANIFEST_BYTES: Final = 4 * 1024**2
-"""As registries are to take at least, and many at most."""
+"""Most bytes of a manifest: all registries accept this many, and many accept no more."""
 _ANSWER_BYTES: Final = 1024**2
-"""Of a token or a list of tags."""
+"""Most bytes of a token or a list of tags."""
 _TAGS: Final = 100_000
 _PAGE: Final = 1000
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 5
 _BASIC_SECONDS: Final = 3600.0
 _TOKEN_SECONDS: Final = 60.0
-"""How long a token is good for that does not say so."""
+"""Seconds that a token without `expires_in` is used."""
 _NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
 
 

@@ -49,7 +49,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CosignTrust:
-    """What one look at one source trusts."""
+    """The trusted keys or identities of one look at one source."""
 
     judge: Judge
     epoch: str

@@ -1,4 +1,4 @@
-"""The controller's Events as a cluster keeps them, those that are there and those that come."""
+"""The controller's Events as a cluster keeps them, existing and new ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
 
 @dataclass
 class _Events(View):
-    """Bodies of Events that were not taken yet."""
+    """Bodies of Events that were not read yet."""
 
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)

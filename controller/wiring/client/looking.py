@@ -41,24 +41,24 @@ class View:
     _listed: set[str] = field(default_factory=set)
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """An object is there."""
+        """Add or replace an object."""
         self.objects.put(Resource.of({**body, "kind": kind}))
         self.changed.set()
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """It is gone."""
+        """Remove an object."""
         self.objects.forget(ObjectKey(kind, namespace, name))
         self.changed.set()
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All of them were sent."""
+        """Note that all objects of a kind were sent."""
         del namespace
         self._listed.add(kind)
         self.changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something changed, or so many seconds are over."""
-        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that comes together with a change.
+        """Wait for a change, for some seconds at most."""
+        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that arrives together with a change.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.changed.wait()
@@ -74,11 +74,11 @@ class View:
             await self.wait(_SHORT_LOOK)
 
     def knows(self, *kinds: str) -> bool:
-        """Whether all of these kinds were listed."""
+        """Return whether all of these kinds were listed."""
         return self._listed >= set(kinds)
 
     def of_kind(self, kind: str) -> list[Resource]:
-        """All of a kind, by namespace and name."""
+        """Return all objects of a kind, by namespace and name."""
         return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
 
 
@@ -110,7 +110,7 @@ async def watching(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is waited for, and where."""
+    """The object and the state to wait for."""
 
     kind: str
     """FeatureFlagConfiguration or FlagSet."""

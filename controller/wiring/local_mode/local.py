@@ -44,7 +44,7 @@ class Local:
     report: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
     _down: Looked = field(default=Looked(), init=False)
-    """What was reported of a source that is down."""
+    """The last reported error of a source that is down."""
 
     @property
     def shown(self) -> str:

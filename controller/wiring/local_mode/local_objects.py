@@ -24,12 +24,12 @@ INTERVAL: Final = "24h"
 
 
 def flag_source(source: LocalProvider) -> dict[str, Any]:
-    """The FlagSource of a source. Raises Stalled where no object may say so."""
+    """The FlagSource of a source. Raises Stalled where the API server would refuse it."""
     return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, **source.spec})
 
 
 def flag_set(options: LocalOptions) -> dict[str, Any]:
-    """The FlagSet of that FlagSource. Raises Stalled where no object may say so."""
+    """The FlagSet of that FlagSource. Raises Stalled where the API server would refuse it."""
     spec: dict[str, Any] = {
         "sourceRef": {"kind": flagsource.KIND, "name": NAME},
         "paths": [path or "." for path in options.paths],

@@ -40,7 +40,7 @@ PUSH_TIMEOUT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What is pushed, where, and the metadata about it."""
+    """A folder to push, its target, and the artifact's metadata."""
 
     target: str
     """`oci://HOST/REPOSITORY[:TAG]`."""
@@ -58,7 +58,7 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of it."""
+    """The result of a push."""
 
     reference: str
     """`oci://HOST/REPOSITORY:TAG@sha256:…`."""

@@ -33,7 +33,7 @@ _NOBODY: Final = provenance_of("")
 
 @dataclass(frozen=True, slots=True)
 class WorkingTree:
-    """What was found below a folder."""
+    """The files that were found below a folder."""
 
     files: Mapping[str, bytes]
     """By name, `/` between folders. Files that no path means are there by name only, without content."""

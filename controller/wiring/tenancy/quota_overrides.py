@@ -55,7 +55,7 @@ class Overrides:
                 self._events.accept(event_of(found, invalid, now()))
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """It is gone: the options hold everywhere."""
+        """Apply the options to all namespaces, as the ConfigMap was deleted."""
         del kind, namespace, name
         self._problems = ()
         self._limits.replace({})

@@ -183,7 +183,7 @@ async def parse(text: str, where: str) -> References:
 
 
 async def choose_among(references: References, reference: Reference) -> Revision:
-    """As `choose`."""
+    """Return the revision that `choose` finds among these references."""
     if len(references.commits) < _MANY:
         return choose(references.commits, references.head, reference)
     return await asyncio.to_thread(choose, references.commits, references.head, reference)

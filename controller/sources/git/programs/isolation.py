@@ -1,4 +1,4 @@
-"""What git is run with: no prompt, no user's configuration, one protocol, and no secret in an argument."""
+"""Git's environment: no prompt, no user's configuration, one protocol, and no secret in an argument."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
 
 from controller.api.parsing.git_url import Transport
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.git.credentials import Credentials
     from controller.sources.looking.deadline import Deadline
+
+_LOOSE: Final = 20
+"""Objects in one of 256 folders: git tidies up from 28 on."""
+_PACKS: Final = 40
+"""Git tidies up from 51 on. For each of them there are two files at least."""
 
 
 class BrokenMirrorError(Exception):
@@ -46,9 +52,12 @@ class GitProgram:
         """Fetch into `mirror`, which is never cut if `whole`. Raises `Setback`, or `BrokenMirrorError`."""
         shallow = () if depth is None else (f"--depth={depth}",)
         cut = () if whole else ("--update-shallow",)
+        tidied = (
+            "--auto-maintenance" if await asyncio.to_thread(_is_crowded, mirror) else "--no-auto-maintenance"
+        )
         arguments = (
             f"--git-dir={mirror}",
-            *("fetch", "--quiet", "--no-tags", "--force", *cut),
+            *("fetch", "--quiet", "--no-tags", "--force", tidied, *cut),
             *("--no-write-fetch-head", "--no-recurse-submodules", *shallow),
             *("--end-of-options", self.location.url, *refspecs),
         )
@@ -111,3 +120,13 @@ class GitProgram:
             "CPU time": f"{self.deadline.seconds:g} seconds",
         }
         return allowed[limit]
+
+
+def _is_crowded(mirror: Path) -> bool:
+    """Whether git might have to tidy up: to find that it need not costs a tenth of a small fetch."""
+    loose, packs = mirror / "objects" / "17", mirror / "objects" / "pack"
+    return _count(loose) > _LOOSE or _count(packs) > 2 * _PACKS
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0

@@ -92,9 +92,9 @@ class Mirror:
             raise Stalled(LIMIT, message)
         try:
             await self.quota.admit(self.path, revision)
-            new = not await asyncio.to_thread(self.path.exists)
-            if not await asyncio.to_thread(self._holds, revision):
-                await self._grow(reference, revision, new=new)
+            held = await asyncio.to_thread(self._holds, revision)
+            if not held:
+                await self._grow(reference, revision, new=held is None)
             if self.complete and (tag := reference.full_name(revision) or "").startswith(TAGS):
                 # It may be another object now, though it marks the same commit.
                 await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None, whole=True)
@@ -121,10 +121,11 @@ class Mirror:
         await self._fetch(reference, revision)
         await self.quota.keep(self.path, revision)
 
-    def _holds(self, revision: Revision) -> bool:
+    def _holds(self, revision: Revision) -> bool | None:
+        """None: it is new."""
         if not self.path.exists():
             pygit2.init_repository(str(self.path), bare=True)
-            return False
+            return None
         return revision.digest.removeprefix("sha1:") in open_mirror(self.path)
 
     async def _fetch(self, reference: Reference, revision: Revision) -> None:
@@ -171,12 +172,12 @@ class Mirror:
         return lock
 
     async def _tried(self) -> int | None:
-        """As `_lock`, in a thread. A lock that is taken after the caller was cancelled is let go."""
+        """As `_lock`, in a thread. A lock that is taken after the caller was cancelled is released."""
         trying = asyncio.get_running_loop().run_in_executor(None, self._lock)
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
-            trying.add_done_callback(_let_go)
+            trying.add_done_callback(_close_lock)
             raise
 
     def _lock(self) -> int | None:
@@ -223,8 +224,8 @@ def _lock_of(mirror: Path) -> Path:
     return mirror.with_suffix(".lock")
 
 
-def _let_go(trying: asyncio.Future[int | None]) -> None:
-    """Close the lock that came of it, if one did."""
+def _close_lock(trying: asyncio.Future[int | None]) -> None:
+    """Close the lock that the task took, if it took one."""
     if not trying.cancelled() and trying.exception() is None and (lock := trying.result()) is not None:
         os.close(lock)
 

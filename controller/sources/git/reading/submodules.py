@@ -141,5 +141,5 @@ async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
 
 
 def _shown(text: str) -> str:
-    """A text of a commit, as people may see it."""
+    """Return a text of a commit as it may be shown."""
     return one_line(text, _LONGEST_TEXT)

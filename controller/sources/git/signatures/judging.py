@@ -66,7 +66,7 @@ class Rule:
     any_of: tuple[Group, ...]
     """One group is enough."""
     merges: bool = False
-    """Whether who merges signs for all that the merge brings to its first parent."""
+    """Whether the signer of a merge commit signs for all of its changes against its first parent."""
 
     @property
     def pattern(self) -> GitIgnoreSpec:
@@ -125,14 +125,14 @@ def _changed(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
 
 def _is(signer: Signer, named: str) -> bool:
     if _FINGERPRINT.fullmatch(named):
-        # Names are chosen by who has the key.
+        # The holder of a key chooses its names.
         return named in {signer.key, signer.key.partition(" ")[2]}
     return named == signer.name or signer.name.endswith(f"<{named}>")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be judged."""
+    """A revision to judge."""
 
     commit: str
     """40 hexadecimal digits."""

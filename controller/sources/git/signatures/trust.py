@@ -36,7 +36,7 @@ _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What one look at one source trusts."""
+    """The trusted keys and policy of one look at one source."""
 
     judge: Callable[[Path, Question], Awaitable[Signer | None]]
     advice: TrustAdvice

@@ -163,11 +163,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, function: str, nth: int) -> None:
     module = tempfile if function == "mkstemp" else os
     real = getattr(module, function)
     calls = iter(range(1, 100))
-    # A file and its folder are both synced, so the second write's own sync is the third call.
-    turn = nth * 2 - 1 if function == "fsync" else nth
 
     def failing(*arguments: object, **named: object) -> object:
-        if next(calls) == turn:
+        if next(calls) == nth:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*arguments, **named)
 

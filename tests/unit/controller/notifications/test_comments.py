@@ -23,6 +23,7 @@ from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
 from tests.unit.controller.notifications.schemas import EDITS, SCHEMAS
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -127,16 +128,10 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def service(type_: str) -> AsyncIterator[Service]:
-    found, application = Service(type_), web.Application()
-    application.router.add_route("*", "/{path:.*}", found.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.address = f"http://127.0.0.1:{runner.addresses[0][1]}/{found.path}"
-    try:
+    found = Service(type_)
+    async with web_server(web.route("*", "/{path:.*}", found.answer)) as port:
+        found.address = f"http://127.0.0.1:{port}/{found.path}"
         yield found
-    finally:
-        await runner.cleanup()
 
 
 def target(found: Service, token: str = TOKEN) -> Target:

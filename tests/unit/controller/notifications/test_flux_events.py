@@ -21,6 +21,7 @@ from controller.runtime.events import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import NOW, event, failed, status, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,15 +64,8 @@ class Flux:
 
 @contextlib.asynccontextmanager
 async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_post("/", flux.take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
+    async with web_server(web.post("/", flux.take), port=port) as taken:
+        yield f"http://127.0.0.1:{taken}/"
 
 
 @contextlib.asynccontextmanager

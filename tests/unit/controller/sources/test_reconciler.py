@@ -366,7 +366,7 @@ async def test_what_is_lost_in_an_outage_is_not_promised(settled: Life, lose: An
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
 
 
-def no_space(*_: object) -> NoReturn:
+def no_space(*_: object, **_more: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -112,6 +112,27 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
     assert reachable == tip(repository)
 
 
+def test_a_mirror_with_many_objects_is_tidied_up(
+    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    async def run(_: GitProgram, arguments: tuple[str, ...]) -> bytes:
+        ran.append(arguments)
+        return await real(_, arguments)
+
+    real = GitProgram._run
+    monkeypatch.setattr(GitProgram, "_run", run)
+    written(mirror, tip(repository), tmp_path / "1")
+    folder = mirror.path / "objects" / "17"
+    folder.mkdir(exist_ok=True)
+    for number in range(30):
+        (folder / f"tmp_obj_{number}").touch()
+    repository.commit("second", a__json="2")
+    assert written(mirror, tip(repository), tmp_path / "2") == "2"
+    assert ["--auto-maintenance" in each for each in ran] == [False, True]
+
+
 def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer) -> None:
     askers = (None, Credentials("a", "1"), Credentials("a", "2"))
     paths = {a_mirror(tmp_path, server, credentials).path for credentials in askers}
