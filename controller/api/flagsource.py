@@ -24,8 +24,9 @@ from controller.api.parsing.endpoints import require_own_host, url_of
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.oci_address import check_digest, check_tag, parse_address
-from controller.api.parsing.patterns import compiled, ignored, of_files, require_somebody
+from controller.api.parsing.patterns import compiled, ignored
 from controller.api.parsing.references import parse_range, require_commit, require_name
+from controller.api.verification import TAG_MODES, VerifySpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,6 @@ OBSERVED: Final = (
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 _Range = Annotated[_Short, that(parse_range)]
-_Expression = Annotated[str, Field(min_length=1, max_length=1024)]
-_Identity = Annotated[_Expression, that(require_somebody, "InvalidIdentity")]
 
 
 def _folder(path: str) -> str:
@@ -128,7 +127,9 @@ class OciReference(Model):
 
     tag: Annotated[str, that(check_tag)] | None = None
     semver: _Range | None = None
-    semver_filter: Annotated[_Expression, that(compiled, "InvalidReference")] | None = None
+    semver_filter: (
+        Annotated[str, Field(min_length=1, max_length=1024), that(compiled, "InvalidReference")] | None
+    ) = None
     digest: Annotated[str, that(check_digest)] | None = None
 
 
@@ -195,77 +196,6 @@ class BucketSpec(Model):
                 require_own_host(self.provider, url)
         except InvalidTextError as error:
             yield SpecProblem("spec.bucket.endpoint", str(error), error.reason)
-
-
-class SignerGroup(Model):
-    """Signers, of which `count` are enough."""
-
-    signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
-    count: Annotated[int, Field(ge=1, le=100)] = 1
-
-
-def _patterns(paths: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        of_files(paths)
-    except InvalidTextError as error:
-        raise InvalidTextError(f"{', '.join(paths)[:200]}: {error}") from None
-    return paths
-
-
-class VerifyRule(Model):
-    """Who may sign what."""
-
-    paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100), AfterValidator(_patterns)]
-    any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
-    merges_count: bool = False
-
-
-class OidcIdentity(Model):
-    """An identity that may sign without a key: expressions (RE2) that match fields of a certificate."""
-
-    issuer: _Identity
-    """The issuer at which the signer logged in, such as
-    `^https://token\\.actions\\.githubusercontent\\.com$`.
-    """
-    subject: _Identity
-    """The signer: a mail address, or the URL of a workflow."""
-
-
-TAG_MODES: Final = ("Tag", "TagAndHEAD")
-"""Modes that need a tag."""
-
-
-class VerifySpec(Model):
-    """What must be signed, and how: with a key of a Secret, or under an identity."""
-
-    mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
-    """Of Git; None: HEAD."""
-    secret_ref: LocalReference | None = None
-    match_oidc_identity: Annotated[
-        tuple[OidcIdentity, ...], Field(alias="matchOIDCIdentity", max_length=20)
-    ] = ()
-    trusted_root_secret_ref: LocalReference | None = None
-    rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        refuse(self._conflicts())
-        return self
-
-    def _conflicts(self) -> Iterator[SpecProblem]:
-        if self.rules and self.mode != "EveryCommit":
-            yield SpecProblem("", "rules need mode EveryCommit: they ask who signed each change")
-        if (self.secret_ref is None) == (not self.match_oidc_identity):
-            yield SpecProblem("", "set exactly one of secretRef, matchOIDCIdentity")
-        if self.trusted_root_secret_ref is not None and not self.match_oidc_identity:
-            yield SpecProblem("", "trustedRootSecretRef needs matchOIDCIdentity")
-
-    @property
-    def keys(self) -> LocalReference:
-        """The Secret with the keys; there is one where `match_oidc_identity` is empty."""
-        if self.secret_ref is None:
-            raise ValueError("there are identities in place of keys")
-        return self.secret_ref
 
 
 class Include(Model):

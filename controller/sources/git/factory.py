@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import GitSpec, VerifyRule
+    from controller.api.flagsource import GitSpec
     from controller.api.meta import ObjectKey
     from controller.api.parsing.git_url import Location
+    from controller.api.verification import VerifyRule
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.credentials import Credentials

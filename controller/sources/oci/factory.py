@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.flagsource import OciSpec, VerifySpec
+from controller.api.flagsource import OciSpec
 from controller.api.parsing.oci_address import parse_address
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import stalling
@@ -30,6 +30,7 @@ from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from controller.api.parsing.oci_address import Address
+    from controller.api.verification import VerifySpec
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.secrets import ReadSecret
 

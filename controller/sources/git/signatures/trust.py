@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagsource import TAG_MODES
 from controller.api.meta import lets_through
+from controller.api.verification import TAG_MODES
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.signatures.judging import (
