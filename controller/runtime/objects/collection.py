@@ -1,4 +1,4 @@
-"""What a watch does not report: objects from before it began, and deletions while it was broken."""
+"""Finds what a watch does not report: objects from before its start, and deletions while it was broken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lister(Protocol):
 
 
 class Collector:
-    """Fills the cache at the start, and forgets objects that went unseen."""
+    """Fills the cache at the start, and removes objects whose deletion no watch reported."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Collector:
         self._stale.set()
 
     async def compare(self) -> None:
-        """Wait until it is time, then forget what is gone."""
+        """Wait until a comparison is due, then remove deleted objects."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMPARE):
                 await self._stale.wait()

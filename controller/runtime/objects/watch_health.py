@@ -55,7 +55,7 @@ class WatchReport:
 
 
 class Watching(Protocol):
-    """A watch that says itself how current it is."""
+    """A watch that reports its own health."""
 
     fault: str
     """Why it is not connected."""
@@ -74,7 +74,7 @@ class WatchHealth:
         self._followed: dict[str, tuple[str, Watching]] = {}
 
     def follow(self, kind: str, path: str, watch: Watching) -> None:
-        """Report what `watch` says of itself, until `unfollow`."""
+        """Include the health of `watch`, until `unfollow`."""
         self._followed[path] = kind, watch
 
     def unfollow(self, path: str) -> None:

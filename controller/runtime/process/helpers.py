@@ -1,4 +1,4 @@
-"""A few warm processes for work that must not cost this one its memory or its event loop.
+"""A pool of warm processes for tasks that need much memory or CPU time.
 
 A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is
 affected.
@@ -45,7 +45,7 @@ class LimitExceededError(Exception):
 
 
 class HelperLostError(Exception):
-    """A helper ended in the middle of a task, for no limit of ours; the message says how."""
+    """A helper ended during a task, not by CPU or memory limits; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Process:
     replies: asyncio.StreamReader
 
     async def call(self, request: bytes) -> tuple[str, Any]:
-        """The reply. Raises IncompleteReadError, ConnectionError where the process ends."""
+        """Return the reply. Raises IncompleteReadError or ConnectionError if the process ends."""
         self.requests.write(len(request).to_bytes(8, "big") + request)
         await self.requests.drain()
         size = int.from_bytes(await self.replies.readexactly(8), "big")
@@ -66,7 +66,7 @@ class _Process:
         return str(reply[0]), reply[1]
 
     async def end(self) -> int:
-        """Its exit status; negative: the signal that ended it."""
+        """End it; return its exit status, negative: a signal."""
         with contextlib.suppress(ProcessLookupError):
             self.child.kill()
         return await self.child.wait()
@@ -105,7 +105,7 @@ class Helpers:
         self._all: set[_Process] = set()
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
-        """What `function` of a module returns or raises, as far as it can be pickled.
+        """Return or raise the result of `function` of a module, which must be picklable.
 
         The process is killed if the caller is cancelled, unless it is still starting. Raises
         LimitExceededError, HelperLostError.

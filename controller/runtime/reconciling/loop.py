@@ -37,20 +37,20 @@ MOST_UNWRITTEN: Final = 30.0
 
 
 class Reconciler(Protocol):
-    """Brings one kind's objects from found to wanted."""
+    """Reconciles the objects of one kind."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Do what is to be done, whatever was done before. A Setback that it raises is the whole result."""
+        """Bring the object to its spec, idempotently. A raised Setback is the whole result."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone: let go of what was kept for it. Must not fail."""
+        """Forget the state of a deleted object. Must not fail."""
 
 
 class Observer(Protocol):
     """Counts what the loop does."""
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
-        """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""
+        """Count a finished reconcile: `result` is `success`, `stalled`, `waiting` or `failed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Outputs:
 
 
 class Loop:
-    """Works on one kind."""
+    """Reconciles the objects of one kind from its queue."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Loop:
         self._statuses = Statuses(objects, outputs.writer, self.wake)
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
-        """Look at `key` in `delay` seconds."""
+        """Reconcile `key` in `delay` seconds."""
         self.queue.put(key, delay)
 
     def gone(self, key: ObjectKey) -> None:
-        """The object was deleted."""
+        """Handle the deletion of an object."""
         self.queue.forget(key)
         self._reconciler.forget(key)
         self._statuses.forget(key)
 
     def relisted(self) -> None:
-        """The kind's watch began anew, as it does when its definition changes."""
+        """Handle a restarted watch of the kind, as after a change of its definition."""
         self._statuses.relisted()
 
     async def run(self) -> None:

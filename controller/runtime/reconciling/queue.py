@@ -1,5 +1,5 @@
-"""Keys that are to be looked at: each once, not before its time, never by two at once, and no
-group's alone.
+"""A delayed work queue: holds each key once, gives it to one worker at a time, and shares workers
+among groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
-"""Entries that were moved forward and are left behind, before they are swept out."""
+"""Most outdated heap entries, left by keys that moved forward, before they are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class KeyedQueue(Generic[Key]):
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that are due now."""
+        """Number of keys that are due now."""
         now = self._clock()
         return sum(due <= now for due in self._due.values())
 
@@ -99,11 +99,11 @@ class KeyedQueue(Generic[Key]):
         return delay
 
     def succeeded(self, key: Key) -> None:
-        """The next failure is the first again."""
+        """Reset the backoff of `key`."""
         self._failures.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """The key's object is gone."""
+        """Forget the key of a deleted object."""
         if self._due.pop(key, None) is not None:
             self._shares.remove(self._group(key), key)
             self._again.discard(key)

@@ -1,4 +1,4 @@
-"""Checks hosts that users have us connect to: by name, and by each address that the name has."""
+"""Checks hosts that users name: the name, and each of its addresses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ would hold up every other name, and whatever else is done in threads.
 async def look_up(
     host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC, flags: int = 0
 ) -> list[tuple[Any, Any, int, str, tuple[Any, ...]]]:
-    """As socket.getaddrinfo has it, for streams. Raises OSError."""
+    """Call socket.getaddrinfo for TCP. Raises OSError."""
     asked = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=flags)
     return list(await asyncio.get_running_loop().run_in_executor(_THREADS, asked))
 
@@ -79,16 +79,16 @@ class Hosts:
     """Wins over `allowed`."""
     resolve: Callable[[str, int], Awaitable[tuple[str, ...]]] = resolve
     kind: str = "source"
-    """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
+    """Kind of server in the names of the options: --source-hosts and --denied-source-hosts."""
     api_server: tuple[str, ...] = ()
     """Names and addresses of the API server, which no source may use, whatever the lists say."""
     in_cluster: bool = True
     """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
     plain_http: bool = True
-    """Whether http:// may be spoken."""
+    """Whether http:// is allowed."""
 
     def require_scheme(self, scheme: str) -> None:
-        """Raises Stalled (URLInvalid) for http where that may not be spoken."""
+        """Raise Stalled (URLInvalid) for http if it is not allowed."""
         if scheme == "http" and not self.plain_http:
             message = f"http:// is denied by --deny-http-{self.kind}s; write https://"
             raise Stalled("URLInvalid", message)

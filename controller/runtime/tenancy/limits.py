@@ -47,7 +47,7 @@ class Limits:
         self._own: dict[str, NamespaceLimits] = {}
 
     def of(self, namespace: str) -> NamespaceLimits:
-        """The limits that hold there now."""
+        """Return the current limits of a namespace."""
         return self._own.get(namespace, self._defaults)
 
     def replace(self, data: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The quota of all objects of one kind in a namespace together. Pure."""
+"""Quotas on the sum over all objects of one kind in a namespace. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Quota:
         """What each object was granted, with its uid, whether its status shows it yet or not."""
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
-        """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
+        """Grant the object `wanted`. Raises Stalled (QuotaExceeded) if that exceeds the quota."""
         most = self._most(resource.namespace)
         total = self._total(resource, wanted) if most else 0
         if total > most:
@@ -74,7 +74,7 @@ class Quota:
             raise
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Forget the amount of a deleted object."""
         self._claimed.pop(key, None)
 
     def _total(self, resource: Resource, wanted: int) -> int:
