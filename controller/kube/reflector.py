@@ -1,5 +1,5 @@
-"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and
-what went while we were away.
+"""Lists one kind and then watches it for the life of the process: reports objects, changes, and deletions
+during interruptions.
 
 Our own on the official client's wire. kopf reports what is there after a cut, but not what was deleted
 meanwhile; the official informer has threads instead of a loop; and neither says how current its view is.
@@ -115,7 +115,7 @@ class Reflector:
 
     @property
     def connected(self) -> bool:
-        """Whether it hears of changes now."""
+        """Whether changes arrive now."""
         return self._confirmed is not None and not self.fault
 
     def age(self) -> float | None:
@@ -247,7 +247,7 @@ class Reflector:
             place = _place(body)
             self._known.discard(place)
             self._sink.forget(self.view.type.kind, *place)
-        # Only once it is taken in: after a cut in between it is sent again.
+        # Only after it is stored: after an interruption in between it is sent again.
         self._version = str(version or self._version)
 
     def _request(self, query: dict[str, str], silent: float) -> Request:

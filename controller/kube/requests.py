@@ -42,11 +42,11 @@ JITTER: Final = 0.5
 """
 _TIMEOUT: Final = 15.0
 PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
-"""Statuses that are worth another try."""
+"""Statuses that are retried."""
 
 
 class Requests:
-    """Whatever is asked of one API server."""
+    """Requests to one API server."""
 
     def __init__(
         self,
