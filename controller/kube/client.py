@@ -88,7 +88,7 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
+        """Send one request once; return any answer. Raises Failed without one."""
         return await self.requests.once(method, path, query or {}, body)
 
     # -- objects ---------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Cluster:
             version = 0
             async for page in self.requests.pages(path, api_version, plural, METADATA_LIST):
                 uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
-                # The same on each page: all of them are of one moment.
+                # The version is the same on each page: all are of one snapshot.
                 version = int(page["metadata"].get("resourceVersion") or 0)
             versions.append(version)
         return frozenset(uids), min(versions)

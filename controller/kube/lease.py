@@ -44,7 +44,7 @@ RENEW_WITHIN: Final = 8.0
 RENEW: Final = 4.0
 """Seconds from one renewal to the next."""
 LOOK: Final = 1.5
-"""Seconds until a Lease that is another's, or that could not be renewed, is asked for again."""
+"""Seconds until a Lease is tried again that another holds, or that could not be renewed."""
 
 
 async def _nothing() -> None:
@@ -106,7 +106,7 @@ class Lease:
             lease = (await self.cluster.request("GET", self._path)).body
             if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
                 return
-            # Without a holder: an empty name would be waited out like any other.
+            # Without a holder: an empty name would have to expire like any other.
             del lease["spec"]["holderIdentity"]
             # Replaced, not patched: a replica that has acquired it meanwhile keeps it.
             await self.cluster.request("PUT", self._path, {}, lease)
@@ -165,7 +165,7 @@ class Lease:
                 return False
             moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
             renewed = {**lease, "spec": {**spec, "leaseDurationSeconds": DURATION, "renewTime": moment}}
-            # With the version that we know: who has written it since keeps it.
+            # With the known version: fails if another replica wrote it since.
             answer = await self.cluster.request("PUT", self._path, {}, renewed)
         except Failed:
             return False

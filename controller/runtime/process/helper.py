@@ -41,13 +41,13 @@ copyreg.pickle(MappingProxyType, _reduced)
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """What one task may use."""
+    """The resource limits of one task."""
 
     memory_bytes: int = 384 * 1024**2
-    """Of address space, beside what the process has without the task."""
+    """Bytes of address space, in addition to that of the idle process."""
     cpu_seconds: float = 60.0
     file_bytes: int = 256 * 1024**2
-    """Of any file that it writes."""
+    """Most bytes of any file that it writes."""
 
     def allowed(self, limit: str) -> str:
         """How much of MEMORY or CPU_TIME, for people."""

@@ -29,9 +29,9 @@ T = TypeVar("T")
 _MAX_REPLY: Final = 256 * 1024**2
 """Bytes."""
 _LONG: Final = 65_536
-"""Bytes of a reply that is read beside the event loop."""
+"""Bytes from which on a reply is read in a thread."""
 _NOTHING: Final = pickle.dumps((helper.TaskLimits(), bool, ()))
-"""A task that a process answers once its modules are loaded."""
+"""An empty task, which a process answers once its modules are loaded."""
 _COMMAND: Final = "from controller.runtime.process.helper import main; main({!r})"
 
 
@@ -101,7 +101,7 @@ class Helpers:
         self._without = without
         self._idle: list[_Process] = []
         self._starting: list[asyncio.Task[_Process]] = []
-        """Starts whose caller no longer waits."""
+        """Process starts whose caller no longer waits."""
         self._all: set[_Process] = set()
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
@@ -147,9 +147,7 @@ class Helpers:
         return kind, value
 
     async def _started(self) -> _Process:
-        """A process that has loaded its modules; one that takes longer than its caller waits is kept for the
-        next one.
-        """
+        """Return a process with loaded modules. If the caller stops waiting, it is kept for the next one."""
         starting = self._starting.pop() if self._starting else asyncio.create_task(self._start())
         try:
             return await asyncio.shield(starting)

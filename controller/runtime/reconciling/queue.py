@@ -22,7 +22,7 @@ _STALE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a key waits after it failed: doubling, jittered. Flux's defaults, in seconds."""
+    """The delay of a key after failures: exponential with jitter. Flux's defaults, in seconds."""
 
     first: float = 0.75
     most: float = 900.0
@@ -65,10 +65,10 @@ class KeyedQueue(Generic[Key]):
         self._count = 0
         self._group = group
         self._shares: Shares[Key] = Shares(places, firsts)
-        """Keys whose time has come."""
+        """Due keys that wait for a worker."""
         self._taken: set[Key] = set()
         self._again: set[Key] = set()
-        """Those among them whose time has come again."""
+        """Keys that became due again while they were worked on."""
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
@@ -78,7 +78,7 @@ class KeyedQueue(Generic[Key]):
         return sum(due <= now for due in self._due.values())
 
     def put(self, key: Key, delay: float = 0.0) -> None:
-        """Look at `key` in `delay` seconds, or earlier if that was settled already."""
+        """Schedule `key` in `delay` seconds, unless it is scheduled earlier."""
         due = self._clock() + delay
         known = self._due.get(key)
         if known is not None and known <= due:
@@ -92,7 +92,7 @@ class KeyedQueue(Generic[Key]):
         self._changed.set()
 
     def put_after_failure(self, key: Key, most: float = math.inf) -> float:
-        """Look at `key` again after its backoff, in seconds, which is returned; `most` of them."""
+        """Schedule `key` after its backoff, of at most `most` seconds; return the backoff."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(most, self._backoff.delay(failures, self._random()))
         self.put(key, delay)
@@ -110,7 +110,7 @@ class KeyedQueue(Generic[Key]):
         self._failures.pop(key, None)
 
     async def take(self) -> Key:
-        """Wait for a key whose time has come and whose turn it is; `done` must follow."""
+        """Wait for a due key whose turn it is; `done` must follow."""
         while True:
             wait = self._collect(self._clock())
             key = self._shares.take()
@@ -126,7 +126,7 @@ class KeyedQueue(Generic[Key]):
                 continue
 
     def done(self, key: Key) -> None:
-        """The work on `key` has ended: it may be taken again."""
+        """Mark the work on `key` as ended: it may be taken again."""
         if key not in self._taken:
             return
         self._taken.discard(key)

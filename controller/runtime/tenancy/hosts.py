@@ -108,7 +108,7 @@ class Hosts:
             raise self._not_allowed(name)
 
     async def require_literal(self, host: str, port: int) -> None:
-        """Judge a host that is an address itself. Raises Stalled (HostDenied)."""
+        """Check a host that is an IP address. Raises Stalled (HostDenied)."""
         if _literal(_normal(host)):
             await self.addresses(host, port)
 
@@ -126,7 +126,7 @@ class Hosts:
         return found
 
     async def require_addresses(self, host: str, port: int, found: tuple[str, ...]) -> None:
-        """Judge a host by its name and by the addresses that it has. Raises Stalled (HostDenied)."""
+        """Check a host's name and addresses. Raises Stalled (HostDenied)."""
         name = _normal(host)
         self.require_not_denied(name)
         for each in found:
@@ -140,7 +140,7 @@ class Hosts:
                 raise self._not_allowed(name)
 
     def require_not_denied(self, host: str) -> None:
-        """Judge a name before it is looked up. Raises Stalled (HostDenied)."""
+        """Check a name before it is looked up. Raises Stalled (HostDenied)."""
         name = _normal(host)
         for entries, option in self._denials():
             if _named(name, entries):
@@ -149,10 +149,10 @@ class Hosts:
             raise _is_api_server(name)
 
     async def _api_server(self, port: int) -> tuple[str, ...]:
-        """The addresses that the API server has now."""
+        """Return the current addresses of the API server."""
         found: list[str] = []
         for each in self.api_server:
-            # A name that has no address leads nowhere.
+            # A name without address cannot be connected to.
             with contextlib.suppress(OSError):
                 found += (each,) if _literal(each) else await self.resolve(each, port)
         return tuple(each.partition("%")[0] for each in found)
@@ -188,7 +188,7 @@ def _normal(host: str) -> str:
 
 
 def _literal(name: str) -> bool:
-    """Whether a host is an address itself."""
+    """Whether a host is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

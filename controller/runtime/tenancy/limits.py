@@ -51,8 +51,8 @@ class Limits:
         return self._own.get(namespace, self._defaults)
 
     def replace(self, data: Mapping[str, str]) -> tuple[str, ...]:
-        """Take over what a ConfigMap says: YAML by namespace. Returns what is wrong with it; a namespace
-        whose text cannot be read keeps the limits that it has.
+        """Replace the limits by those of a ConfigMap: YAML by namespace. Returns its errors; a namespace with
+        an invalid text keeps its limits.
         """
         before, found, problems = self._own, dict[str, NamespaceLimits](), []
         for namespace, text in sorted(data.items()):

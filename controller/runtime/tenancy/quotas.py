@@ -78,7 +78,7 @@ class Quota:
         self._claimed.pop(key, None)
 
     def _total(self, resource: Resource, wanted: int) -> int:
-        """What counts if the object has `wanted`: whatever is older, and where it grows all others, too."""
+        """Return the sum with `wanted`: of older objects, and if the object grows of all others, too."""
         older = younger = 0
         age = (resource.created, resource.name)
         for each in self._objects.of_kind(resource.key.kind, resource.namespace):
