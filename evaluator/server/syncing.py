@@ -132,7 +132,7 @@ class StoreBackend:
             self._encoding.cancel()
 
     def _on_change(self, _: Snapshot, *, restated: bool = False) -> None:
-        # Who came while a source was stale was sent flags that say so, whatever others are still.
+        # Listeners that came while a source was stale received flags with that mark; others may not.
         fresh_again = self._stale - self._store.catalog.stale
         self._stale = self._store.catalog.stale
         settles = self._waits_for_sources and self._store.settled
