@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.exchange import let_go, run_in_thread
+from evaluator.exchange import free_one_by_one, run_in_thread
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
@@ -127,7 +127,7 @@ class EventStreams:
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]
-                self._run(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
+                self._run(partial(free_one_by_one, [*change.seen.flags.values()]), _nothing_more)
 
 
 class _Change:
