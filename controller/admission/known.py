@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagset, grant
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
@@ -47,9 +49,7 @@ class KnownObjects:
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
-                field = "lastAppliedRevision" if kind == flagset.KIND else "revision"
-                revision = str(found.status.get(field) or "")
-                return FlagSetFound(_target(found), f"{kind}/{name}", revision)
+                return _found(found)
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
@@ -74,8 +74,10 @@ class KnownObjects:
         )
 
 
-def _target(found: Resource) -> str:
+def _found(served: Resource) -> FlagSetFound:
     """The object that is served: a FlagSet may write one of another name."""
-    target = found.spec.get("target") if found.key.kind == flagset.KIND else None
-    own = target.get("name") if isinstance(target, dict) else None
-    return own if isinstance(own, str) and own else found.name
+    if served.key.kind == flagset.KIND:
+        name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
+    else:
+        name, revision = served.name, ConfigurationStatus.of(served).revision
+    return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "")

@@ -125,6 +125,6 @@ class FlagSetRefusals:
             thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)
         pod = one_line(str(meta.get("name") or f"{meta.get('generateName') or ''}…"), 253)
         occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, 1_000)}", warning=True)
-        event = event_of(thing, occurrence, thing.status, self.now())
+        event = event_of(thing, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)

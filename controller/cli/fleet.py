@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from controller.api.configuration import ConfigurationStatus, Latency
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import columns, printable
 from controller.cli.shared.remote import remote
@@ -89,20 +90,19 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     rows: list[tuple[str, ...]] = [_HEAD]
     below: dict[int, list[str]] = {}
     for each in configurations:
-        status = each.status
-        latency = status.get("latency") or {}
+        status = ConfigurationStatus.of(each)
+        latency = status.latency or Latency()
         rows.append(
             (
                 f"{each.namespace}/{each.name}",
-                str(status.get("revision") or status.get("digest") or ""),
-                str(status.get("served") or "-"),
-                str(status.get("delivered") or 0),
-                str(latency.get("p50") or ""),
-                str(latency.get("p99") or ""),
+                status.revision or status.digest or "",
+                status.served or "-",
+                str(status.delivered or 0),
+                latency.p50 or "",
+                latency.p99 or "",
             )
         )
-        laggards = [laggard for laggard in status.get("laggards") or () if isinstance(laggard, dict)]
-        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in laggards]
+        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in status.laggards or ()]
     if len(rows) == 1:
         return "no flag sets\n"
     return _text(rows, below)

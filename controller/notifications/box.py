@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final, Self
 
 from controller.api.meta import timestamp
-from controller.api.provider import Failure, Message
+from controller.api.provider import Failure, FlagProviderStatus, Message
 from controller.notifications.reporting.grouping import KEY, companion, together
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
 MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
@@ -121,40 +118,31 @@ class Box:
     _characters: int = 0
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> Self:
-        """Read from a status; what cannot be read is left out."""
-        box = cls(dead=int(status.get("dead") or 0))
-        for each in status.get("pending") or ():
-            try:
-                message = Message.model_validate(each)
-            except ValidationError:
-                continue
-            box._add(message)
-        box.reported.update({str(name): str(text) for name, text in (status.get("reported") or {}).items()})
-        box.recent.extend(map(str, status.get("recent") or ()))
-        box.last_dead, box.outcomes.last_delivery = status.get("lastDead"), status.get("lastDelivery")
-        with contextlib.suppress(ValidationError):
-            box.outcomes.last_failure = Failure.model_validate(status.get("lastFailure"))
-        box.tested = status.get("lastHandledTest")
+    def of(cls, status: FlagProviderStatus) -> Self:
+        """As a status keeps it."""
+        box = cls(dead=status.dead, last_dead=status.last_dead, tested=status.last_handled_test)
+        for each in status.pending or ():
+            box._add(each)
+        box.reported.update(status.reported or {})
+        box.recent.extend(status.recent or ())
+        box.outcomes = Outcomes(status.last_delivery, status.last_failure)
         box.kept = frozenset(box.pending)
         return box
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> FlagProviderStatus:
         """The fields of a status that keep it; None for those that are empty."""
-        pending = [each.model_dump(by_alias=True, exclude_defaults=True) for each in self.pending.values()]
-        failure = self.outcomes.last_failure
-        return {
-            "pending": pending or None,
-            "reported": dict(self.reported) or None,
-            "recent": list(self.recent) or None,
-            "waiting": len(pending),
-            "dead": self.dead,
-            "lastDead": self.last_dead,
-            "lastDelivery": self.outcomes.last_delivery,
-            "lastFailure": None if failure is None else failure.model_dump(by_alias=True),
-            "lastHandledTest": self.tested,
-            "failing": {name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
-        }
+        return FlagProviderStatus(
+            pending=tuple(self.pending.values()) or None,
+            reported=dict(self.reported) or None,
+            recent=tuple(self.recent) or None,
+            waiting=len(self.pending),
+            dead=self.dead,
+            last_dead=self.last_dead,
+            last_delivery=self.outcomes.last_delivery,
+            last_failure=self.outcomes.last_failure,
+            last_handled_test=self.tested,
+            failing={name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
+        )
 
     def of_subject(self, subject: str) -> Reported | None:
         """What was reported of `<alert>/<kind>/<name>`; None: nothing is known."""

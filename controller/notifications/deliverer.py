@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
@@ -20,10 +20,11 @@ from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from controller.api.provider import Message
+    from controller.api.status import Status
     from controller.notifications.box import Box
     from controller.notifications.forms.posts import Post, Target
     from controller.notifications.forms.repositories.github_apps import Grant
@@ -147,12 +148,12 @@ class Deliverer:
                 alerts = self.objects.of_kind(alert.KIND)
                 await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
 
-    async def _write(self, key: ObjectKey, fields: Mapping[str, Any]) -> None:
+    async def _write(self, key: ObjectKey, fields: Status) -> None:
         """Write what the loop has no time to write any more."""
         resource = self.objects.get(key)
         if resource is None:
             return
-        status = {**resource.status, **fields}
+        status = {**resource.status, **fields.fields()}
         status = {name: value for name, value in status.items() if value is not None}
         if status == resource.status:
             return

@@ -8,11 +8,12 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
+from controller.api.kinds import status_of
 from controller.api.meta import API_VERSION, GROUP, timestamp
 from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.provider import Message
-from controller.runtime.events import Severity, content
+from controller.runtime.events import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
 
 def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
     """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
-    ready = find(resource.status, READY) or {}
+    status = status_of(resource)
+    ready = status.condition(READY)
     message = Message(
         key=_key(resource.uid, identity, alert.resource.uid),
         alert=alert.resource.name,
@@ -80,10 +82,10 @@ def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **o
         name=resource.name,
         uid=resource.uid,
         severity="info",
-        reason=str(ready.get("reason") or "Unknown"),
-        message=str(ready.get("message") or "")[:_TEXT],
+        reason=ready.reason or "Unknown",
+        message=ready.message[:_TEXT],
         time=timestamp(now),
-        metadata=_metadata(*content(resource.status), alert.spec.summary or "", {}),
+        metadata=_metadata(*status.content, alert.spec.summary or "", {}),
     )
     return message.model_copy(update=other)
 

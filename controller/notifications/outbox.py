@@ -11,12 +11,13 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import alert, flagset, grant, provider
-from controller.api.conditions import failure
-from controller.api.kinds import NAMESPACE
+from controller.api.alert import FlagAlertStatus
+from controller.api.kinds import NAMESPACE, status_of
 from controller.api.meta import ObjectKey, Resource, about
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
 from controller.notifications.forms import otlp
 from controller.notifications.reporting import standing
@@ -29,7 +30,7 @@ from controller.notifications.reporting.matching import (
     things_of,
     withdrawn,
 )
-from controller.notifications.reporting.reporter import Reporter, works
+from controller.notifications.reporting.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -120,7 +121,7 @@ class Outbox:
         """All that were read."""
         return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
 
-    def open(self, key: ObjectKey, status: Mapping[str, object]) -> Box:
+    def open(self, key: ObjectKey, status: FlagProviderStatus) -> Box:
         """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
         box = Box.of(status)
         if (known := self._objects.get(key)) is not None:
@@ -188,33 +189,33 @@ class Outbox:
         for subject in [name for name, each in slot.box.due.items() if each.is_now(now)]:
             name, key = parted(subject, resource.namespace)
             thing = self._objects.get(key)
-            if name not in found or thing is None or not failure(thing.status):
+            if name not in found or thing is None or not status_of(thing).failure:
                 del slot.box.due[subject]
             elif withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             else:
                 self.reporter.fails(slot.box, found[name], thing)
 
-    def of_alert(self, resource: Resource) -> dict[str, Any]:
+    def of_alert(self, resource: Resource) -> FlagAlertStatus:
         """Fields of an alert's status: what became of its messages. None for those that are empty."""
-        before = resource.status
-        deliveries, failures = [before.get("lastDelivery")], [before.get("lastFailure")]
+        before = FlagAlertStatus.of(resource)
+        deliveries, failures = [before.last_delivery], [before.last_failure]
         waiting = 0
         for each in self._objects.of_kind(provider.KIND, resource.namespace):
-            waiting += _alerts_of_pending(each.status).count(resource.name)
+            waiting += _alerts_of_pending(each).count(resource.name)
             box = self.box(each.key)
             found = None if box is None else box.of_alerts.get(resource.name)
             if found is None:
                 continue
             deliveries.append(found.last_delivery)
-            if found.last_failure is not None:
-                failed = found.last_failure.model_dump(by_alias=True)
-                failures.append(failed | {"message": f"FlagProvider {each.name}: {failed['message']}"})
-        return {
-            "waiting": waiting,
-            "lastDelivery": max(filter(None, deliveries), default=None),
-            "lastFailure": max(filter(None, failures), key=lambda each: str(each["time"]), default=None),
-        }
+            if (failed := found.last_failure) is not None:
+                words = f"FlagProvider {each.name}: {failed.message}"
+                failures.append(failed.model_copy(update={"message": words}))
+        return FlagAlertStatus(
+            waiting=waiting,
+            last_delivery=max(filter(None, deliveries), default=None),
+            last_failure=max(filter(None, failures), key=lambda each: each.time, default=None),
+        )
 
     def forget_alert(self, key: ObjectKey) -> None:
         """The alert is gone: another one of its name begins anew."""
@@ -235,7 +236,9 @@ class Outbox:
             self._written(change)
         elif after is not None and after.key.kind == flagset.KIND:
             self._standing(after)
-        if before is not None and (after is None or (works(after) and not works(before))):
+        if before is not None and (
+            after is None or (status_of(after).is_ready and not status_of(before).is_ready)
+        ):
             self._works_again(before, after)
         return ()
 
@@ -262,18 +265,14 @@ class Outbox:
     def _written(self, change: Change) -> None:
         namespace = change.latest.key.namespace
         for name in {
-            name for each in (change.before, change.after) if each for name in _alerts_of_pending(each.status)
+            name for each in (change.before, change.after) if each for name in _alerts_of_pending(each)
         }:
             self.wake(ObjectKey(alert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
         if box is None or change.after is None:
             return
-        keys = {
-            str(each.get("key"))
-            for each in change.after.status.get("pending") or ()
-            if isinstance(each, dict)
-        }
-        if box.keep(keys):
+        pending = FlagProviderStatus.of(change.after).pending or ()
+        if box.keep({each.key for each in pending}):
             self.sendable(change.latest.key)
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
@@ -303,10 +302,6 @@ class Outbox:
                 self.reporter.report(box, each, event)
 
 
-def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:
+def _alerts_of_pending(found: Resource) -> list[str]:
     """The alert of each message that a provider's status has waiting; those of tests have none."""
-    return [
-        str(each["alert"])
-        for each in status.get("pending") or ()
-        if isinstance(each, dict) and each.get("alert")
-    ]
+    return [each.alert for each in FlagProviderStatus.of(found).pending or () if each.alert]

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from controller.api import conditions
-from controller.api.conditions import find
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
@@ -29,7 +27,6 @@ from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_ur
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
-    from typing import Any
 
     from controller.api.fields import LocalReference
     from controller.api.meta import ObjectKey, Resource
@@ -44,7 +41,7 @@ class FlagProviderReconciler:
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
-    newest: Callable[[ObjectKey], Awaitable[Mapping[str, Any]]]
+    newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
     """The status of a provider as the API server has it now. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
@@ -77,8 +74,7 @@ class FlagProviderReconciler:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
         # What came of the last try, be it one of a leader before us.
-        before = find(resource.status, DELIVERED)
-        last = self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
+        last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:

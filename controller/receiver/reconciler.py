@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.receiver import FlagReceiverSpec
+from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result, spec_of
@@ -39,14 +39,14 @@ class FlagReceiverReconciler:
             return Result.of(failed)
         except Setback as setback:
             self.endpoints.close(resource.key)
-            return Result.of(setback, status={"webhookPath": None})
+            return Result.of(setback, status=FlagReceiverStatus(webhook_path=None))
         self.endpoints.open(endpoint)
         path = webhook_path(endpoint.tokens[0], resource.key)
-        moved = resource.status.get("webhookPath") not in {None, path}
+        moved = FlagReceiverStatus.of(resource).webhook_path not in {None, path}
         events = (Occurrence("PathChanged", f"the token changed: senders must now use {path}"),)
         return Result(
             Done(f"receiver initialized for path: {path}"),
-            status={"webhookPath": path},
+            status=FlagReceiverStatus(webhook_path=path),
             events=events if moved else (),
         )
 

@@ -55,12 +55,6 @@ class Accepted:
 NOTHING_ACCEPTED: Final = Accepted()
 
 
-def lets_through(named: str, revision: str) -> bool:
-    """Whether a person named this very revision, `NAME@ALGORITHM:DIGEST`, whole or by its digest."""
-    digest = revision.rpartition("@")[2]
-    return named in {revision, digest, digest.rpartition(":")[2]}
-
-
 class Unverified(Stalled):
     """What was found is not signed as the spec asks; what was accepted before stays."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import READY, TRUE, find
+from controller.api.conditions import FALSE, READY, TRUE
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.injection import names
 from controller.injection.adding.changes import Injected, read_record
@@ -109,7 +109,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
         if name.startswith((names.PREFIX, "openfeature.dev/")) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
-    ready = find(status, READY) or {}
+    ready = _conditions(status).get(READY, {})
     since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
     return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
 
@@ -165,17 +165,21 @@ def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     return f"{kind}/{name}"
 
 
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(each.get("type")): each for each in status.get("conditions") or ()}
+
+
 def _trouble(status: Mapping[str, Any]) -> str:
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    if conditions.get("Ready", {}).get("status") == "True":
+    conditions = _conditions(status)
+    if conditions.get(READY, {}).get("status") == TRUE:
         return ""
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     for each in containers:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
             return f"container {each['name']}: {waiting['reason']}"
-    for each in ("PodScheduled", "Ready"):
-        if conditions.get(each, {}).get("status") == "False" and conditions[each].get("message"):
+    for each in ("PodScheduled", READY):
+        if conditions.get(each, {}).get("status") == FALSE and conditions[each].get("message"):
             return str(conditions[each]["message"])
     return "not ready"
 

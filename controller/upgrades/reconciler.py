@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
-from controller.api.upgrade import EvaluatorUpgradeSpec
+from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.injection import names
 from controller.injection.adding.changes import Injected, injected_of
 from controller.injection.adding.pod import due, inject
@@ -84,7 +84,7 @@ class EvaluatorUpgradeReconciler:
         namespace, progress = resource.namespace, progress_of(resource, now)
         labels = {} if spec.selector is None else spec.selector.match_labels
         found: _Found | None = None
-        if resource.status.get("outdated") or progress.restarting or progress.halt is not None:
+        if EvaluatorUpgradeStatus.of(resource).outdated or progress.restarting or progress.halt is not None:
             found = await self._found(namespace)
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
@@ -93,18 +93,18 @@ class EvaluatorUpgradeReconciler:
         states = [] if found is None else await self._states(found, pods, labels, progress)
         step = await self._planned(namespace, states, _policy(spec), progress, now)
         step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
-        counts = {
-            "pods": len(pods.all),
-            "current": sum(each.injected == pods.due[each.name] for each in pods.all),
-            "outdated": len(pods.outdated),
-        }
+        counts = EvaluatorUpgradeStatus(
+            pods=len(pods.all),
+            current=sum(each.injected == pods.due[each.name] for each in pods.all),
+            outdated=len(pods.outdated),
+        )
         restarted: list[State] = []
         try:
             for each in step.restart:
                 await self._restart(namespace, each, now)
                 restarted.append(each)
         except Setback as setback:
-            status = {**counts, **fields_of(resource, step.after(restarted))}
+            status = counts | fields_of(resource, step.after(restarted))
             return Result.of(setback, status=status, events=_events(step, restarted))
         return _judged(resource, step, counts)
 
@@ -266,10 +266,10 @@ def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     return (*finished, *begun)
 
 
-def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result:
+def _judged(resource: Resource, step: Step, counts: EvaluatorUpgradeStatus) -> Result:
     """What it came to, as conditions and a message."""
     progress = step.progress
-    message = f"{counts['current']} of {counts['pods']} pods are current"
+    message = f"{counts.current} of {counts.pods} pods are current"
     left = listed("left alone", step.left)
     outcome: Done | Setback
     if progress.halt is not None:
@@ -283,7 +283,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
         outcome = Done(message + left)
     return Result(
         outcome,
-        status={**counts, **fields_of(resource, progress)},
+        status=counts | fields_of(resource, progress),
         events=_events(step, step.restart),
         next_look=60.0 if isinstance(outcome, Done) else 5.0,
     )

@@ -119,7 +119,7 @@ class ProxyProcess:
         await asyncio.sleep(_NOTICE_SECONDS)
         if self.proxy.deliveries.synced:
             for resource, occurrence in self.proxy.notices.take():
-                self.events.accept(event_of(resource, occurrence, resource.status, now()))
+                self.events.accept(event_of(resource, occurrence, now()))
 
     async def _revoke(self) -> None:
         await asyncio.sleep(VERDICT_SECONDS)

@@ -133,11 +133,8 @@ class FlagFiles:
         before = ((there or {}).get("data") or {}).get(file.key)
         text, setback = before, None
         if found is not None:
-
-            def part(name: str) -> Resource | None:
-                return self.objects.get(ObjectKey(shard.KIND, file.namespace, name))
-
             try:
+                part = shard.finder(self.objects.get, file.namespace)
                 text = await asyncio.to_thread(_text, found, part, before)
             except Setback as raised:
                 setback = raised
@@ -175,7 +172,7 @@ class FlagFiles:
             self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
     def _report(self, found: Resource, occurrence: Occurrence) -> None:
-        event = event_of(found, occurrence, found.status, self.now())
+        event = event_of(found, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)
 

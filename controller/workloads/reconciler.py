@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
-from controller.api.conditions import FALSE, find
-from controller.api.flagd import FlagdSpec
+from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
@@ -71,7 +70,7 @@ class FlagdReconciler:
         try:
             wanted, made = self._made(resource)
             routeless = await self._apply_all(resource, made, events)
-            events += await self._prune(resource, {_key(each) for each in made})
+            events += await self._prune(resource, {ObjectKey.of(each) for each in made})
             result = self._judged(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
@@ -108,7 +107,7 @@ class FlagdReconciler:
         return None
 
     async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
-        key = _key(manifest)
+        key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
         last = taken.get(key)
         there = self.objects.get(key)
@@ -145,7 +144,7 @@ class FlagdReconciler:
     async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
         for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
-            if each.key in wanted or each.deleting or not _owned(each, owner):
+            if each.key in wanted or each.deleting or not each.is_owned_by(owner):
                 continue
             await self.workloads.delete(
                 each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid
@@ -157,34 +156,22 @@ class FlagdReconciler:
         return events
 
     def _judged(self, made: list[dict[str, Any]], wanted: Wanted, events: tuple[Occurrence, ...]) -> Result:
-        deployment = self.objects.get(_key(made[0]))
+        deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
         image = next((each["image"] for each in containers if each["name"] == CONTAINER), None)
-        found = deployment.status
-        asked = deployment.spec.get("replicas", 1)
-        ready = found.get("readyReplicas", 0)
-        status = {"replicas": asked, "readyReplicas": ready, "image": image}
-        message = f"{ready} of {asked} replicas are ready"
-        progressing = find(found, "Progressing") or {}
-        if progressing.get("status") == FALSE and progressing.get("message"):
+        found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
+        status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
+        message = f"{found.ready_replicas} of {asked} replicas are ready"
+        if found.stuck:
             # Its own controller has given up.
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {progressing['message']}")
-        elif not _rolled_out(deployment, asked):
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {found.stuck}")
+        elif not found.is_rolled_out(deployment.generation, asked):
             outcome = Waiting("Progressing", message)
         else:
             outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
-
-
-def _key(manifest: Mapping[str, Any]) -> ObjectKey:
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
-
-
-def _owned(found: Resource, owner: Resource) -> bool:
-    return any(each.get("uid") == owner.uid for each in found.owners)
 
 
 def _same(found: Resource, written: Resource) -> bool:
@@ -200,10 +187,10 @@ def _same(found: Resource, written: Resource) -> bool:
 
 def _require_ours(found: Resource, owner: Resource) -> None:
     """Raise Stalled for an object that was made by another."""
-    if _owned(found, owner) and found.labels.get(MANAGED_BY) == OURS:
+    if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name
-    if _owned(found, owner):
+    if found.is_owned_by(owner):
         raise Stalled(
             "OwnershipConflict",
             f"{kind} {name} is OpenFeature Operator's; once that is stopped, hand it over: kubectl label "
@@ -214,11 +201,3 @@ def _require_ours(found: Resource, owner: Resource) -> None:
         f"{kind} {name} is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-
-
-def _rolled_out(deployment: Resource, asked: int) -> bool:
-    """Whether all replicas are of the newest template, and ready."""
-    status = deployment.status
-    names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-    counts = {status.get(name, 0) for name in names}
-    return status.get("observedGeneration", 0) >= deployment.generation and counts == {asked}

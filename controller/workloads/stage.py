@@ -85,18 +85,15 @@ BY_SELECTOR: Final = Index(
 )
 
 
-def _following(index: Index) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
-    """Those that name the flag set that changed."""
-    return lambda cache, change: (
-        each.key for each in cache.find(index, "", f"{change.latest.namespace}/{change.latest.name}")
-    )
-
-
 def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
     return Reconciles(
         type_,
         wakes=(
-            Watch(frozenset(SERVED), changed=lambda each: each is None, keys=_following(index)),
+            Watch(
+                frozenset(SERVED),
+                changed=lambda each: each is None,
+                keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
+            ),
             Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
         ),
         indexes=(index,),

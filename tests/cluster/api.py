@@ -132,10 +132,12 @@ class Api:
             method, self._plane.url + path, headers=headers, retries=False, **more
         )
 
-    def token(self, namespace: str, account: str) -> str:
-        """One of a service account, for a day."""
+    def token(self, namespace: str, account: str, *audiences: str, **bound: str) -> str:
+        """One of a service account, for a day; `bound` to an object by `kind` and `name`."""
+        to = {"apiVersion": "v1", **bound} if bound else None
+        spec = {"audiences": audiences, "expirationSeconds": 86400, "boundObjectRef": to}
         path = f"{path_of('serviceaccount', namespace, account)}/token"
-        text: str = self.ask("POST", path, {"spec": {"expirationSeconds": 86400}})["status"]["token"]
+        text: str = self.ask("POST", path, {"spec": spec})["status"]["token"]
         return text
 
     def writes(self) -> Counter[str]:

@@ -32,6 +32,13 @@ def space(cluster: Plane, controller_ports: ControllerPorts, namespace: str) -> 
 
 
 @pytest.fixture
+def neighbour(cluster: Plane) -> Iterator[Namespace]:
+    """A second namespace of the test's own."""
+    with namespace_on(cluster) as name:
+        yield Namespace(cluster, name)
+
+
+@pytest.fixture
 def spine(
     cluster: Plane, controller_ports: ControllerPorts, namespace: str, tmp_path: Path
 ) -> Iterator[Spine]:

@@ -11,7 +11,7 @@ from tests.cluster.api import MERGE, Api, path_of
 from tests.cluster.patience import PATIENCE, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.cluster.plane import Plane
 
@@ -42,6 +42,21 @@ def secret(name: str, **content: str) -> dict[str, Any]:
         key.replace("__", "."): base64.b64encode(text.encode()).decode() for key, text in content.items()
     }
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+
+
+def reader(account: str) -> Iterator[dict[str, Any]]:
+    """A service account that may read the flags of its namespace."""
+    rbac, named = "rbac.authorization.k8s.io", {"metadata": {"name": account}}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", **named}
+    rule = {
+        "apiGroups": ["core.openfeature.dev"],
+        "resources": ["featureflagconfigurations"],
+        "verbs": ["get"],
+    }
+    yield {"apiVersion": f"{rbac}/v1", "kind": "Role", **named, "rules": [rule]}
+    role = {"apiGroup": rbac, "kind": "Role", "name": account}
+    subjects = [{"kind": "ServiceAccount", "name": account}]
+    yield {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", **named, "roleRef": role, "subjects": subjects}
 
 
 def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

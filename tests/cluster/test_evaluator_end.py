@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from tests.cluster.controllers import FLAGSTAFF
+from tests.cluster.objects import Namespace, reader, secret
 from tests.cluster.patience import within
 from tests.cluster.subscribers import NAME, Following, Scene, following, scene, stock
 
@@ -139,33 +140,29 @@ class Tenant:
     """A service account, what it may read, and its token in a file."""
 
     def __init__(self, plane: Plane, namespace: str, folder: Path) -> None:
-        self._kubectl = plane.kubectl
-        self._namespace = ("-n", namespace)
+        self._space = Namespace(plane, namespace)
         self.file = folder / "token"
-        plane.kubectl("create", "serviceaccount", ACCOUNT, *self._namespace)
-        rule = ("--verb=get", "--resource=featureflagconfigurations.core.openfeature.dev")
-        plane.kubectl("create", "role", ACCOUNT, *rule, *self._namespace)
+        *others, self._binding = reader(ACCOUNT)
+        self._space.apply(*others)
         self.account = f"{namespace}:{ACCOUNT}"
 
     def grant(self) -> None:
-        who = (f"--role={ACCOUNT}", f"--serviceaccount={self.account}")
-        self._kubectl("create", "rolebinding", ACCOUNT, *who, *self._namespace)
+        self._space.apply(self._binding)
 
     def revoke(self) -> None:
-        self._kubectl("delete", "rolebinding", ACCOUNT, *self._namespace)
+        self._space.delete("rolebinding", ACCOUNT)
 
-    def rotate(self, *bound: str) -> None:
+    def rotate(self, **bound: str) -> None:
         """As the kubelet does."""
-        words = ("token", ACCOUNT, "--audience", AUDIENCE, *bound)
         fresh = self.file.with_suffix(".new")
-        fresh.write_text(self._kubectl("create", *words, *self._namespace).strip())
+        fresh.write_text(self._space.api.token(self._space.name, ACCOUNT, AUDIENCE, **bound))
         fresh.replace(self.file)
 
     def void(self) -> None:
         """A token that was good once."""
-        self._kubectl("create", "secret", "generic", "anchor", *self._namespace)
-        self.rotate("--bound-object-kind", "Secret", "--bound-object-name", "anchor")
-        self._kubectl("delete", "secret", "anchor", *self._namespace)
+        self._space.apply(secret("anchor"))
+        self.rotate(kind="Secret", name="anchor")
+        self._space.delete("secret", "anchor")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.clients.evaluator import evaluator
 from tests.cluster.admission import SECRET, authorities, install_admission, trusted
 from tests.cluster.api import MERGE, Api, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.objects import Namespace, configuration, flags, manifest, secret
+from tests.cluster.objects import Namespace, configuration, flags, manifest, reader, secret
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
@@ -503,10 +503,7 @@ def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admit
 
 
 def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path) -> None:
-    shop.kubectl(
-        "create", "role", "flags", "--verb=get", "--resource=featureflagconfigurations.core.openfeature.dev"
-    )
-    shop.kubectl("create", "rolebinding", "flags", "--role=flags", f"--serviceaccount={shop.name}:default")
+    shop.apply(*reader("default"))
     found = create(shop, pod("checkout", ASKS))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
     with evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:

@@ -18,8 +18,9 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 from controller.settings import ProxySettings, settings_of
 from tests.clients.evaluator import evaluator
 from tests.cluster.api import Api, path_of
+from tests.cluster.objects import Namespace, reader
 from tests.cluster.patience import within
-from tests.cluster.plugin import ROOT
+from tests.cluster.plugin import ROOT, namespace_on
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.quotas import QUOTAS, limit
 from tests.cluster.tokens import signed
@@ -122,13 +123,11 @@ def test_a_stream_waits_for_its_object_and_ends_with_it_and_it_may_come_back(
     again.cancel()
 
 
-def test_streams_end_with_the_namespace_of_their_object(cluster: Plane, namespace: str, stub: Any) -> None:
-    inner = f"{namespace}-inner"
-    cluster.kubectl("create", "namespace", inner)
-    apply(cluster, manifest(inner, "shop", flags("one")))
-    stream = subscribe(stub, f"{inner}/shop")
-    next(stream)
-    cluster.kubectl("delete", "namespace", inner, "--wait=false")
+def test_streams_end_with_the_namespace_of_their_object(cluster: Plane, stub: Any) -> None:
+    with namespace_on(cluster) as inner:
+        apply(cluster, manifest(inner, "shop", flags("one")))
+        stream = subscribe(stub, f"{inner}/shop")
+        next(stream)
     with pytest.raises(grpc.RpcError) as gone:
         next(stream)
     assert gone.value.code() is grpc.StatusCode.NOT_FOUND
@@ -163,17 +162,9 @@ def enforcing(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
     """A service account that may read the flags of its namespace: the metadata that its pods send."""
-    cluster.kubectl("create", "serviceaccount", "app", "-n", namespace)
-    cluster.kubectl(
-        "create", "role", "flags", "-n", namespace, "--verb=get",
-        "--resource=featureflagconfigurations.core.openfeature.dev",
-    )  # fmt: skip
-    cluster.kubectl(
-        "create", "rolebinding", "flags", "-n", namespace, "--role=flags", f"--serviceaccount={namespace}:app",
-    )  # fmt: skip
-    bound = ("token", "app", "-n", namespace, "--audience", "flagstaff-proxy")
-    token = cluster.kubectl("create", *bound).strip()
-    return (("authorization", f"Bearer {token}"),)
+    space = Namespace(cluster, namespace)
+    space.apply(*reader("app"))
+    return (("authorization", f"Bearer {space.api.token(namespace, 'app', 'flagstaff-proxy')}"),)
 
 
 def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it(
@@ -226,15 +217,13 @@ def test_a_namespace_opens_no_more_streams_than_it_may_have_now(
 
 
 def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
-    cluster: Plane, namespace: str, enforcing: ProxyProcess
+    cluster: Plane, namespace: str, neighbour: Namespace, enforcing: ProxyProcess
 ) -> None:
-    other = f"{namespace}-other"
-    cluster.kubectl("create", "namespace", other)
+    other = neighbour.name
     for each in (namespace, other):
         apply(cluster, manifest(each, "shop", flags(each) | {"metadata": {"flagSetId": f"id-{each}"}}))
     shown = tenant(cluster, namespace)
-    token = cluster.kubectl("create", "token", "app", "-n", namespace).strip()
-    for_the_api_server = (("authorization", f"Bearer {token}"),)
+    for_the_api_server = (("authorization", f"Bearer {Api(cluster).token(namespace, 'app')}"),)
     with grpc.insecure_channel(enforcing.target) as channel:
         stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
         for selector in (f"{namespace}/shop", f"flagSetId=id-{namespace}"):
@@ -253,7 +242,6 @@ def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
             with pytest.raises(grpc.RpcError) as refused:
                 stub.FetchAllFlags(fetch(selector=selector), metadata=metadata, timeout=PATIENCE)
             codes.append(refused.value.code().name)
-    cluster.kubectl("delete", "namespace", other, "--wait=false")
     assert codes == ["PERMISSION_DENIED", "NOT_FOUND", *["UNAUTHENTICATED"] * 3]
 
 

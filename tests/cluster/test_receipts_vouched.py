@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from tests.cluster.fleets import following, served, wait
-from tests.cluster.objects import flags
+from tests.cluster.objects import flags, secret
 from tests.cluster.patience import within
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
@@ -37,19 +37,17 @@ class Vouched:
     authority: trustme.CA
     port: int = 0
 
-    def rotate(self, *bound: str) -> None:
+    def rotate(self, kind: str = "Pod", name: str = POD) -> None:
         """Another token, as the kubelet replaces it; bound to the Pod where nothing else is said."""
-        to = bound or ("--bound-object-kind", "Pod", "--bound-object-name", POD)
-        words = ("create", "token", "default", "--audience", "flagstaff-proxy", *to)
-        fresh = self.folder / "token.new"
-        fresh.write_text(self.spine.kubectl(*words).strip())
+        fresh, space = self.folder / "token.new", self.spine
+        fresh.write_text(space.api.token(space.name, "default", "flagstaff-proxy", kind=kind, name=name))
         fresh.replace(self.folder / "token")
 
     def void(self) -> None:
         """A token that was good once."""
-        self.spine.kubectl("create", "secret", "generic", "anchor")
-        self.rotate("--bound-object-kind", "Secret", "--bound-object-name", "anchor")
-        self.spine.kubectl("delete", "secret", "anchor")
+        self.spine.apply(secret("anchor"))
+        self.rotate("Secret", "anchor")
+        self.spine.delete("secret", "anchor")
 
     def issue(self) -> None:
         """Another certificate for the proxy."""

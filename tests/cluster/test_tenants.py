@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
 from tests.cluster.patience import within
@@ -14,19 +12,7 @@ from tests.cluster.plugin import ROOT
 from tests.cluster.quotas import QUOTAS, limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
-
-
-@pytest.fixture
-def neighbour(cluster: Plane, namespace: str) -> Iterator[Namespace]:
-    """A second namespace of the test's own."""
-    name = f"{namespace}-next"
-    cluster.kubectl("create", "namespace", name)
-    yield Namespace(cluster, name)
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 def test_a_source_elsewhere_is_read_while_a_grant_there_lets_it(spine: Spine, neighbour: Namespace) -> None:

@@ -12,6 +12,7 @@ import re2
 from controller.api import configuration, flagset
 from controller.api.alert import FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
@@ -156,7 +157,7 @@ def flag_set_id(subject: Resource | None) -> str:
     if subject is None:
         return ""
     if subject.key.kind == flagset.KIND:
-        given = subject.status.get("flagSetId") or subject.spec.get("flagSetId")
+        given = FlagSetStatus.of(subject).flag_set_id or subject.spec.get("flagSetId")
         return str(given or f"{subject.namespace}/{subject.name}")
     if subject.key.kind not in {configuration.KIND, configuration.FLAG_KIND}:
         return ""

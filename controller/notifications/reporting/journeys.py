@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from controller.api import flagset
-from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, find
+from controller.api.artifact import SourceStatus
+from controller.api.conditions import PROPAGATED, TRUE, UNKNOWN
+from controller.api.flagset import FlagSetStatus
+from controller.api.kinds import status_of
+from controller.api.meta import precise_timestamp
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications import messages
-from controller.runtime.events import content
 
 if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
@@ -27,7 +30,6 @@ APPLIED_AT: Final = "flagstaff.dev/applied-at"
 SERVED_AT: Final = "flagstaff.dev/served-at"
 SERVED: Final = "flagstaff.dev/served"
 """`n/n`; absent where there is no subscriber."""
-_COPIED: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
 
 
 @dataclass(slots=True)
@@ -41,67 +43,65 @@ class Moments:
         before, after = change.before, change.after
         if before is None or after is None:
             return
-        found = content(after.status)[1]
-        if found and found != content(before.status)[1]:
+        found = status_of(after).content[1]
+        if found and found != status_of(before).content[1]:
             self._seen[after.key] = (found, now)
 
     def of(self, thing: Resource, other: datetime) -> datetime:
         """When the object's content was seen first; `other`, of whole seconds, where that is not known."""
         known, moment = self._seen.get(thing.key, ("", other))
-        return moment if known == content(thing.status)[1] else other
+        return moment if known == status_of(thing).content[1] else other
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
     """Metadata of a message about a flag set that all subscribers serve; empty while they do not."""
-    history = thing.status.get("history") or ()
-    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
-    served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
-    if thing.key.kind != flagset.KIND or not served_by_all or not history:
+    if thing.key.kind != flagset.KIND:
         return {}
-    if len(history) > 1 and history[0].get("digest") == history[1].get("digest"):
-        # The revision left all flags as they were: there was nothing to deliver.
+    status = FlagSetStatus.of(thing)
+    history, propagated = status.history, status.condition(PROPAGATED)
+    served_by_all = status.is_ready and propagated.status in {TRUE, UNKNOWN}
+    # A revision that left all flags as they were had nothing to deliver.
+    same = len(history) > 1 and history[0].digest == history[1].digest
+    if not served_by_all or not history or same:
         return {}
     entry, place = history[0], flagset.source_key(thing)
     source = None if place is None else objects.get(place)
-    artifact = {} if source is None else source.status.get("artifact") or {}
-    found = entry.get("revision")
-    if source is None or not found or not (artifact.get("revision") == content(thing.status)[0] == found):
+    artifact = SourceStatus.of(source).artifact
+    if source is None or artifact is None or not artifact.revision == status.content[0] == entry.revision:
         return {}
     try:
-        observed = _read((artifact.get("metadata") or {}).get(OBSERVED_AT) or artifact.get("lastUpdateTime"))
-        stored = max(observed, moments.of(source, _read(artifact.get("lastUpdateTime"))))
-        done = moments.of(thing, _read(entry.get("appliedAt")))
+        updated = artifact.last_update_time
+        observed = _read(artifact.metadata.get(OBSERVED_AT) or updated)
+        stored = max(observed, moments.of(source, _read(updated)))
+        done = moments.of(thing, _read(entry.applied_at or ""))
         applied = max(stored, done)
-        since = _read(propagated.get("lastTransitionTime"))
+        since = _read(propagated.since)
         # A status has whole seconds: what happened in this one, or the one before, happens now.
         served = max(applied, now if now - since < timedelta(seconds=2) else since)
-    except (TypeError, ValueError):
+    except ValueError:
         return {}
     if now - done > timedelta(minutes=15):
         # An evaluator that serves it only now joined late.
         return {}
-    metadata = {key: str(entry[name]) for name, key in _COPIED.items() if entry.get(name)}
-    if propagated.get("status") == TRUE:
-        metadata |= {SERVED: str(thing.status.get("served") or ""), SERVED_AT: _written(served)}
+    copied = {AUTHOR: entry.author, SUBJECT: entry.subject, COMMITTED_AT: entry.committed_at}
+    metadata = {key: text for key, text in copied.items() if text}
+    if propagated.status == TRUE:
+        metadata |= {SERVED: status.served or "", SERVED_AT: precise_timestamp(served)}
     times = {OBSERVED_AT: observed, STORED_AT: stored, APPLIED_AT: applied}
-    return metadata | {name: _written(moment) for name, moment in times.items()}
+    return metadata | {name: precise_timestamp(moment) for name, moment in times.items()}
 
 
 def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: datetime) -> Message:
     """The message of a journey; that of one revision has one key, however many serve it later."""
-    words = str((find(thing.status, PROPAGATED) or {}).get("message") or "")
-    identity = f"{content(thing.status)} journey"
+    status = status_of(thing)
+    identity, words = f"{status.content} journey", status.condition(PROPAGATED).message
     found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)
     return found.model_copy(update={"metadata": found.metadata | journey})
 
 
-def _read(text: object) -> datetime:
-    """Raises TypeError, ValueError."""
-    moment = datetime.fromisoformat(str(text))
+def _read(text: str) -> datetime:
+    """Raises ValueError."""
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
     return moment
-
-
-def _written(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.conditions import READY
+from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
@@ -18,7 +19,6 @@ from controller.notifications.reporting import journeys, standing
 from controller.notifications.reporting.choosing import Alert, Fact, chooses
 from controller.notifications.reporting.grouping import waiting
 from controller.notifications.reporting.journeys import Moments
-from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class Reporter:
         if box.type == otlp.TYPE:
             self._journey(box, alert, thing)
         subject = alert.subject(thing.key)
-        reported, (_, digest) = box.of_subject(subject), content(thing.status)
-        failing = failure(thing.status)
-        if failing:
+        reported, status = box.of_subject(subject), status_of(thing)
+        digest = status.content[1]
+        if status.failure:
             self.fails(box, alert, thing)
         elif reported is not None and reported.failures:
-            if works(thing):
+            if status.is_ready:
                 self.recovered(box, alert, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, digest, self.now())
@@ -127,7 +127,7 @@ class Reporter:
 
     def fails(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report an object that fails, if it has done so for long enough, and again if it is time."""
-        subject, reason, now = alert.subject(thing.key), failure(thing.status), self.now()
+        subject, reason, now = alert.subject(thing.key), status_of(thing).failure, self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
         due = _due(alert.spec, thing, reported if again else Reported(), now)
@@ -161,7 +161,7 @@ class Reporter:
         reported = box.of_subject(subject) or Reported()
         box.due.pop(subject, None)
         self._end(box, alert, thing, "works", reason=messages.RECOVERED)
-        box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
+        box.remember(subject, Reported((), shortened(status_of(thing).content[1]) or reported.digest))
 
     def gone(self, box: Box, alert: Alert, thing: Resource) -> None:
         """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
@@ -211,18 +211,11 @@ class Reporter:
         return True
 
 
-def works(resource: Resource) -> bool:
-    """Whether it is ready."""
-    ready = find(resource.status, READY)
-    return ready is not None and ready.get("status") == TRUE
-
-
 def _since(thing: Resource | None, now: datetime) -> datetime:
     """Since when an object fails: `now` where its status does not say so yet."""
-    if thing is None or not failure(thing.status):
+    if thing is None or not (status := status_of(thing)).failure:
         return now
-    ready = find(thing.status, READY) or {}
-    return _moment(str(ready.get("lastTransitionTime")), now)
+    return _moment(status.condition(READY).since, now)
 
 
 def _due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: datetime) -> Due | None:

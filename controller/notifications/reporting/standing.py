@@ -8,16 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset, shard
-from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
+from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
+from controller.api.flagset import FlagSetStatus
+from controller.api.kinds import status_of
 from controller.api.meta import COMPARED_WITH, ObjectKey
 from controller.api.provenance import CHANGES
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivered
 from controller.notifications import messages
 from controller.notifications.links import commit_in
-from controller.runtime.events import content
 from evaluator.flags.diff import diff
 from evaluator.flags.model import REVISION_KEY
 
@@ -54,12 +55,12 @@ def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tupl
     """
     if thing.key.kind != flagset.KIND:
         return None
-    ready, propagated = (find(thing.status, each) or {} for each in (READY, PROPAGATED))
-    failing, words = failure(thing.status), str(ready.get("message") or "")
-    reason = failing or "Applied"
-    if not failing and ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
-        reason, words = PROPAGATED, str(propagated.get("message"))
-    identity = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
+    state = status_of(thing)
+    ready, propagated = state.condition(READY), state.condition(PROPAGATED)
+    reason, words = state.failure or "Applied", ready.message
+    if state.is_ready and propagated.status in {TRUE, UNKNOWN}:
+        reason, words = PROPAGATED, propagated.message
+    identity = f"{state.content[0]} {reason} {words} {ready.since}"
     message = messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
     commit = commit_in(message.metadata.get(REVISION_KEY, ""))[:12]
     after = f"{commit} {state_of(message)}"
@@ -79,13 +80,12 @@ def of_pull_request(
     thing: Resource, base: Resource | None, alert: Alert, now: datetime
 ) -> tuple[Message, str] | None:
     """(the message, what is remembered of it); None where it is of no pull request, or is under way."""
-    number, failing = number_of(thing), failure(thing.status)
-    ready = find(thing.status, READY) or {}
-    if thing.key.kind != flagset.KIND or not number or not (failing or ready.get("status") == TRUE):
+    number, status = number_of(thing), FlagSetStatus.of(thing)
+    failing, words = status.failure, status.condition(READY).message
+    if thing.key.kind != flagset.KIND or not number or not (failing or status.is_ready):
         return None
-    words = str(ready.get("message") or "")
-    other = ("", "") if base is None else (base.resource_version, str(base.status.get("digest")))
-    facts = (number, failing, words, *content(thing.status), str(thing.status.get("digest")), other[1])
+    other = ("", "") if base is None else (base.resource_version, str(FlagSetStatus.of(base).digest))
+    facts = (number, failing, words, *status.content, str(status.digest), other[1])
     kept = f"{number} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
     identity = f"{kept} {thing.resource_version} {other[0]}"
     given = _fields(thing, failing or "Applied", words)
@@ -98,7 +98,7 @@ def number_of(thing: Resource) -> str:
     found = thing.annotations.get(CHANGE_REQUEST)
     if found is not None:
         return found if re.match(r"^[0-9]{1,12}$", found) else ""
-    revision = content(thing.status)[0]
+    revision = status_of(thing).content[0]
     match = re.match(r"^refs/(?:pull|merge-requests)/([0-9]{1,12})/(?:head|merge)@", revision)
     return match[1] if match else ""
 
@@ -134,15 +134,13 @@ def compared(objects: Cache, message: Message, namespace: str) -> Message:
 def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
     """As the first object that the FlagSet writes has them; None where they are not whole."""
     namespace = flag_set.namespace
-    keys = [
-        ObjectKey(str(each.get("kind")), namespace, str(each.get("name")))
-        for each in flag_set.status.get("target") or ()
-    ]
+    target = FlagSetStatus.of(flag_set).target
+    keys = [ObjectKey(each.kind or "", namespace, each.name or "") for each in target]
     resource = next((each for key in keys if (each := objects.get(key)) is not None), None)
     if resource is None:
         return None
     try:
-        found = delivered(resource, lambda name: objects.get(ObjectKey(shard.KIND, namespace, name))).flag_set
+        found = delivered(resource, shard.finder(objects.get, namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
     # Both sets have an id of their own, and no flag answers otherwise for that.
@@ -151,5 +149,5 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
 
 
 def _fields(thing: Resource, reason: str, words: str) -> dict[str, str]:
-    failing = {"state": "failing", "severity": "error"} if failure(thing.status) else {}
+    failing = {"state": "failing", "severity": "error"} if status_of(thing).failure else {}
     return {"reason": reason, "message": words[:2_000], **failing}

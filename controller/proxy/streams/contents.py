@@ -113,9 +113,7 @@ class Contents:
             self._building.cancel()
 
     def newest(self, place: Place) -> Content:
-        """What is delivered there. It is up to date if the object is small; a large one is built in the
-        thread, and its subscribers receive it afterwards.
-        """
+        """What is delivered there. A large object is built in the thread, and delivered afterwards."""
         served = self._catalog.served(place)
         if served is None:
             return self._contents.get(place) or Content()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
+from controller.api.status import Status
 from controller.runtime.events import Severity
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
@@ -190,14 +190,11 @@ def _steady(resource: Resource) -> bool:
     """Whether all that was asked for is done and well: looking again is no progress that anybody
     waits for.
     """
-    status = resource.status
-    ready = find(status, READY)
-    asked = resource.annotations.get(REQUESTED_AT)
+    status, asked = Status.of(resource), resource.annotations.get(REQUESTED_AT)
     return (
-        ready is not None
-        and ready.get("status") == TRUE
-        and status.get("observedGeneration") == resource.generation
-        and asked in (None, status.get("lastHandledReconcileAt"))
+        status.is_ready
+        and status.observed_generation == resource.generation
+        and asked in (None, status.last_handled_reconcile_at)
     )
 
 

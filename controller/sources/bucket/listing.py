@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from controller.artifacts.archive import too_large
@@ -93,7 +92,7 @@ class Manifest:
     """All objects of a folder."""
 
     signed_at: str
-    """As `time_of` writes it: the later of two is the greater text."""
+    """As `precise_timestamp` writes it: the later of two is the greater text."""
     files: Mapping[str, str]
     """`sha256:<hex>` by name below the folder, with `/` between folders."""
 
@@ -101,11 +100,6 @@ class Manifest:
         """As it is signed; the same manifest is the same bytes."""
         found = {"type": _TYPE, "signedAt": self.signed_at, "files": dict(sorted(self.files.items()))}
         return json.dumps(found, indent=1).encode() + b"\n"
-
-
-def time_of(moment: datetime) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_manifest(content: bytes) -> Manifest:

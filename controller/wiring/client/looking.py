@@ -160,8 +160,7 @@ def _state(view: View, subject: Subject) -> WaitState:
         flag_set = found(flagset.KIND, subject.name)
         if flag_set is None:
             return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
-        target = flag_set.spec.get("target") or {}
-        name = target.get("name") or subject.name
+        name = flagset.target_name(flag_set)
     written = found(configuration.KIND, name)
     if flag_set is None and written is not None:
         flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Setback
@@ -15,6 +15,7 @@ from controller.wiring.offline.commits import files_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.api.artifact import ArtifactStatus
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem
@@ -60,12 +61,12 @@ LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
 
 
 async def explained(
-    built: RevisionBuilt, source: LocalProvider, artifact: Mapping[str, Any]
+    built: RevisionBuilt, source: LocalProvider, artifact: ArtifactStatus | None
 ) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
     and with who last changed the lines of its first problems.
     """
-    metadata = artifact.get("metadata", {}) if artifact.get("revision") == built.revision else {}
+    metadata = {} if artifact is None or artifact.revision != built.revision else artifact.metadata
     name, _, digest = built.revision.rpartition("@")
     revision = Revision(name, digest)
     composition = await _advised(built.composition, source, revision)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, shard
-from controller.api.conditions import FALSE, READY, find
+from controller.api.conditions import FALSE, READY
+from controller.api.flagsource import FlagSourceStatus
+from controller.api.status import Status
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import LastGood, last_applied
 from controller.flagsets.building.build import Built, build
@@ -171,9 +173,8 @@ class LocalStages:
         while True:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
-                source = self.objects.get(SOURCE)
-                artifact = None if source is None else source.status.get("artifact")
-                yield await explained(found, self.source, artifact or {})
+                status = FlagSourceStatus.of(self.objects.get(SOURCE))
+                yield await explained(found, self.source, status.artifact)
             else:
                 yield self._looked(found)
                 await self._save()
@@ -194,11 +195,8 @@ class LocalStages:
 
     def _looked(self, key: ObjectKey) -> Looked:
         """What the object's status says; it was written before anybody could ask."""
-        found = self.objects.get(key)
-        ready = find(found.status, READY) if found is not None else None
-        if ready is None or ready["status"] != FALSE:
-            return Looked()
-        return Looked(ready["reason"], ready.get("message", ""))
+        ready = Status.of(self.objects.get(key)).condition(READY)
+        return Looked(ready.reason, ready.message) if ready.status == FALSE else Looked()
 
     async def _build_aside(self, *arguments: Any) -> Built:
         return await asyncio.to_thread(self._build, *arguments)

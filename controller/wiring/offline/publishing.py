@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import LayerSelector
+from controller.api.meta import precise_timestamp
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, time_of, wanted
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, wanted
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG, parse_target
@@ -173,7 +174,7 @@ def sign_folder(folder: Path, key: Path, now: datetime) -> int:
             raise FolderRefusedError(f"{folder}: {why}")
         if not names:
             raise FolderRefusedError(f"{folder}: there is no file in it")
-        manifest = Manifest(time_of(now), {name: _digest(folder / name) for name in names})
+        manifest = Manifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
         content = manifest.content()
         write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
         write_file(folder / MANIFEST, content)

@@ -52,7 +52,7 @@ class Overrides:
                 message = f"{each}; until it is corrected the last good limits hold, or those of the options"
                 log.warning("the quotas of namespace %s", message, extra=about(found.key))
                 invalid = Occurrence("InvalidQuota", message, warning=True)
-                self._events.accept(event_of(found, invalid, {}, now()))
+                self._events.accept(event_of(found, invalid, now()))
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """It is gone: the options hold everywhere."""

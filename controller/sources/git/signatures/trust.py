@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.listing.names import TAGS
@@ -18,7 +19,7 @@ from controller.sources.git.signatures.judging import (
     Rule,
     judge,
 )
-from controller.sources.provider import Accepted, Revision, Unverified, lets_through
+from controller.sources.provider import Accepted, Revision, Unverified
 from controller.sources.trust_advice import OF_OPTIONS, TrustAdvice, on_command_line
 from controller.sources.verification.keys import Keys, epoch, read_keys
 from controller.sources.versions import is_older

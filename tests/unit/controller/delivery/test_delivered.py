@@ -35,7 +35,7 @@ def nothing(_: str) -> Resource | None:
 async def digest_in_status(resource: Resource, progress: Progress) -> object:
     reconciler = ConfigurationReconciler(Cache(), Claims(), progress=lambda _: progress)
     result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
-    return result.status["digest"]
+    return result.status.fields()["digest"]
 
 
 async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:

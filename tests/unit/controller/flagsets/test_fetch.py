@@ -12,6 +12,7 @@ from controller.api.artifact import ArtifactStatus
 from controller.flagsets.reading.fetch import ArtifactReader
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.tenancy.hosts import DENIED, Hosts
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,14 +60,8 @@ async def answer(request: web.Request) -> web.StreamResponse:
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_get("/{what}", answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with web_server(web.get("/{what}", answer)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def reader(**found: bytes) -> ArtifactReader:
@@ -286,13 +281,8 @@ async def shown() -> AsyncIterator[tuple[int, list[str | None]]]:
         asked.append(request.headers.get("Authorization"))
         return web.Response(body=CONTENT)
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", note)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield runner.addresses[0][1], asked
-    await runner.cleanup()
+    async with web_server(web.get("/{path:.*}", note)) as port:
+        yield port, asked
 
 
 OURS = "http://127.0.0.1:{}/flagsource/shop/flags/a"

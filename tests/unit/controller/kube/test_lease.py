@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from controller.kube.client import Cluster
 from controller.kube.lease import RENEW_WITHIN, Lease
+from tests.unit.controller.kube.servers import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from controller.kube.client import Cluster
 
 
 @dataclass
@@ -68,25 +69,8 @@ async def leases() -> Leases:
 
 @pytest.fixture
 async def cluster(leases: Leases, tmp_path: Path) -> AsyncIterator[Cluster]:
-    application = web.Application()
-    application.router.add_route("*", "/{tail:.*}", leases.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": url}}], "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    (tmp_path / "config").write_text(json.dumps(config))
-    made = await Cluster.connect(
-        str(tmp_path / "config"),
-        wrote=lambda *_: None,
-    )
-    yield made
-    await made.close()
-    await runner.cleanup()
+    async with connected(leases.answer, tmp_path) as found:
+        yield found
 
 
 def lease(cluster: Cluster, identity: str = "a") -> Lease:

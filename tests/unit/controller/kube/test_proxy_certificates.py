@@ -14,13 +14,15 @@ import pytest
 from aiohttp import web
 
 from controller.kube.adapters.certificates import WRITTEN, ProxyCertificates
-from controller.kube.client import Cluster
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed, Stalled
+from tests.unit.controller.kube.servers import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from controller.kube.client import Cluster
 
 
 @dataclass
@@ -70,22 +72,8 @@ async def server() -> Server:
 
 @pytest.fixture
 async def cluster(server: Server, tmp_path: Path) -> AsyncIterator[Cluster]:
-    application = web.Application()
-    application.router.add_route("*", "/{tail:.*}", server.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": url}}], "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    (tmp_path / "config").write_text(json.dumps(config))
-    made = await Cluster.connect(str(tmp_path / "config"))
-    yield made
-    await made.close()
-    await runner.cleanup()
+    async with connected(server.answer, tmp_path) as found:
+        yield found
 
 
 def store(cluster: Cluster, config_map: str = "flagstaff-ca") -> ProxyCertificates:

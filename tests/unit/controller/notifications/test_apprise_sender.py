@@ -25,6 +25,7 @@ from controller.notifications.sending.apprise_sender import AppriseSender
 from controller.notifications.sending.posting import Answer, Poster
 from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.notifications.things import NOW, message
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -215,26 +216,20 @@ async def telegram(authority: trustme.CA) -> AsyncIterator[tuple[str, list[str]]
         )
         return web.json_response({"ok": True})
 
-    application = web.Application()
-    application.router.add_post("/{path:.*}", take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Everybody who asks for a tunnel is connected with the server."""
         head = await reader.readuntil(b"\r\n\r\n")
         asked.append(head.split(b"\r\n")[0].decode())
-        there = await asyncio.open_connection("127.0.0.1", runner.addresses[0][1])
+        there = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
 
-    proxy = await asyncio.start_server(lead, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}", asked
-    finally:
-        proxy.close()
-        await runner.cleanup()
+    async with web_server(web.post("/{path:.*}", take), tls=context) as port:
+        proxy = await asyncio.start_server(lead, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}", asked
+        finally:
+            proxy.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

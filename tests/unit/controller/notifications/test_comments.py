@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from controller.api.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.posts import Notice, Target
 from controller.notifications.forms.repositories.comments import Thread
@@ -23,6 +23,7 @@ from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
 from tests.unit.controller.notifications.schemas import EDITS, SCHEMAS
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -127,16 +128,10 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def service(type_: str) -> AsyncIterator[Service]:
-    found, application = Service(type_), web.Application()
-    application.router.add_route("*", "/{path:.*}", found.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.address = f"http://127.0.0.1:{runner.addresses[0][1]}/{found.path}"
-    try:
+    found = Service(type_)
+    async with web_server(web.route("*", "/{path:.*}", found.answer)) as port:
+        found.address = f"http://127.0.0.1:{port}/{found.path}"
         yield found
-    finally:
-        await runner.cleanup()
 
 
 def target(found: Service, token: str = TOKEN) -> Target:
@@ -246,7 +241,7 @@ class Preview(Desk):
             self.provider, spec={"type": "githubpullrequestcomment"}, resource_version="5"
         )
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
         self.stands("flags", {"banner": BANNER})
 
     def stands(self, name: str, flags: dict[str, Any], reason: str = "Succeeded") -> list[str]:
@@ -316,10 +311,9 @@ def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> No
     desk = Preview(alert())
     assert desk.waiting() == []
     desk.stands("preview", {"banner": BANNER})
-    kept = {name: value for name, value in desk.box.status().items() if value is not None}
     again = Desk(*(each for each in desk.objects if each.key != CHAT))
     again.objects.learn(desk.provider)
-    again.box = again.outbox.open(CHAT, kept)
+    again.box = again.outbox.open(CHAT, desk.box.status())
     before = list(again.box.pending)
     assert len(before) == 1
     again.compare()

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
@@ -31,9 +31,10 @@ from tests.unit.controller.notifications.things import (
     status,
     thing,
 )
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from controller.api.provider import Message
     from controller.notifications.sending.posting import Answer
@@ -73,16 +74,8 @@ async def server(type_: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
         taken.append(body)
         return web.json_response({"id": 1}, status=201)
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", taken
-    finally:
-        await runner.cleanup()
+    async with web_server(web.route("*", "/{path:.*}", take)) as port:
+        yield f"http://127.0.0.1:{port}", taken
 
 
 async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> Answer:
@@ -207,12 +200,6 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
         good = request.method == "GET" and request.raw_path == wanted
         return web.json_response({"message": "" if good else "Not Found"}, status=200 if good else 404)
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
     poster = Poster(lambda: NOW, allow_local=True)
     spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
 
@@ -220,14 +207,13 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
         said = message(alert="", reason="TestAlert")
         return (await try_status(poster, said, Target(spec, address, token, "shop", "controller-0"))).status
 
-    try:
+    async with web_server(web.route("*", "/{path:.*}", take)) as port:
+        origin = f"http://127.0.0.1:{port}"
         assert await test(f"{origin}/{path}") == 200
         assert asked == ["POST", "GET"]
         assert await test(f"{origin}/{path.replace('flags', 'elsewhere')}") == 404
         assert await test(f"{origin}/{path}", "another") == 401
-    finally:
-        await poster.close()
-        await runner.cleanup()
+    await poster.close()
 
 
 class Repository(Desk):
@@ -237,15 +223,13 @@ class Repository(Desk):
         super().__init__(*alerts)
         self.provider = replace(self.provider, spec={"type": "github"}, resource_version="5")
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
 
-    def next_leader(self, kept: Mapping[str, Any]) -> Desk:
+    def next_leader(self, kept: FlagProviderStatus) -> Desk:
         """Another leader over the same objects, with what a status kept."""
         again = Desk(*(each for each in self.objects if each.key != CHAT))
         again.objects.learn(self.provider)
-        again.box = again.outbox.open(
-            CHAT, {name: value for name, value in kept.items() if value is not None}
-        )
+        again.box = again.outbox.open(CHAT, kept)
         return again
 
     def stands(self, commit: str, reason: str = "Succeeded", propagated: str = "") -> list[tuple[str, str]]:

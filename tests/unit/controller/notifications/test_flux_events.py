@@ -21,6 +21,7 @@ from controller.runtime.events import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import NOW, event, failed, status, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,15 +64,8 @@ class Flux:
 
 @contextlib.asynccontextmanager
 async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_post("/", flux.take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
+    async with web_server(web.post("/", flux.take), port=port) as taken:
+        yield f"http://127.0.0.1:{taken}/"
 
 
 @contextlib.asynccontextmanager
@@ -106,7 +100,7 @@ def follows(kind: str, **more: str) -> Flux:
 def applied() -> Event:
     facts = {"flagstaff.dev/author": "Ada", "flagstaff.dev/changes": "+ new: on"}
     done = Occurrence("Applied", "1 added: new", metadata=facts)
-    return event_of(thing("FlagSet", "flags"), done, status(digest="sha256:1"), NOW)
+    return event_of(thing("FlagSet", "flags", status=status(digest="sha256:1")), done, NOW)
 
 
 @pytest.mark.parametrize("kind", sorted(ALERTED))
@@ -150,7 +144,7 @@ async def test_what_a_flag_source_exports_stands_for_it_and_its_flag_sets() -> N
         api_version=f"{FLUX}/v1", owners=({"uid": "uid-shop"},),
     )  # fmt: skip
     flux.objects.learn(exported)
-    stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), {}, NOW)
+    stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), NOW)
     found = await posted(flux, stored, applied())
     assert [each["involvedObject"]["uid"] for each in found] == ["uid-export", "uid-export"]
     assert [each["message"] for each in found] == ["FlagSource/repo: stored", "FlagSet/flags: 1 added: new"]

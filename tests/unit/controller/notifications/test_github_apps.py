@@ -30,6 +30,7 @@ from controller.runtime.user_text.secret_texts import SecretTexts
 from tests.unit.controller.notifications.test_deliverer import Office
 from tests.unit.controller.notifications.test_ways import bound, reconciled
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -97,19 +98,13 @@ class GitHub:
 
 @contextlib.asynccontextmanager
 async def github() -> AsyncIterator[GitHub]:
-    found, application = GitHub(), web.Application()
+    found, routes = GitHub(), []
     grants, statuses = "/app/installations/{installation}/access_tokens", "/repos/shop/flags/statuses/{sha}"
     for base in ("/api/v3", "/other"):
-        application.router.add_post(base + grants, found.grant)
-        application.router.add_post(base + statuses, found.status)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+        routes += [web.post(base + grants, found.grant), web.post(base + statuses, found.status)]
+    async with web_server(*routes) as port:
+        found.address = f"http://127.0.0.1:{port}"
         yield found
-    finally:
-        await runner.cleanup()
 
 
 async def target_of(

@@ -19,6 +19,7 @@ from controller.notifications.forms.posts import Target
 from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.test_deliverer import Office
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -33,6 +34,7 @@ REVISION: Final = "main@sha1:" + "1" * 40
 def source(observed: str = "2026-01-02T03:04:01.250Z", revision: str = REVISION) -> Resource:
     metadata = {"flagstaff.dev/observed-at": observed}
     artifact = {
+        "url": "http://artifacts/a",
         "revision": revision,
         "digest": "sha256:a",
         "lastUpdateTime": "2026-01-02T03:04:02Z",
@@ -87,27 +89,24 @@ class Collector:
 async def collecting(
     *objects: Resource, about: str = "FlagSet", **spec: Any
 ) -> AsyncIterator[tuple[Collector, Office]]:
-    collector, application = Collector(), web.Application()
-    application.router.add_post("/v1/logs", collector.log)
-    application.router.add_post("/v1/traces", collector.trace)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    address = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    collector = Collector()
     poster = Poster(lambda: NOW, allow_local=True)
     desk = Desk(alert(kind=about, **spec), *objects)
     desk.box.type = "otlp"
     office = Office(desk, poster)  # type: ignore[arg-type]
     task = asyncio.create_task(office.deliverer.run())
-    target = Target(FlagProviderSpec(type="otlp"), address, "the-token", "shop", "controller-0")
-    office.deliverer.use(CHAT, target)
-    try:
-        yield collector, office
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await poster.close()
-        await runner.cleanup()
+    routes = web.post("/v1/logs", collector.log), web.post("/v1/traces", collector.trace)
+    async with web_server(*routes) as port:
+        to = FlagProviderSpec(type="otlp")
+        office.deliverer.use(
+            CHAT, Target(to, f"http://127.0.0.1:{port}/", "the-token", "shop", "controller-0")
+        )
+        try:
+            yield collector, office
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await poster.close()
 
 
 def attributes(found: Any) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from aiohttp import web
 
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.forms.posts import DIRECT, Post, Way
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.posting import Poster
@@ -19,6 +20,7 @@ from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import Tls
 from tests.git_http import http_proxy
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, thing
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -45,15 +47,8 @@ async def server(*, asks: bool = False) -> AsyncIterator[str]:
     async def take(request: web.Request) -> web.Response:
         return web.Response(text=await request.text())
 
-    application = web.Application()
-    application.router.add_post("/hook", take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    try:
-        yield f"https://localhost:{runner.addresses[0][1]}/hook"
-    finally:
-        await runner.cleanup()
+    async with web_server(web.post("/hook", take), tls=context) as port:
+        yield f"https://localhost:{port}/hook"
 
 
 async def ask(url: str, way: Way, *, local: bool = True) -> Answer:
@@ -130,8 +125,8 @@ async def reconciled(
     async def secret(_: str, name: str) -> Mapping[str, bytes] | None:
         return secrets.get(name)
 
-    async def newest(_: ObjectKey) -> Mapping[str, Any]:
-        return {}
+    async def newest(_: ObjectKey) -> FlagProviderStatus:
+        return FlagProviderStatus()
 
     reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, routes, "controller-0", local)  # type: ignore[arg-type]
     spec = {

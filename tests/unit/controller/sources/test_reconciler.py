@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
@@ -28,6 +27,7 @@ from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Loo
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from evaluator import durable
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -118,7 +118,12 @@ async def local_outcome(stages: LocalStages, events: AsyncIterator[Any], commit:
             assert event.revision == f"main@sha1:{commit}"
             flags, digest = delivered(stages.objects, LOCAL)
             made = event.composition
-            return Outcome(flags, digest, list(made.held), problem_list(made.problems))
+            return Outcome(
+                flags,
+                digest,
+                list(made.held),
+                [each.model_dump(exclude_none=True) for each in problem_list(made.problems)],
+            )
     raise AssertionError
 
 

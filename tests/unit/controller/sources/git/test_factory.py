@@ -24,6 +24,7 @@ from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
+from tests.statuses import stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -90,8 +91,8 @@ class World:
         result = await self.reconciler.reconcile(resource, self.now)
         if isinstance(result.outcome, Setback):
             raise result.outcome
-        self.statuses[name] = {**result.status, "observedGeneration": 1}
-        found = self.storages.read(result.status["artifact"]["path"])
+        self.statuses[name] = {**stored(result.status), "observedGeneration": 1}
+        found = self.storages.read(self.statuses[name]["artifact"]["path"])
         assert found is not None
         return unpack(found)["flags.json"]
 
