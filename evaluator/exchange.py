@@ -47,9 +47,9 @@ class Exchange:
             if report.content is None and self.store.following(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
             prepared = await self._prepared(report)
-            remains = self.store.remains()
+            objects = self.store.served_objects()
             snapshot = self.store.apply(report, prepared, now=self._clock())
-            asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+            asyncio.get_running_loop().run_in_executor(None, self._free, objects)
             return snapshot
 
     async def _prepared(self, report: Report) -> CompiledCatalog:
@@ -62,16 +62,16 @@ class Exchange:
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
 
-    def _let_go(self, remains: list[object]) -> None:
-        let_go(remains)
+    def _free(self, objects: list[object]) -> None:
+        free_one_by_one(objects)
         if self._gc_policy is not None:
             self._gc_policy.settle()
 
 
-def let_go(remains: list[object]) -> None:
+def free_one_by_one(objects: list[object]) -> None:
     """Free the objects one at a time: freed together, they would block every other thread for long."""
-    while remains:
-        remains.pop()
+    while objects:
+        objects.pop()
 
 
 def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:

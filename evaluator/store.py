@@ -194,7 +194,7 @@ class Store:
             self.context.update(each)
         return True
 
-    def remains(self) -> list[object]:
+    def served_objects(self) -> list[object]:
         """Return the parts of the served sets, for a caller that frees them after the next swap."""
         compiled = [snapshot.compiled for snapshot in set(self._served.snapshots.values())]
         flags = [flag for one in compiled for flag in one.flag_set.flags.values()]

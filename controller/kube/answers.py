@@ -21,14 +21,14 @@ _EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said."""
+    """An answer of the API server."""
 
     status: int
     body: dict[str, Any]
     retry_after: float = 0.0
     """Seconds to wait before asking again, as the API server asked for."""
     date: datetime | None = None
-    """The API server's clock; None where it does not say."""
+    """The API server's clock; None if the answer has no date."""
 
     @property
     def message(self) -> str:

@@ -76,7 +76,7 @@ class ReferenceWatches:
         return sorted(self._watching)
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nothing."""
+        """Handle a change of any object. Wakes nothing."""
         resource = change.latest
         indexes = [index for index in self._indexes if resource.key.kind in index.kinds]
         if not indexes:

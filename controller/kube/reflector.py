@@ -1,5 +1,5 @@
-"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and
-what went while we were away.
+"""Lists one kind and then watches it for the life of the process: reports objects, changes, and deletions
+during interruptions.
 
 Our own on the official client's wire. kopf reports what is there after a cut, but not what was deleted
 meanwhile; the official informer has threads instead of a loop; and neither says how current its view is.
@@ -43,41 +43,41 @@ TURN_SECONDS: Final = 30
 nothing changes.
 """
 SILENT_SECONDS: Final = 45.0
-"""A watch that is silent for longer is cut: its server is gone."""
+"""Seconds of silence after which a watch is closed: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
-"""From one look for a kind that is not installed to the next."""
+"""Seconds between two looks for a kind that is not installed."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 
 
 class Sink(Protocol):
-    """Receives the objects of a watch."""
+    """The port that receives the objects of a watch."""
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """An object is as `body` says. Must not raise."""
+        """Store the object of `body`. Must not raise."""
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """An object is gone. Must not raise."""
+        """Remove a deleted object. Must not raise."""
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All objects were reported: of that namespace, or of all where it is empty."""
+        """Note that all objects were reported: of that namespace, or of all if it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is watched: a kind in one namespace, or in all, or one object."""
+    """The watched objects: a kind in one namespace or in all, or one object."""
 
     type: ResourceType
     namespace: str = ""
     """Empty: all of them."""
     name: str = ""
-    """Of one object, where the rights to it alone are had; empty: all objects."""
+    """Name of a single object, if the rights cover only that; empty: all objects."""
     labels: str = ""
-    """A label selector; empty: whatever its labels."""
+    """Label selector; empty: any labels."""
 
     @property
     def query(self) -> dict[str, str]:
-        """What each request has."""
+        """Query parameters of each request."""
         return {"labelSelector": self.labels} if self.labels else {}
 
     @property
@@ -90,7 +90,7 @@ class View:
 
 
 class Reflector:
-    """Follows one kind; a cut is resumed where it was, and what cannot be resumed is listed anew."""
+    """Follows one kind: resumes an interrupted watch at its version, or lists anew if that is impossible."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Reflector:
 
     @property
     def connected(self) -> bool:
-        """Whether it hears of changes now."""
+        """Whether changes arrive now."""
         return self._confirmed is not None and not self.fault
 
     def age(self) -> float | None:
@@ -148,7 +148,7 @@ class Reflector:
             except Failed as failure:
                 self._lost(failure.message)
             except Exception as error:
-                # A proxy in the API server's place may answer anything.
+                # A proxy in between may send any answer.
                 log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
@@ -193,7 +193,7 @@ class Reflector:
                 page = await read_object(await response.read())
             meta = page.get("metadata")
             if not isinstance(meta, dict):
-                # From a proxy in between: a cluster without objects answers otherwise.
+                # An answer of a proxy in between: a cluster without objects returns an empty list.
                 raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
                 found.add(self._learn(body))
@@ -206,7 +206,7 @@ class Reflector:
         self._sink.listed(self.view.type.kind, self.view.namespace)
 
     def _take_all(self, found: set[tuple[str, str]]) -> None:
-        """Whatever was known and is not listed was deleted while the watch was down."""
+        """Known objects that are not listed were deleted while the watch was interrupted."""
         for namespace, name in self._known - found:
             self._sink.forget(self.view.type.kind, namespace, name)
         self._known = found
@@ -247,7 +247,7 @@ class Reflector:
             place = _place(body)
             self._known.discard(place)
             self._sink.forget(self.view.type.kind, *place)
-        # Only once it is taken in: after a cut in between it is sent again.
+        # Only after it is stored: after an interruption in between it is sent again.
         self._version = str(version or self._version)
 
     def _request(self, query: dict[str, str], silent: float) -> Request:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
 
 PAGE: Final = 100
-"""Objects in one answer to a list: one may have 1.5 MiB."""
+"""Objects per page of a list: each may have 1.5 MiB."""
 LARGE: Final = 65_536
 """Bytes from which on JSON is read in a thread."""
 JSON: Final = "application/json"
@@ -42,11 +42,11 @@ JITTER: Final = 0.5
 """
 _TIMEOUT: Final = 15.0
 PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
-"""Statuses that are worth another try."""
+"""Statuses that are retried."""
 
 
 class Requests:
-    """Whatever is asked of one API server."""
+    """Requests to one API server."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Answer:
-        """Ask, and ask again where the server says that it is passing, not before the time that it names.
-        Raises Failed where there is no answer.
+        """Send a request, and retry transient refusals, not before the server's Retry-After. Raises Failed
+        without an answer.
         """
         headers = {"Content-Type": content_type, "Accept": accept}
         for pause in _PAUSES:
@@ -87,7 +87,7 @@ class Requests:
         body: Mapping[str, Any] | list[dict[str, Any]] | None,
         headers: Mapping[str, str] = _HEADERS,
     ) -> Answer:
-        """The answer, whatever it is; tried once. Raises Failed where there is none."""
+        """Send a request once; return any answer. Raises Failed without one."""
         target = f"{path}?{urlencode(query)}" if query else path
         try:
             _, url, sent, _, _ = await self._api.param_serialize(
@@ -115,7 +115,7 @@ class Requests:
         """
         query = {"limit": str(PAGE)}
         if name:
-            # By this the API server asks for the right to objects of that name alone.
+            # With this selector the API server requires only the right to objects of that name.
             query["fieldSelector"] = f"metadata.name={name}"
         while True:
             answer = await self.ask("GET", path, query, accept=accept)

@@ -22,7 +22,7 @@ MOST_LINE: Final = 64 * 1024 * 1024
 
 
 class Gone(Exception):
-    """What we saw last is too long ago for the API server: 410."""
+    """The watched version is too old for the API server: 410."""
 
 
 class Absent(Exception):
@@ -30,7 +30,7 @@ class Absent(Exception):
 
 
 class Refused(Failed):
-    """The API server refused, and may have said when to ask again."""
+    """The API server refused, possibly with a Retry-After."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__("ApiServerFailed", message)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import let_go
+from evaluator.exchange import free_one_by_one
 from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
@@ -197,7 +197,7 @@ def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> A
     if made.metadata != previous.metadata:
         previous = replace(previous, metadata=made.metadata)
     judged = replace(judged, flag_set=previous)
-    remains: list[object] = [*made.flags.values()]
+    objects: list[object] = [*made.flags.values()]
     del made
-    let_go(remains)
+    free_one_by_one(objects)
     return judged

@@ -28,7 +28,7 @@ NOTHING: Final = Status()
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reconcile did what it should: the reason and message of `Ready`."""
+    """A successful reconcile: the reason and message of `Ready`."""
 
     message: str
     reason: str = "Succeeded"
@@ -36,7 +36,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconcile came to. After a setback it holds what came of the reconcile all the same."""
+    """The result of a reconcile. After a setback it holds the partial results."""
 
     outcome: Done | Setback
     status: Status = NOTHING
@@ -64,7 +64,7 @@ class Result:
         events: tuple[Occurrence, ...] = (),
         next_look: float | None = None,
     ) -> Self:
-        """A step raised `setback`. The next look is the setback's own unless another is given."""
+        """Return the result of a raised `setback`, whose own next look is the default."""
         return cls(
             setback,
             status=status,

@@ -33,15 +33,15 @@ class Setback(Exception):
 
 
 class Stalled(Setback):
-    """Trying again changes nothing until a human does."""
+    """Retrying cannot help until a person changes something."""
 
 
 class Waiting(Setback):
-    """What is missing is expected to come by itself."""
+    """A dependency is missing, and expected without intervention."""
 
 
 class Passing(Waiting):
-    """What is missing is expected within moments. Nothing new is known of the object until then."""
+    """A dependency is expected within moments; until then `Ready` is kept."""
 
 
 class Failed(Setback):

@@ -1,4 +1,4 @@
-"""Writes statuses, and keeps those of a kind whose definition in the cluster has no room for them."""
+"""Writes statuses, and keeps those in memory that the kind's definition in the cluster would prune."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Writer(Protocol):
 
 
 class Statuses:
-    """Those of one kind's objects."""
+    """The statuses of one kind's objects."""
 
     def __init__(self, objects: Cache, writer: Writer, wake: Callable[[ObjectKey, float], None]) -> None:
         """`wake` receives each object to reconcile again, and the delay in seconds."""
@@ -50,7 +50,7 @@ class Statuses:
         return replace(resource, status=self._unwritten[key])
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Forget the status of a deleted object."""
         if self._unwritten is not None:
             self._unwritten.pop(key, None)
 

@@ -1,4 +1,4 @@
-"""Places for what runs at the same time, shared out among namespaces."""
+"""Slots for concurrent work, shared fairly among namespaces."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is kept for pods that read flags from files, from the API server or from a proxy on demand, as the
-settings ask for it.
+"""Objects for pods that read flags from files, from the API server or from a proxy on demand, as the settings
+require.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """What is kept, each where it is asked for, and what watches the pods."""
+    """The enabled parts, and the watches of pods."""
 
     files: FlagFiles | None
     readers: FlagReaders | None
@@ -51,7 +51,7 @@ def pod_work_of(
     sinks: Iterable[EventSink],
     health: WatchHealth,
 ) -> PodWork:
-    """As the settings have it. Raises InvalidSettingError."""
+    """Create the parts that the settings enable. Raises InvalidSettingError."""
     if settings.flag_readers and not settings.compat:
         raise InvalidSettingError(
             "--flag-readers needs --compat openfeature-operator: our own container reads through the proxy"

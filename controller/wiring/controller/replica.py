@@ -56,7 +56,7 @@ _LEADER_LABEL: Final = "flagstaff.dev/leader"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports that are listened on."""
+    """The numbers of the open ports."""
 
     management: int
     artifacts: int
@@ -66,7 +66,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """One replica: it knows what is there from its start, and works while it leads."""
+    """One replica: fills its cache from the start, and reconciles while it leads."""
 
     ports: Ports
     collector: Collector
@@ -111,7 +111,7 @@ class Controller:
             group.create_task(forever(self.leftovers.sweep))
 
     def relisted(self, type_: ResourceType) -> None:
-        """A watch began anew: what went meanwhile is to be looked for."""
+        """Handle a restarted watch: look for objects that were deleted meanwhile."""
         if type_.kind in self.loops:
             self.loops[type_.kind].relisted()
         self.collector.relisted()

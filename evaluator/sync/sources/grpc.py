@@ -129,7 +129,7 @@ class GrpcSource:
     async def _silence(
         self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
     ) -> AsyncGenerator[SourceFault, None]:
-        """Yield a silent peer's reasons until its message. Raises SourceFault without a reason in time."""
+        """Yield a silent peer's reasons until it sends a message. Raises SourceFault if it gives none."""
         clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE
         until = clock() + limit
         while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:

@@ -5,7 +5,7 @@ import gc
 import threading
 import weakref
 
-from evaluator.exchange import Exchange, let_go
+from evaluator.exchange import Exchange, free_one_by_one
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import FlagSet
 from evaluator.gc_policy import GcPolicy
@@ -60,9 +60,9 @@ async def test_a_reader_keeps_the_old_set_whole_while_it_is_let_go() -> None:
     exchange = Exchange(Store(), lambda: NOW)
     held = await exchange.apply(delivered(version(1)))
     assert held is not None
-    remains = exchange.store.remains()
+    remains = exchange.store.served_objects()
     await exchange.apply(delivered(version(2)))
-    let_go(remains)
+    free_one_by_one(remains)
     assert remains == []
     assert (value(held, "a"), value(held, "b")) == (1, 1)
 
