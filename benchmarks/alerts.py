@@ -119,9 +119,9 @@ def burst() -> dict[str, Any]:
     return {
         "us an Event": seconds / EVENTS * 1e6,
         "memory KB": round(most / 1024),
-        "status KB": round(len(json.dumps(status)) / 1024),
-        "wait": status["waiting"],
-        "given up": status["dead"],
+        "status KB": round(len(json.dumps(status.fields())) / 1024),
+        "wait": status.waiting,
+        "given up": status.dead,
     }
 
 

@@ -70,11 +70,11 @@ def whole(made: Routes) -> Routes:
 
     def plain(run: Callable[[Request], Answer], request: Request) -> Answer:
         answer = run(request)
-        return at_once(answer.steps) if isinstance(answer, Deferred) else answer
+        return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
     def call(run: Callable[[Call, bytes], bytes | Deferred[bytes]], to: Call, body: bytes) -> bytes:
         answer = run(to, body)
-        return at_once(answer.steps) if isinstance(answer, Deferred) else answer
+        return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
     return replace(
         made,

@@ -27,13 +27,18 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def keep(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print the rows and put them into the results file under `name`."""
-    print(f"\n{name}")
-    for row in rows:
-        print("  " + "  ".join(f"{key}: {_shown(value)}" for key, value in row.items()))
+    show(name, rows)
     known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     known[name] = list(rows)
     known["machine"] = {"python": platform.python_version(), "processor": platform.machine()}
     FILE.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print the rows."""
+    print(f"\n{name}")
+    for row in rows:
+        print("  " + "  ".join(f"{key}: {_shown(value)}" for key, value in row.items()))
 
 
 def _shown(value: object) -> str:

@@ -52,13 +52,15 @@ def certificate(folder: Path) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def ours(tls: tuple[str, str] | None = None) -> Iterator[Server]:
-    """Our evaluator."""
+def ours(tls: tuple[str, str] | None = None, *, checkout: Path | None = None) -> Iterator[Server]:
+    """Our evaluator, or that of another checkout, which has an environment of its own in `.venv`."""
+    python = sys.executable if checkout is None else checkout / ".venv/bin/python"
     process = subprocess.Popen(
-        [*PINNED, sys.executable, "-m", "benchmarks.serving", str(FLAGS), *(tls or ())],
+        [*PINNED, python, "-m", "benchmarks.serving", str(FLAGS), *(tls or ())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=checkout,
     )
     ports = json.loads(process.stdout.readline() if process.stdout else "{}")
     try:

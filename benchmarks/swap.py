@@ -28,7 +28,8 @@ from evaluator.flags.layers.merge import parse
 from evaluator.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.resolve import FlagType, resolve
+from evaluator.resolution import FlagType
+from evaluator.resolve import resolve
 from evaluator.server.events import EventStreams
 from evaluator.store import Content, Report, Store
 from tests.stores import swap

@@ -1,6 +1,9 @@
 """(b) Evaluations over real sockets, per core, beside a real flagd where there is one.
 
-    python -m benchmarks.wire
+    python -m benchmarks.wire [--beside CHECKOUT] [--only WORDS] [--rounds NUMBER]
+
+With --beside, the evaluator of another checkout (after `make setup` there) takes flagd's place, and nothing
+is kept. --only: the loads whose names hold these words.
 
 The server has one CPU, the load generator another (h2load for HTTP/2, wrk for HTTP/1.1). The server's CPU
 time is read from the kernel, so that a figure is requests per second and core. flagd is taken from
@@ -9,6 +12,7 @@ FLAGD_BINARY or PATH; without it, its columns are missing and the output says so
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -26,11 +30,11 @@ from benchmarks.loads import (
     ofrep_body,
     wrk,
 )
-from benchmarks.results import keep, median
+from benchmarks.results import keep, median, show
 from benchmarks.servers import certificate, flagd, flagd_binary, ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from benchmarks.loads import Figures
@@ -83,40 +87,63 @@ SECURE: dict[str, Callable[[Server, Path], Figures]] = {
 
 
 def measure(
-    start: Callable[[tuple[str, str] | None], AbstractContextManager[Server]], scratch: Path
+    start: Callable[[tuple[str, str] | None], AbstractContextManager[Server]], scratch: Path, only: str
 ) -> dict[str, tuple[float, float, float]]:
     """(requests a CPU second, p50 us, p99 us) by what was asked."""
     found = {}
-    for loads, tls in ((CLEAR, None), (SECURE, certificate(scratch))):
-        with start(tls) as server:
-            for name, load in loads.items():
+    for loads, secure in ((CLEAR, False), (SECURE, True)):
+        chosen = {name: load for name, load in loads.items() if only in name}
+        if not chosen:
+            continue
+        with start(certificate(scratch) if secure else None) as server:
+            for name, load in chosen.items():
                 before = cpu_seconds(server.pid)
                 requests, p50, p99 = load(server, scratch)
                 found[name] = (requests / (cpu_seconds(server.pid) - before), p50, p99)
     return found
 
 
+def compare(
+    servers: Mapping[str, Callable[[tuple[str, str] | None], AbstractContextManager[Server]]],
+    rounds: int,
+    only: str,
+) -> list[dict[str, object]]:
+    """Alternate the servers, and compare medians: a row for each load."""
+    found: dict[str, list[dict[str, tuple[float, float, float]]]] = {name: [] for name in servers}
+    with tempfile.TemporaryDirectory() as scratch:
+        for _ in range(rounds):
+            for name, start in servers.items():
+                found[name].append(measure(start, Path(scratch), only))
+    rows = []
+    for load in found["flagstaff"][0]:
+        row: dict[str, object] = {"load": load}
+        for name, each in found.items():
+            for index, figure in enumerate(("requests/s/core", "p50 us", "p99 us")):
+                row[f"{name} {figure}"] = median([one[load][index] for one in each])
+        mine, *others = (median([one[load][0] for one in found[name]]) for name in servers)
+        row.update(
+            {f"times {name}": mine / other for name, other in zip([*servers][1:], others, strict=True)}
+        )
+        rows.append(row)
+    return rows
+
+
 def main() -> None:
-    """Alternate the servers, and compare medians."""
+    """Compare ours with flagd, or with another checkout's."""
     need("h2load", "wrk", "taskset")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    if given.beside is not None:
+        other = partial(ours, checkout=given.beside.resolve())
+        show("over the wire", compare({"flagstaff": ours, "beside": other}, given.rounds, given.only))
+        return
     binary = flagd_binary()
     servers = {"flagstaff": ours} | ({"flagd": partial(flagd, binary)} if binary else {})
-    rounds: dict[str, list[dict[str, tuple[float, float, float]]]] = {name: [] for name in servers}
-    with tempfile.TemporaryDirectory() as scratch:
-        for _ in range(ROUNDS):
-            for name, start in servers.items():
-                rounds[name].append(measure(start, Path(scratch)))
-    rows = []
-    for load in (*CLEAR, *SECURE):
-        row: dict[str, object] = {"load": load}
-        for name, found in rounds.items():
-            for index, figure in enumerate(("requests/s/core", "p50 us", "p99 us")):
-                row[f"{name} {figure}"] = median([one[load][index] for one in found])
-        if binary:
-            theirs, mine = (median([one[load][0] for one in rounds[name]]) for name in ("flagd", "flagstaff"))
-            row["times flagd"] = mine / theirs
-        rows.append(row)
-    keep("over the wire", rows)
+    rows = compare(servers, given.rounds, given.only)
+    show("over the wire", rows) if given.only else keep("over the wire", rows)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> dict[str, list[str]]:
-    """The texts given for each option of `start`, by its name; leaves the process where argparse does."""
+    """The texts given for each option of `start`, by its name; exits where argparse does."""
     parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
     configure(parser)
     return _flags(parser.parse_args(argv))
@@ -114,7 +114,7 @@ def _serve(loaded: Loaded) -> int:
 
     # Until the loop has its own handler Ctrl-C ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What modules make stays: collecting it while they load is a tenth of the start.
+    # What modules make while they load stays; to collect then is a tenth of the start.
     gc.disable()
     import uvloop
 

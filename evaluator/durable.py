@@ -33,11 +33,9 @@ class FolderInUseError(OSError):
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Keep the folder for this process until the block ends; it is made where it is missing.
-
-    The kernel releases the lock when the process ends, however it ends, and nothing is written to the
-    folder. Raises FolderInUseError where another process holds the lock, and OSError where the folder
-    cannot be made or its file system has no locks.
+    """Lock the folder, made where it is missing, until the block or the process ends; writes nothing to it.
+    Raises FolderInUseError where another process holds the lock, OSError where the folder cannot be made or
+    its file system has no locks.
     """
     make_folder(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -55,30 +53,21 @@ def lock_folder(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut.
-
-    Raises OSError with the old content untouched; only when the last step (the folder's own fsync)
-    fails may the new content be in place already.
+    """Replace `path` whole, readable by its owner alone; on return it would survive a power cut. Raises
+    OSError with the old content untouched, unless only the last step failed, the folder's own fsync.
     """
     descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent)
     try:
-        try:
-            _write_all(descriptor, content)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.replace(unfinished, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
     sync_folder(path.parent)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(folder: Path) -> None:
@@ -116,9 +105,8 @@ def save(path: Path, content: bytes) -> None:
 
 
 def load(path: Path, limit: int, decode: Callable[[bytes], T]) -> T | None:
-    """What `decode` makes of the file's first `limit` + 1 bytes; None where there is no file.
-
-    A file that `decode` refuses with ValueError is set aside, logged as an error, and None. Raises OSError.
+    """What `decode` makes of the file's first `limit` + 1 bytes; None where there is no file. Where `decode`
+    raises ValueError the file is set aside and logged as an error: None. Raises OSError.
     """
     try:
         sweep(path.parent, path.name)

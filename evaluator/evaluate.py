@@ -32,9 +32,8 @@ class Query:
         read: Callable[[], Mapping[str, Json]],
         now: int,
     ) -> None:
-        """key: None asks for every flag. wanted: None takes a value of any type. now: Unix seconds.
-
-        `read` decodes the context. It is called at most once, and only if a rule or an observer needs it.
+        """key: None asks for every flag. wanted: None takes a value of any type. now: Unix seconds. read:
+        decodes the context; called at most once, and only if a rule or an observer needs it.
         """
         self.snapshot = snapshot
         self.key = key
@@ -77,10 +76,9 @@ def evaluate(query: Query, observers: Sequence[Observer] = ()) -> Resolution:
 def evaluate_all(
     query: Query, observers: Sequence[Observer] = (), *, typed: bool = False
 ) -> Iterator[tuple[str, Resolution]]:
-    """Evaluate every flag in key order, each when the caller asks for the next one. Disabled flags and those
-    that fail are among them.
-
-    typed: evaluate each flag as the type of its default variant, and leave out those without a type.
+    """Evaluate every flag in key order, each when the caller asks for the next one, disabled and failing
+    flags too. typed: evaluate each flag as the type of its default variant, and leave out those without a
+    type.
     """
     snapshot, context, now = query.snapshot, query.context, query.now
     flags = snapshot.compiled

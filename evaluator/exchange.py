@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """The one way into a store that serves: one report at a time."""
+    """Applies reports to a store that serves, one at a time."""
 
     def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:
         """clock: Unix seconds. gc_policy: where the process has a policy for its memory."""
@@ -34,20 +34,15 @@ class Exchange:
         self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[[], T]) -> T:
-        """What `work` comes to in a thread; for what makes a flag set of bytes."""
+        """The result of `work`, which makes a flag set of bytes, in a thread."""
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
-        if self._gc_policy is None:
-            return work()
-        with self._gc_policy.growing():
+        with nullcontext() if self._gc_policy is None else self._gc_policy.growing():
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
-        """Serve what a report says, and return everything that is served, as `Store.apply`.
-
-        Nothing else runs on the loop between the swap and the return.
-        """
+        """`Store.apply`, prepared in a thread. Nothing else runs on the loop between swap and return."""
         async with self._turn:
             if report.content is None and self.store.following(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
@@ -59,16 +54,13 @@ class Exchange:
 
     async def _prepared(self, report: Report) -> CompiledCatalog:
         try:
-            return await self.read(partial(self._prepare, report))
+            return await self.read(lambda: self.store.prepare(self.store.following(report)))
         except Exception:
             if report.content is not None:
                 raise
             # Health is known all the same; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
-
-    def _prepare(self, report: Report) -> CompiledCatalog:
-        return self.store.prepare(self.store.following(report))
 
     def _let_go(self, remains: list[object]) -> None:
         let_go(remains)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.flags.model import Flag
-    from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+    from evaluator.resolution import FlagType, Resolution
+    from evaluator.resolve import CompiledFlagSet
     from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000
@@ -91,11 +92,7 @@ def answer(key: str, resolution: Resolution) -> dict[str, Any]:
 
 
 def explain(
-    flags: CompiledFlagSet,
-    key: str,
-    wanted: FlagType | None,
-    context: Mapping[str, Json],
-    now: int,
+    flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
 ) -> Explanation:
     """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
     steps: list[Step] = []

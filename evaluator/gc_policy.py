@@ -39,8 +39,8 @@ class GcPolicy:
 
     @contextmanager
     def growing(self) -> Iterator[None]:
-        """No full collection within, and none after it that looks at what was made; may be nested, and
-        overlap in several threads.
+        """Make no full collection in the block, and let none look at its objects afterwards. Blocks may be
+        nested, and overlap in several threads.
         """
         with self._lock:
             if not self._growing:

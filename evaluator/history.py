@@ -75,8 +75,8 @@ class History:
         self._versions = tuple(sorted(found, key=lambda each: each.since))
 
     def find(self, at: str) -> Version | None:
-        """The newest version of a digest (`sha256:` and at least 8 digits), or the one that was served at a
-        time (RFC 3339). None: it is not kept. Raises InvalidInstantError.
+        """The newest version of a digest (`sha256:` and at least 8 digits), or the version served at a time
+        (RFC 3339). None where none is kept. Raises InvalidInstantError.
         """
         if _DIGEST.fullmatch(at):
             found = (each for each in self._versions if each.digest.startswith(at))

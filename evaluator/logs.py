@@ -1,8 +1,7 @@
 """The log: one line an event on standard error, for people or as JSON.
 
-Made of the standard library's logging, whose `extra` carries fields from every module without an import:
-structlog would cost each sidecar memory for what the sixty lines below do. A line holds what the program says
-of itself: never a credential, and never a value of an evaluation context, which is a user's personal data.
+By the standard library's logging, whose `extra` carries fields: structlog would cost each sidecar memory. A
+line never holds a credential, or a value of an evaluation context, which is a user's personal data.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMATS: Final = ("console", "json")
 _LONGEST: Final = 8192
 """Characters of a field: what a peer or a source says must not fill the disk."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Send everything from `level` upwards to `stream` (standard error), in one of FORMATS."""
+    """Send everything from `level` upwards to `stream` (standard error), as `console` or `json`."""
     log = logging.StreamHandler(sys.stderr if stream is None else stream)
     log.setFormatter(JsonLines() if form == "json" else ConsoleLines())
     root = logging.getLogger()

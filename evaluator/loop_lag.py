@@ -19,18 +19,22 @@ log = logging.getLogger(__name__)
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Seconds, of the histogram's buckets."""
 NAME: Final = "flagstaff_loop_lag_seconds"
-WHAT: Final = "How late the event loop ran what was due, looked at ten times a second."
+WHAT: Final = "How late the event loop ran what was due, looked at four times a second."
 HELD_SECONDS: Final = 0.25
 """From there on the place is logged."""
-_EVERY: Final = 0.1
-_LOOK_EVERY: Final = 0.2
+_EVERY: Final = 0.25
+"""Seconds from one look to the next. All are at whole quarters of a second, as other timers are at whole
+seconds: an idle process wakes up once for all of them.
+"""
+_LATE: Final = 0.2
+"""Seconds after which the thread looks where the loop is: before it is reported as held."""
 _FRAMES: Final = 3
 _OURS: Final = ("controller.", "evaluator.")
 _LOOP: Final = frozenset({"asyncio.base_events", "asyncio.runners"})
 
 
 class LoopLag:
-    """The lag of one loop, by ten wake-ups a second of its own and five of a thread that watches it."""
+    """The lag of one loop, by four wake-ups a second of its own and as many of a thread that watches it."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
@@ -42,7 +46,7 @@ class LoopLag:
         self._seen: tuple[float, str] = (0.0, "")
         """What was due when the loop was found held, and where that was."""
         self._over = threading.Event()
-        self._watching: asyncio.Task[None] | None = None
+        self._next: asyncio.TimerHandle | None = None
 
     def buckets(self) -> Iterator[tuple[str, float]]:
         """Prometheus' cumulative buckets."""
@@ -53,23 +57,23 @@ class LoopLag:
 
     def start(self) -> None:
         """Watch the running loop."""
-        self._watching = asyncio.create_task(self._run())
+        self._thread_id = threading.get_ident()
+        self._await_next(asyncio.get_running_loop())
+        threading.Thread(target=self._look, name="loop lag", daemon=True).start()
 
     def stop(self) -> None:
         """Watch no more; harmless twice."""
-        if self._watching is not None:
-            self._watching.cancel()
+        self._over.set()
+        if self._next is not None:
+            self._next.cancel()
 
-    async def _run(self) -> None:
-        self._thread_id = threading.get_ident()
-        self._due = time.monotonic() + _EVERY
-        threading.Thread(target=self._look, name="loop lag", daemon=True).start()
-        try:
-            while True:
-                await asyncio.sleep(self._due - time.monotonic())
-                self._count(max(0.0, time.monotonic() - self._due))
-        finally:
-            self._over.set()
+    def _await_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = (max(self._due, time.monotonic()) // _EVERY + 1) * _EVERY
+        self._next = loop.call_later(self._due - time.monotonic(), self._arrived, loop)
+
+    def _arrived(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._count(max(0.0, time.monotonic() - self._due))
+        self._await_next(loop)
 
     def _count(self, late: float) -> None:
         self.counts[bisect_left(BOUNDS, late)] += 1
@@ -82,14 +86,15 @@ class LoopLag:
                 late,
                 f"in {where}" if where else "by no code of ours: the machine is busy, or was paused",
             )
-        self._due = time.monotonic() + _EVERY
 
     def _look(self) -> None:
-        while not self._over.wait(_LOOK_EVERY):
-            due = self._due
-            if time.monotonic() - due > HELD_SECONDS - _LOOK_EVERY and self._seen[0] != due:
+        wait = _LATE
+        while not self._over.wait(wait):
+            due, now = self._due, time.monotonic()
+            if now >= due + _LATE and self._seen[0] != due:
                 frame = sys._current_frames().get(self._thread_id)
                 self._seen = (due, place(frame))
+            wait = _EVERY if self._seen[0] == due else max(0.0, due + _LATE - now)
 
 
 def place(frame: FrameType | None) -> str:
@@ -100,7 +105,7 @@ def place(frame: FrameType | None) -> str:
     while frame is not None and len(found) < _FRAMES:
         module = str(frame.f_globals.get("__name__"))
         if module in _LOOP:
-            # What called the loop is ours, too, and is there always. uvloop has no frames: its caller has.
+            # What called the loop holds nothing up, though it is ours. uvloop has no frames, its caller has.
             break
         if module.startswith(_OURS) and module != __name__:
             found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")

@@ -22,7 +22,7 @@ class Staleness:
     since: float
     """Unix seconds: the last moment at which it was known to be current."""
     cause: str = ""
-    """A CamelCase word for programs, of those that sources have for their faults; may be empty."""
+    """The CamelCase reason of the source's fault, for programs; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

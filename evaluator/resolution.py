@@ -80,10 +80,8 @@ def flag_type(flag: Flag) -> FlagType | None:
 
 
 def coerce(value: Json, wanted: FlagType | None) -> Json | Literal[Absent.ABSENT]:
-    """`value` as the wanted type, or ABSENT. Numbers become INTEGER by truncating a float64, FLOAT by
-    widening.
-
-    What 64 bits cannot hold is no INTEGER: flagd would answer with some other number.
+    """`value` as the wanted type, or ABSENT. INTEGER truncates a float64, FLOAT widens an integer. What 64
+    bits cannot hold is no INTEGER, where flagd would answer with some other number.
     """
     if wanted is None:
         return ABSENT if value is None else value

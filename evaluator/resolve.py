@@ -14,19 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Json, Scalar, State
-from evaluator.resolution import (
-    NOT_FOUND,
-    ErrorCode,
-    EvaluationReason,
-    FlagType,
-    Resolution,
-    coerce,
-    flag_type,
-)
+from evaluator.resolution import NOT_FOUND, ErrorCode, EvaluationReason, FlagType, Resolution, coerce
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.names import texts_in, variant_name
 from evaluator.targeting.scope import failing
-from evaluator.targeting.values import kind
+from evaluator.targeting.values import kind, texts_in, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,18 +25,6 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet
     from evaluator.targeting import Trace
     from evaluator.targeting.frame import Evaluate
-
-__all__ = [
-    "CompiledFlag",
-    "CompiledFlagSet",
-    "ErrorCode",
-    "EvaluationReason",
-    "FlagType",
-    "Resolution",
-    "compile_flag_set",
-    "flag_type",
-    "resolve",
-]
 
 _GENERATIONS: Final = frozenset(Bucketing)
 _NAMED: Final = 5
@@ -78,7 +57,7 @@ class CompiledFlag:
         self.reads_flagd = False
         self._metadata = flags.metadata_of(flag)
         self.matches: dict[FlagType | None, dict[str, Resolution]] = {}
-        """By the type that was asked for: the answers by the texts that a rule gives (`matches_of`)."""
+        """Answers by the wanted type and the text that the rule gives (`matches_of`)."""
         self._others: dict[FlagType | None, Resolution] = {}
         self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
         self._errors: dict[str, Resolution] = {}
@@ -139,7 +118,7 @@ class CompiledFlag:
         return f"targeting returned {shown}, which is not a variant ({', '.join(names + more)})"
 
     def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
-        """Answers by the texts that a rule gives; a name that JSON would escape cannot be given as it is."""
+        """Answers by the text that a rule gives, but for names with characters that JSON would escape."""
         found = self.matches.get(wanted)
         if found is None:
             reason = EvaluationReason.TARGETING_MATCH
@@ -186,11 +165,6 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         """What every answer's metadata starts from."""
         self.compiled: dict[str, CompiledFlag] = {}
         """Those that were asked for already."""
-
-    @property
-    def flags(self) -> Mapping[str, CompiledFlag]:
-        """The flags by key."""
-        return self
 
     def __getitem__(self, key: str) -> CompiledFlag:
         found = self.compiled.get(key)
@@ -255,10 +229,8 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
 def compile_flag_set(
     flag_set: FlagSet, *, bucketing: Bucketing = Bucketing.V2, expose_bucketing: bool = False
 ) -> CompiledFlagSet:
-    """Make a flag set ready for evaluation.
-
-    bucketing: for a set that does not pin a generation of its own. expose_bucketing: name it in every
-    answer's metadata.
+    """Make a flag set ready for evaluation. bucketing: the generation of `fractional` where the set pins
+    none. expose_bucketing: name the generation in every answer's metadata.
     """
     return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
 

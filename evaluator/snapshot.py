@@ -6,9 +6,8 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from evaluator.flags.canonical import digest
 from evaluator.flags.layers.catalog import Catalog
-from evaluator.flags.model import REVISION_KEY, FlagSet
+from evaluator.flags.model import FlagSet
 from evaluator.resolution import flag_type
 from evaluator.resolve import compile_flag_set
 
@@ -30,23 +29,23 @@ View: TypeAlias = tuple[SelectorKey, str] | None
 class Snapshot:
     """A flag set as it is served from one swap to the next; equal only to itself."""
 
-    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: CompiledCatalog) -> None:
+    def __init__(self, compiled: CompiledFlagSet, catalog: Catalog, served_since: float) -> None:
         self.compiled = compiled
         self.served_since = served_since
         """Unix seconds."""
         self.kept: defaultdict[object, dict[Resolution, Any]] = defaultdict(dict)
         """What others derive from its resolutions and keep as long as it is served, by who derived it."""
-        self._among = among
+        self._catalog = catalog
 
     @property
     def flag_set(self) -> FlagSet:
         """The definitions behind it."""
         return self.compiled.flag_set
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The digest of what decides an evaluation, without provenance; losing flags count, too."""
-        return self._among.digest(self.flag_set)
+        return self._catalog.digest_of_set(self.flag_set)
 
     @cached_property
     def keys(self) -> Sequence[tuple[str, FlagType | None]]:
@@ -62,39 +61,35 @@ class Snapshot:
     @property
     def revision(self) -> str | None:
         """The source revision that last changed the content, where the set names one."""
-        return revision_of(self.flag_set)
+        return self.flag_set.revision
 
 
 class CompiledCatalog:
-    """A catalog with its views, compiled as they are asked for; one is served from one swap to the next."""
+    """A catalog with a snapshot of each view that was asked for; one is served from one swap to the next."""
 
     def __init__(self, catalog: Catalog, compile_set: Callable[[FlagSet], CompiledFlagSet]) -> None:
         self.catalog = catalog
+        self.since: float | None = None
+        """Unix seconds from which it is served; None: it is not, or nothing is known yet."""
         self._compile = compile_set
-        self.compiled: dict[View, CompiledFlagSet] = {}
-        """The views that were asked for already; selectors that find nothing leave no trace."""
-        self._by_set: dict[int, CompiledFlagSet] = {}
-        self._digests: dict[int, str] = {}
+        self.snapshots: dict[View, Snapshot] = {}
+        """By view; selectors that find nothing leave no trace."""
+        self._by_set: dict[int, Snapshot] = {}
 
-    def view(self, view: View) -> CompiledFlagSet | None:
+    def serve(self, since: float) -> None:
+        """It is served from then on."""
+        self.since = since
+        for snapshot in self.snapshots.values():
+            snapshot.served_since = since
+
+    def view(self, view: View) -> Snapshot | None:
         """The flags that are selected; None where nothing is known by that name."""
-        found = self.compiled.get(view)
+        found = self.snapshots.get(view)
         if found is None and (selected := self._select(view)) is not None:
             # A source that stands alone has its set as every view of it: that is compiled once.
-            found = self._by_set.get(id(selected)) or self._compile(selected)
-            self._by_set[id(selected)] = self.compiled[view] = found
-        return found
-
-    def digest(self, flag_set: FlagSet) -> str:
-        """The digest of a view's flag set; those of whole catalogs and sources are known already."""
-        if flag_set is self.catalog.everything:
-            return self.catalog.digest
-        found = self._digests.get(id(flag_set))
-        if found is None:
-            sources = self.catalog.sets.items()
-            source = next((name for name, each in sources if each is flag_set), None)
-            known = None if source is None else self.catalog.digest_of(source)
-            found = self._digests[id(flag_set)] = known or digest(flag_set)
+            found = self._by_set.get(id(selected))
+            found = found or Snapshot(self._compile(selected), self.catalog, self.since or 0.0)
+            self._by_set[id(selected)] = self.snapshots[view] = found
         return found
 
     def _select(self, view: View) -> FlagSet | None:
@@ -106,11 +101,5 @@ class CompiledCatalog:
         return self.catalog.of_flag_set(value)
 
 
-NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), 0.0, CompiledCatalog(Catalog(()), compile_flag_set))
+NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), Catalog(()), 0.0)
 """What a selector selects that finds nothing."""
-
-
-def revision_of(flag_set: FlagSet) -> str | None:
-    """The source revision that a set names, if it does."""
-    revision = flag_set.metadata.get(REVISION_KEY)
-    return None if revision is None else str(revision)

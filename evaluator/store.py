@@ -15,7 +15,7 @@ from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set
-from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View, revision_of
+from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,9 +73,7 @@ Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 class Store:
     """Holds what is served and notifies subscribers of changes, synchronously and in the order of
-    subscription.
-
-    Only `following` and `prepare` may run in a thread.
+    subscription. Only `following` and `prepare` may run in a thread.
     """
 
     def __init__(
@@ -89,9 +87,6 @@ class Store:
         self._bucketing = bucketing
         self._expose_bucketing = expose_bucketing
         self._served = self._views(Catalog(sources))
-        self._snapshots: dict[View, Snapshot] = {}
-        self._by_compiled: dict[int, Snapshot] = {}
-        self._since: float | None = None
         self._health = {name: Health() for name in sources}
         self._contexts: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
         self.context: dict[str, Any] = {}
@@ -106,13 +101,13 @@ class Store:
 
     @property
     def served(self) -> CompiledCatalog:
-        """The catalog with its views."""
+        """The catalog with its snapshots."""
         return self._served
 
     @property
     def known(self) -> bool:
         """Whether any source has delivered, or had a last good set on disk. What is known may be empty."""
-        return self._since is not None
+        return self._served.since is not None
 
     @property
     def settled(self) -> bool:
@@ -125,31 +120,29 @@ class Store:
     @property
     def snapshot(self) -> Snapshot | None:
         """Everything that is served; None while nothing is known."""
-        return self._snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
+        return self._served.snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
         """What a selector finds in what is served, the same object until the next swap; None for nothing."""
-        return self._snapshot((key, value))
+        return self._served.snapshots.get((key, value)) or self._snapshot((key, value))
 
     def prepare(self, catalog: Catalog) -> CompiledCatalog:
         """Make in a thread what `apply` and the next answers would make on the loop: compiled views."""
         if catalog is self.catalog:
             return self._served
         prepared = self._views(catalog)
-        for view, served in {EVERYTHING: None, **dict(self._served.compiled)}.items():
-            compiled = prepared.view(view)
-            if compiled is not None:
+        for view, served in {EVERYTHING: None, **dict(self._served.snapshots)}.items():
+            snapshot = prepared.view(view)
+            if snapshot is not None:
                 if served is not None:
-                    compiled.borrow(served)
-                compiled.compile_all()
-                prepared.digest(compiled.flag_set)
+                    snapshot.compiled.borrow(served.compiled)
+                snapshot.compiled.compile_all()
+                _ = snapshot.digest
         _ = catalog.flag_sets
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a
-        large set, and a thread may do it. Raises UnknownSourceError.
-        """
+        """The catalog that a report leads to, or this very one. Takes long. Raises UnknownSourceError."""
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
             return self.catalog.with_staleness(report.source, since)
@@ -159,12 +152,10 @@ class Store:
     def apply(
         self, report: Report, prepared: CompiledCatalog | None = None, *, now: float
     ) -> Snapshot | None:
-        """Serve what a report says from `now` on, and notify subscribers of what differs.
-
-        `prepared` is made of `following(report)`, with nothing applied in between. Where the same is served
-        as before, and only what is said of a source's staleness differs, that is no change. Returns
-        everything that is served; None while no source has delivered. Withdrawn by every source, it is an
-        empty set. Raises UnknownSourceError.
+        """Serve what a report says from `now` on, and notify subscribers of what differs; a change of a
+        source's staleness alone is none. `prepared` is made of `following(report)`, with nothing applied in
+        between. Returns everything that is served: None while no source has delivered, an empty set once each
+        has withdrawn its own. Raises UnknownSourceError.
         """
         started = perf_counter()
         prepared = prepared or self._views(self.following(report))
@@ -188,8 +179,8 @@ class Store:
         if (not self.known and not catalog.sets) or (self.known and catalog == self.catalog):
             return False
         same = self.known and catalog.holds_as(self.catalog)
-        self._served, self._since = prepared, self._since if same else now
-        self._snapshots, self._by_compiled = {}, {}
+        prepared.serve(self._served.since if same and self._served.since is not None else now)
+        self._served = prepared
         return not same
 
     def _put_context(self, report: Report) -> bool:
@@ -205,15 +196,13 @@ class Store:
 
     def remains(self) -> list[object]:
         """What is served now, in pieces, for who lets go of it after the next swap."""
-        compiled = {id(one): one for one in self._served.compiled.values()}.values()
+        compiled = [snapshot.compiled for snapshot in set(self._served.snapshots.values())]
         flags = [flag for one in compiled for flag in one.flag_set.flags.values()]
         return [*flags, *(flag for one in compiled for flag in one.compiled.values())]
 
     def subscribe(self, callback: Subscriber, restated: Subscriber | None = None) -> Callable[[], None]:
         """Call `callback` with everything that is served after every change, until the returned function is
-        called.
-
-        `restated` is called instead where the same is served, and only what it says of its staleness differs.
+        called. `restated` is called instead where only a source's staleness has changed.
         """
         token = object()
         self._subscribers[token] = callback, restated
@@ -230,7 +219,7 @@ class Store:
         return SourceStatus(
             source,
             digest=self.catalog.digest_of(source),
-            revision=None if flag_set is None else revision_of(flag_set),
+            revision=None if flag_set is None else flag_set.revision,
             flags=0 if flag_set is None else len(flag_set.flags),
             last_success=health.last_success,
             stale=health.stale,
@@ -267,14 +256,7 @@ class Store:
         return CompiledCatalog(catalog, self.compile)
 
     def _snapshot(self, view: View) -> Snapshot | None:
-        found = self._snapshots.get(view)
-        if found is None and self._since is not None:
-            compiled = self._served.view(view)
-            if compiled is not None:
-                found = self._by_compiled.get(id(compiled))
-                found = found or Snapshot(compiled, self._since, self._served)
-                self._by_compiled[id(compiled)] = self._snapshots[view] = found
-        return found
+        return self._served.view(view) if self.known else None
 
     def _notify(self, snapshot: Snapshot, *, restated: bool = False) -> None:
         for changed, again in tuple(self._subscribers.values()):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagset, grant
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
@@ -27,9 +29,7 @@ class KnownObjects:
     namespaces: Sequence[str]
     """Those that the controller works in; empty: all."""
     open: bool = False
-    """Whether pods may refer to objects of other namespaces without a grant, as OpenFeature Operator lets
-    them.
-    """
+    """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
@@ -49,7 +49,7 @@ class KnownObjects:
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
-                return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
+                return _found(found)
         what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
         raise self._missing(what, kinds, namespace, name)
 
@@ -74,13 +74,10 @@ class KnownObjects:
         )
 
 
-def _target(found: Resource) -> str:
+def _found(served: Resource) -> FlagSetFound:
     """The object that is served: a FlagSet may write one of another name."""
-    target = found.spec.get("target") if found.key.kind == flagset.KIND else None
-    own = target.get("name") if isinstance(target, dict) else None
-    return own if isinstance(own, str) and own else found.name
-
-
-def _revision(found: Resource) -> str:
-    field = "lastAppliedRevision" if found.key.kind == flagset.KIND else "revision"
-    return str(found.status.get(field) or "")
+    if served.key.kind == flagset.KIND:
+        name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
+    else:
+        name, revision = served.name, ConfigurationStatus.of(served).revision
+    return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "")

@@ -1,6 +1,4 @@
-"""Events that say why a pod was refused: on the pod's owner, and on the flag set that it asks for, since the
-pod itself does not exist. No I/O.
-"""
+"""Events of refused pods: on the pod's owner, and on the flag set that it asks for. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from cachetools import TTLCache
 
 from controller.api import flagset
 from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource, owner_of
 from controller.injection import names
 from controller.injection.options import FLAG_SETS
 from controller.runtime.events import Event, Occurrence, Severity, event_of
@@ -32,21 +30,12 @@ MOST: Final = 100
 """Events a minute: any client that reaches the port may ask in the API server's name."""
 MOST_OF_ONE: Final = 20
 """Of these, those of one namespace."""
-_MINUTE: Final = 60.0
-_HOUR: Final = 3_600.0
 APART: Final = 60.0
-"""Seconds between Events of a flag set, and between those of all in a namespace that are not there: a pod is
-created again and again.
-"""
-_MOST_FLAG_SETS: Final = 1_024
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SHOWN: Final = 1_000
+"""Seconds between Events of a flag set, or of all missing ones in a namespace: pods are tried repeatedly."""
 
 
 class Refusals:
-    """Hands each to `events` once, without waiting; those beyond MOST and MOST_OF_ONE are left out until the
-    pod is tried again.
-    """
+    """Hands each to `events` once, up to MOST and MOST_OF_ONE; the next try of a pod reports the others."""
 
     def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
         """`now`: aware."""
@@ -55,7 +44,7 @@ class Refusals:
         self._since = now()
         self._counts: Counter[str] = Counter()
         """By namespace, of this minute."""
-        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
+        self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, 3_600.0, lambda: now().timestamp())
         """Keys: a pod that is refused is tried again and again."""
 
     def report(self, request: Mapping[str, Any], message: str) -> None:
@@ -64,7 +53,7 @@ class Refusals:
         event = refusal(request, message, now)
         if event is None or event.key in self._reported:
             return
-        if not 0 <= (now - self._since).total_seconds() < _MINUTE:
+        if not 0 <= (now - self._since).total_seconds() < 60.0:
             self._since = now
             self._counts.clear()
         namespace = event.object.namespace
@@ -79,7 +68,7 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
     creator gets the refusal itself. `now`: aware. The same refusal of an owner that keeps trying is reported
     once an hour.
     """
-    owner = _owner(_meta(request))
+    owner = owner_of(_meta(request))
     namespace = request.get("namespace")
     if owner is None or request.get("dryRun") is True or not isinstance(namespace, str):
         return None
@@ -96,16 +85,6 @@ def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | 
         time=now,
         failure=REASON,
     )
-
-
-def _owner(meta: Mapping[str, Any]) -> dict[str, str] | None:
-    """The one that manages the pod, or else the first."""
-    found = meta.get("ownerReferences")
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
-    owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
-    whole = all(isinstance(text, str) and text for text in owner.values())
-    return {name: str(text) for name, text in owner.items()} if whole else None
 
 
 def _meta(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -126,16 +105,14 @@ class FlagSetRefusals:
     _reported: TTLCache[tuple[str, str], bool] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reported = TTLCache(_MOST_FLAG_SETS, APART, self.clock)
+        self._reported = TTLCache(1_024, APART, self.clock)
 
     def take(self, request: Mapping[str, Any], why: str) -> None:
-        """`request`: of an AdmissionReview of a pod. Of one that asks for no flag set by name, Kubernetes
-        alone reports, by an Event of the pod's owner.
-        """
+        """`request`: of an AdmissionReview of a pod. One that names no flag set is not reported here."""
         meta = _meta(request)
         annotations, namespace = meta.get("annotations"), str(request.get("namespace", ""))
         name = str(annotations.get(names.FLAG_SET, "")) if isinstance(annotations, dict) else ""
-        if not _NAME.fullmatch(name) or request.get("dryRun") is True:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name) or request.get("dryRun") is True:
             return
         found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in FLAG_SETS]
         thing = next((each for each in found if each is not None), None)
@@ -147,7 +124,7 @@ class FlagSetRefusals:
             key = ObjectKey(flagset.KIND, namespace, name)
             thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)
         pod = one_line(str(meta.get("name") or f"{meta.get('generateName') or ''}…"), 253)
-        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, _SHOWN)}", warning=True)
-        event = event_of(thing, occurrence, thing.status, self.now())
+        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, 1_000)}", warning=True)
+        event = event_of(thing, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)

@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.fields import Duration, LocalReference, Model, Name, Status
+from controller.api.fields import Duration, LocalReference, Model, Name
 from controller.api.provider import Failure
+from controller.api.status import Status
 
 KIND: Final = "FlagAlert"
 EVERY: Final = "*"

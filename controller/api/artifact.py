@@ -1,13 +1,17 @@
-"""`status.artifact`, in Flux's shape (github.com/fluxcd/pkg, apis/meta), as in our sources and Flux's own."""
+"""The status of sources in Flux's shape (github.com/fluxcd/pkg, apis/meta), as our own and Flux's have it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
-from controller.api.fields import Model
+from controller.api.fields import Model, read
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
+from controller.api.status import Status
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 _IMAGE = "org.opencontainers.image"
 """Annotations of an image, which Flux copies into the artifact of an OCIRepository."""
@@ -58,8 +62,25 @@ class ArtifactStatus(Model):
 
     @property
     def origin(self) -> str:
-        """The commit that an image was made of, and its repository: `main@sha1:… of https://…`; empty where
-        no annotation says so.
-        """
+        """An image's commit and repository, `main@sha1:… of https://…`, as far as annotations name them."""
         origin = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
         return " of ".join(each for each in origin if each)
+
+
+class SourceStatus(Status):
+    """What readers of a source have to know."""
+
+    artifact: ArtifactStatus | None = None
+
+    @property
+    def content(self) -> tuple[str, str]:
+        """The revision and the digest of the artifact."""
+        return ("", "") if self.artifact is None else (self.artifact.revision, self.artifact.digest)
+
+
+def artifact_of(source: Resource) -> ArtifactStatus | None:
+    """The artifact of a source, or None. Raises InvalidSpecError for one that cannot be used."""
+    found, given = SourceStatus.of(source).artifact, source.status.get("artifact")
+    if found is None and given is not None:
+        return read(ArtifactStatus, given if isinstance(given, dict) else {}, where="status.artifact")
+    return found

@@ -1,6 +1,4 @@
-"""FeatureFlagConfiguration and FeatureFlag, in every version, as one flagd document: the one reader of all
-forms.
-"""
+"""FeatureFlagConfiguration and FeatureFlag in every version, read as one flagd document."""
 
 from __future__ import annotations
 
@@ -8,11 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import InvalidSpecError, Model, Name, Status
+from controller.api.fields import InvalidSpecError, Model, Name
 from controller.api.flagset import ProblemStatus
 from controller.api.historic import modernise
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,9 +54,7 @@ class LaggardStatus(Model):
 
 
 class Latency(Model):
-    """From the moment at which the change was observed to the one at which an evaluator served it; as people
-    read times.
-    """
+    """From when a change was observed to when an evaluator served it, as people read durations."""
 
     p50: str | None = None
     p99: str | None = None
@@ -74,9 +71,20 @@ class ConfigurationStatus(Status):
     total: int | None = None
     delivered: int | None = None
     latency: Latency | None = None
-    laggards: Annotated[tuple[LaggardStatus, ...], Field(max_length=20)] = ()
+    laggards: Annotated[tuple[OnErrorOmit[LaggardStatus], ...] | None, Field(max_length=20)] = None
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+
+    @property
+    def content(self) -> tuple[str, str]:
+        """The revision of the content, and its digest."""
+        return self.revision or "", self.digest or ""
+
+    @property
+    def served_by(self) -> int | None:
+        """The first number of `served`; None where there is none."""
+        count = (self.served or "").partition("/")[0]
+        return int(count) if count.isascii() and count.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

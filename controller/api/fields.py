@@ -28,14 +28,6 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
-class Status(Model):
-    """What a reconciler writes into the status of each kind."""
-
-    observed_generation: int = -1
-    last_handled_reconcile_at: str | None = None
-    conditions: tuple[dict[str, Any], ...] = ()
-
-
 class InvalidSpecError(ValueError):
     """An object's spec cannot be read; the text names each field and what is wrong with it."""
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Model, Name, Status
+from controller.api.conditions import FALSE
+from controller.api.fields import Model, Name
+from controller.api.status import Status
 
 KIND: Final = "Flagd"
 
@@ -57,3 +59,23 @@ class FlagdStatus(Status):
     replicas: int | None = None
     ready_replicas: int | None = None
     image: str | None = None
+
+
+class DeploymentStatus(Status):
+    """What Kubernetes says of the Deployment."""
+
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+
+    @property
+    def stuck(self) -> str:
+        """Why the Deployment's controller has given up; empty while it has not."""
+        progressing = self.condition("Progressing")
+        return progressing.message if progressing.status == FALSE else ""
+
+    def is_rolled_out(self, generation: int, replicas: int) -> bool:
+        """Whether that many replicas are of the template of that generation, and ready."""
+        counts = {self.replicas, self.updated_replicas, self.ready_replicas, self.available_replicas}
+        return self.observed_generation >= generation and counts == {replicas}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, OnErrorOmit
+from pydantic.alias_generators import to_camel
 
-from controller.api.fields import Interval, LocalReference, Model, Name, Status
+from controller.api.fields import Interval, LocalReference, Model, Name
 from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -147,15 +150,16 @@ class TargetStatus(Model):
     shards: int | None = None
 
 
-class HistoryEntry(Model):
-    """One revision that was applied."""
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One revision that was applied. A `Model` takes ten times the memory, and each FlagSet has up to ten."""
+
+    __pydantic_config__ = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     revision: str
     digest: str | None = None
     held: int | None = None
-    """Flags that are not served as this revision has them: held at an older definition, or left out for want
-    of one.
-    """
+    """Flags that are not served as this revision has them, but held at an older definition or left out."""
     author: str | None = None
     subject: str | None = None
     committed_at: str | None = None
@@ -182,9 +186,17 @@ class FlagSetStatus(Status):
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
-    pending_removals: Annotated[tuple[str, ...], Field(max_length=100)] = ()
-    target: tuple[TargetStatus, ...] = ()
-    history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
+    pending_removals: Annotated[tuple[str, ...] | None, Field(max_length=100)] = None
+    target: tuple[OnErrorOmit[TargetStatus], ...] = ()
+    history: Annotated[tuple[OnErrorOmit[HistoryEntry], ...], Field(max_length=10)] = ()
+
+    @property
+    def content(self) -> tuple[str, str]:
+        """The revision that was attempted last, and the digest if it was applied."""
+        revision = self.last_attempted_revision or ""
+        # What was attempted and not applied has no digest yet: the status keeps that of what is served.
+        applied = self.last_applied_revision in (None, revision)
+        return revision, (self.digest or "") if applied else ""
 
 
 def source_key(flag_set: Resource) -> ObjectKey | None:
@@ -194,3 +206,16 @@ def source_key(flag_set: Resource) -> ObjectKey | None:
         return None
     namespace = str(reference.get("namespace") or flag_set.namespace)
     return ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name")))
+
+
+def target_name(flag_set: Resource) -> str:
+    """The name of what the FlagSet writes."""
+    target = flag_set.spec.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    return str(name or flag_set.name)
+
+
+def listed(flag_set: Resource, field: str) -> list[dict[str, Any]]:
+    """The objects in a list of the spec, as far as it can be read."""
+    found = flag_set.spec.get(field)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

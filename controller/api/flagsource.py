@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from posixpath import normpath
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.fields import Interval, LocalReference, Model, Name, Status, Timeout
+from controller.api.artifact import SourceStatus
+from controller.api.fields import Interval, LocalReference, Model, Name, Timeout
 
 KIND: Final = "FlagSource"
 DEFAULT_BRANCH: Final = "main"
@@ -19,11 +19,11 @@ PROVIDERS: Final = ("git", "oci", "bucket")
 INCLUDE_LIMIT: Final = 8
 """Sources that one may include."""
 OBSERVED: Final = (
-    "observedIgnore",
-    "observedInclude",
-    "observedLayerSelector",
-    "observedRecurseSubmodules",
-    "observedSparseCheckout",
+    "observed_ignore",
+    "observed_include",
+    "observed_layer_selector",
+    "observed_recurse_submodules",
+    "observed_sparse_checkout",
 )
 """Fields of the status that say how the files of its artifact were chosen."""
 
@@ -263,21 +263,16 @@ class FlagSourceSpec(Model):
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
     @property
-    def observed(self) -> dict[str, Any]:
+    def observed(self) -> FlagSourceStatus:
         """What decides which files of a revision are in its artifact, as the status shows it (`OBSERVED`)."""
-        found: dict[str, Any] = {
-            "observedIgnore": self.ignore,
-            "observedInclude": [
-                each.model_dump(by_alias=True, exclude_defaults=True) for each in self.include
-            ],
-        }
-        if self.oci is not None:
-            selector = self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
-            found["observedLayerSelector"] = selector
-        if self.git is not None:
-            found["observedRecurseSubmodules"] = self.git.recurse_submodules or None
-            found["observedSparseCheckout"] = list(self.git.sparse_checkout)
-        return {name: each for name, each in found.items() if each not in (None, [], {})}
+        selector = LayerSelector() if self.oci is None else self.oci.layer_selector
+        return FlagSourceStatus(
+            observed_ignore=self.ignore,
+            observed_include=self.include or None,
+            observed_layer_selector=None if selector == LayerSelector() else selector,
+            observed_recurse_submodules=(self.git is not None and self.git.recurse_submodules) or None,
+            observed_sparse_checkout=(() if self.git is None else self.git.sparse_checkout) or None,
+        )
 
 
 class IncludedArtifact(Model):
@@ -291,16 +286,15 @@ class IncludedArtifact(Model):
     size: int | None = None
 
 
-class FlagSourceStatus(Status):
+class FlagSourceStatus(SourceStatus):
     """What was found."""
 
     last_handled_accept_revision: str | None = None
     observed_ignore: str | None = None
-    observed_include: tuple[Include, ...] = ()
-    included_artifacts: tuple[IncludedArtifact, ...] = ()
+    observed_include: tuple[Include, ...] | None = None
+    included_artifacts: tuple[IncludedArtifact, ...] | None = None
     observed_layer_selector: LayerSelector | None = None
-    observed_recurse_submodules: bool = False
-    observed_sparse_checkout: tuple[str, ...] = ()
+    observed_recurse_submodules: bool | None = None
+    observed_sparse_checkout: tuple[str, ...] | None = None
     observed_lineage: str | None = None
     observed_verification: str | None = None
-    artifact: ArtifactStatus | None = None

@@ -1,6 +1,4 @@
-"""FlagGrant: by which a namespace lets objects of other namespaces refer to its own, as Gateway API's
-ReferenceGrant does.
-"""
+"""FlagGrant: lets objects of other namespaces refer to those of its own, as a ReferenceGrant does."""
 
 from __future__ import annotations
 

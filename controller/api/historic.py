@@ -20,9 +20,7 @@ _NOTHING: Final = {"disabled": False}
 
 
 def modernise(document: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the document as flagd reads it, warnings). What is no flag is left as it is, for the
-    parser to judge.
-    """
+    """(the document as flagd reads it, warnings). What is no flag is left to the parser."""
     wrapped = document if isinstance(document.get("flags"), dict | list) else {"flags": document}
     flags = wrapped["flags"]
     if not isinstance(flags, dict):

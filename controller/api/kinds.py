@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import (
     alert,
@@ -20,7 +20,12 @@ from controller.api import (
     shard,
     upgrade,
 )
+from controller.api.artifact import SourceStatus
 from controller.api.meta import API_VERSION
+from controller.api.status import Status
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 OPENFEATURE: Final = configuration.API_VERSION
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
@@ -36,6 +41,8 @@ class ResourceType:
     plural: str
     content: bool = True
     """False: only metadata is kept, so that what the object holds never reaches us."""
+    status: type[Status] = Status
+    """The model of its status; a kind without a reconciler here may have a wider one in its own module."""
 
     @property
     def group(self) -> str:
@@ -48,20 +55,32 @@ class ResourceType:
         return self.api_version.rpartition("/")[2]
 
 
-FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, "flagsources")
-FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets")
+FLAG_SOURCE: Final = ResourceType(
+    API_VERSION, flagsource.KIND, "flagsources", status=flagsource.FlagSourceStatus
+)
+FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets", status=flagset.FlagSetStatus)
 FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, "flagshards")
 FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants")
-FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, "flagreceivers")
-FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, "flagproviders")
-FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts")
+FLAG_RECEIVER: Final = ResourceType(
+    API_VERSION, receiver.KIND, "flagreceivers", status=receiver.FlagReceiverStatus
+)
+FLAG_PROVIDER: Final = ResourceType(
+    API_VERSION, provider.KIND, "flagproviders", status=provider.FlagProviderStatus
+)
+FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts", status=alert.FlagAlertStatus)
 FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, "flagreceipts")
-FEATURE_FLAG_CONFIGURATION: Final = ResourceType(OPENFEATURE, configuration.KIND, "featureflagconfigurations")
-FEATURE_FLAG: Final = ResourceType(OPENFEATURE, configuration.FLAG_KIND, "featureflags")
+FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
+    OPENFEATURE, configuration.KIND, "featureflagconfigurations", status=configuration.ConfigurationStatus
+)
+FEATURE_FLAG: Final = ResourceType(
+    OPENFEATURE, configuration.FLAG_KIND, "featureflags", status=configuration.ConfigurationStatus
+)
 FEATURE_FLAG_SOURCE: Final = ResourceType(OPENFEATURE, featureflagsource.KIND, "featureflagsources")
 IN_PROCESS_CONFIGURATION: Final = ResourceType(OPENFEATURE, inprocess.KIND, "inprocessconfigurations")
-FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds")
-EVALUATOR_UPGRADE: Final = ResourceType(API_VERSION, upgrade.KIND, "evaluatorupgrades")
+FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds", status=flagd.FlagdStatus)
+EVALUATOR_UPGRADE: Final = ResourceType(
+    API_VERSION, upgrade.KIND, "evaluatorupgrades", status=upgrade.EvaluatorUpgradeStatus
+)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -83,10 +102,10 @@ ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding"
 WORKLOADS: Final = (DEPLOYMENT, SERVICE, INGRESS, HTTP_ROUTE)
 """What runs for users; watched in the namespaces that hold a Flagd, where it is ours."""
 FLUX_SOURCES: Final = (
-    ResourceType(FLUX, "GitRepository", "gitrepositories"),
-    ResourceType(FLUX, "OCIRepository", "ocirepositories"),
-    ResourceType(FLUX, "Bucket", "buckets"),
-    ResourceType(FLUX, "ExternalArtifact", "externalartifacts"),
+    ResourceType(FLUX, "GitRepository", "gitrepositories", status=SourceStatus),
+    ResourceType(FLUX, "OCIRepository", "ocirepositories", status=SourceStatus),
+    ResourceType(FLUX, "Bucket", "buckets", status=SourceStatus),
+    ResourceType(FLUX, "ExternalArtifact", "externalartifacts", status=SourceStatus),
 )
 
 WATCHED: Final = (
@@ -125,3 +144,9 @@ PLURALS: Final = {
         DISRUPTION_BUDGET,
     )
 }
+_STATUSES: Final = {each.kind: each.status for each in WATCHED}
+
+
+def status_of(resource: Resource | None) -> Status:
+    """The status of an object, as the model of its kind; an empty one where there is no object."""
+    return Status() if resource is None else _STATUSES.get(resource.key.kind, Status).of(resource)

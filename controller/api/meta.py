@@ -17,9 +17,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 OPENFEATURE_GROUP: Final = "core.openfeature.dev"
 
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
-"""Flux's annotation: a new value asks for a reconcile now; status.lastHandledReconcileAt says that it was
-done.
-"""
+"""Flux's annotation: a new value asks for a reconcile now, and status.lastHandledReconcileAt repeats it."""
 
 ACCEPT_REVISION: Final = "flagstaff.dev/accept-revision"
 """The annotation by which a person lets a revision through that the prune guard holds: its value is that
@@ -45,6 +43,12 @@ class ObjectKey:
     namespace: str
     name: str
 
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Self:
+        """Which object a manifest is of, which names its namespace."""
+        meta = manifest["metadata"]
+        return cls(manifest["kind"], meta["namespace"], meta["name"])
+
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
@@ -54,6 +58,17 @@ def timestamp(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def precise_timestamp(time: datetime) -> str:
+    """As `timestamp`, in milliseconds: `2026-01-31T12:00:00.250Z`."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def lets_through(named: str, revision: str) -> bool:
+    """Whether ACCEPT_REVISION names this very revision, `NAME@ALGORITHM:DIGEST`, whole or by its digest."""
+    digest = revision.rpartition("@")[2]
+    return bool(named) and named in {revision, digest, digest.rpartition(":")[2]}
+
+
 def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
     """Fields of a line of the log that concerns one object (and its revision, where it is known)."""
     return {"object": str(key)} | ({"revision": revision} if revision else {})
@@ -61,9 +76,7 @@ def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be
-    changed.
-    """
+    """One object as it was last seen; nobody changes its `spec` and `status`, which the API server sent."""
 
     key: ObjectKey
     uid: str
@@ -79,12 +92,12 @@ class Resource:
     api_version: str = API_VERSION
     created: str = ""
     """metadata.creationTimestamp."""
+    parsed: object = field(default=None, init=False, repr=False, compare=False)
+    """The status as its model, once `Status.of` has read it."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
-        """Read an object's body. Whatever is malformed below `spec` stays as it is, for the kind's own reader
-        to judge.
-        """
+        """Read an object's body. What is malformed below `spec` is left to the kind's own reader."""
         meta = body["metadata"]
         spec, status = body.get("spec"), body.get("status")
         return cls(
@@ -113,6 +126,18 @@ class Resource:
         return self.key.name
 
     @property
+    def owner_reference(self) -> dict[str, Any]:
+        """For what shall go with the object. The object's deletion in the foreground does not wait for that,
+        and the author of the object needs no right to finalizers.
+        """
+        named = {"kind": self.key.kind, "name": self.name, "uid": self.uid}
+        return {"apiVersion": self.api_version, **named, "blockOwnerDeletion": False}
+
+    def is_owned_by(self, owner: Resource) -> bool:
+        """Whether an owner reference names this very object."""
+        return any(each.get("uid") == owner.uid for each in self.owners)
+
+    @property
     def suspended(self) -> bool:
         """Whether its user asked for it to be left alone."""
         return self.spec.get("suspend") is True
@@ -121,6 +146,26 @@ class Resource:
 def version_of(resource: Resource | None) -> object:
     """What changes whenever anything of the object does; None where there is no object."""
     return None if resource is None else (resource.uid, resource.resource_version)
+
+
+def generation_of(resource: Resource | None) -> object:
+    """What changes whenever the spec does; None where there is no object."""
+    return None if resource is None else (resource.uid, resource.generation)
+
+
+def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
+    """The owner that manages an object, or else the first, as a reference; None where it is not whole."""
+    found = meta.get("ownerReferences")
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
+    owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
+    whole = all(isinstance(text, str) and text for text in owner.values())
+    return {name: str(text) for name, text in owner.items()} if whole else None
+
+
+def uid_and_spec(resource: Resource | None) -> object:
+    """What changes whenever an object is another or asks for something else; None where there is none."""
+    return None if resource is None else (resource.uid, resource.spec)
 
 
 def secret_names(holder: object) -> set[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import LocalReference, Model, Status, Timeout
+from controller.api.fields import LocalReference, Model, Timeout
+from controller.api.status import Status
 
 KIND: Final = "FlagProvider"
 
@@ -94,9 +95,7 @@ class Message(Model):
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
     objects: tuple[str, ...] = ()
-    """`<kind>/<name>` of the other objects that these are about, each once; of one in another namespace than
-    the provider's `<kind>/<namespace>/<name>`.
-    """
+    """`<kind>/<name>` of each other object; `<kind>/<namespace>/<name>` if not in the provider's."""
 
 
 class Failure(Model):
@@ -118,7 +117,7 @@ class FlagProviderStatus(Status):
     last_dead: str | None = None
     last_delivery: str | None = None
     last_failure: Failure | None = None
-    pending: tuple[Message, ...] = ()
-    reported: dict[str, str] = Field(default_factory=dict)
-    recent: tuple[str, ...] = ()
-    failing: dict[str, str] = Field(default_factory=dict)
+    pending: tuple[OnErrorOmit[Message], ...] | None = None
+    reported: dict[str, str] | None = None
+    recent: tuple[str, ...] | None = None
+    failing: dict[str, str] | None = None

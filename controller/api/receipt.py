@@ -10,14 +10,17 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
 from controller.api.fields import Model
+from controller.api.status import StatusModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagReceipt"
 OBSERVED_AT: Final = "flagstaff.dev/observed-at"
@@ -77,7 +80,7 @@ class FlagReceiptSpec(Model):
     proxy: Annotated[str, Field(min_length=1, max_length=253)]
 
 
-class FlagReceiptStatus(Model):
+class FlagReceiptStatus(StatusModel):
     """What the proxy knows."""
 
     digest: str = ""
@@ -86,15 +89,11 @@ class FlagReceiptStatus(Model):
     """When the change to that was first observed."""
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
-    """Members that said goodbye here within the time after which one is silent, packed: another proxy may not
-    know it yet.
-    """
+    """Members that left within the time until one is silent, packed: another proxy may not know yet."""
     left_claimed: str = ""
     """As `left`, of members whose names are not verified."""
     left_before: str = ""
-    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; one that reports has come
-    back.
-    """
+    """As `left`, of earlier goodbyes: at another proxy they are silent, or report if they came back."""
     left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
@@ -116,9 +115,7 @@ def member_id(namespace: str, pod: str, instance: str) -> bytes:
 
 
 def entry(member: bytes, connected_at: int) -> bytes:
-    """One member in a list: its id, and when it connected, in milliseconds since 1970 on its own clock
-    (big-endian).
-    """
+    """One member in a list: its id, and when it connected, in ms since 1970 on its clock (big-endian)."""
     return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 
@@ -145,7 +142,8 @@ def receipt_name(configuration: str, proxy: str) -> str:
     return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{suffix}"
 
 
-def configuration_of(spec: Mapping[str, Any]) -> str | None:
-    """The FeatureFlagConfiguration that a FlagReceipt's spec names, as far as it can be read."""
-    name = spec.get("configuration")
-    return name if isinstance(name, str) else None
+def pair_of(found: Resource) -> tuple[str, str]:
+    """(configuration, proxy) of a FlagReceipt, as `FlagReceiptSpec` has them; empty where malformed."""
+    pair = (found.spec.get("configuration"), found.spec.get("proxy"))
+    configuration, proxy = (each if isinstance(each, str) else "" for each in pair)
+    return configuration, proxy

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field
 
 from controller.api.fields import Model
+from controller.api.meta import ObjectKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import Resource
 
 KIND: Final = "FlagShard"
 
@@ -22,9 +25,7 @@ class FlagShardSpec(Model):
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The FlagShards that `spec.shards` of a FeatureFlagConfiguration lists, each once, as far as it can be
-    read.
-    """
+    """The names in `spec.shards` of a FeatureFlagConfiguration, each once, as far as it can be read."""
     listed = spec.get("shards")
     found = (
         [str(each.get("name")) for each in listed if isinstance(each, dict)]
@@ -32,3 +33,8 @@ def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
         else []
     )
     return tuple(dict.fromkeys(found))
+
+
+def finder(find: Callable[[ObjectKey], Resource | None], namespace: str) -> Callable[[str], Resource | None]:
+    """Finds the FlagShards of a namespace by their names; `find` finds any object."""
+    return lambda name: find(ObjectKey(KIND, namespace, name))

@@ -1,6 +1,4 @@
-"""EvaluatorUpgrade: whether, and how fast, workloads are restarted whose pods have an older evaluator than
-they would get now.
-"""
+"""EvaluatorUpgrade: whether and how fast workloads are restarted whose pods have an outdated evaluator."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Duration, Model, Name, Status
+from controller.api.fields import Duration, Model, Name
+from controller.api.status import Status
 
 KIND: Final = "EvaluatorUpgrade"
 
@@ -71,11 +70,11 @@ class CanaryStatus(Model):
 class HaltStatus(Model):
     """Why nothing more is restarted."""
 
-    workload: str = ""
-    message: str = ""
-    generation: int = 0
+    workload: str
+    message: str
+    generation: int
     """Of the spec: another one goes on."""
-    request: str = ""
+    request: str
     """The annotation that asks to go on, as it was."""
 
 
@@ -85,13 +84,13 @@ class EvaluatorUpgradeStatus(Status):
     pods: int | None = None
     current: int | None = None
     outdated: int | None = None
-    restarting: tuple[RestartStatus, ...] = ()
+    restarting: tuple[RestartStatus, ...] | None = None
     """Each that was restarted and is not rolled out yet."""
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None
     """When a restarted workload was rolled out last, or there was something else to restart for."""
-    targets: str = ""
+    targets: str | None = None
     """A digest of what all that is or may be restarted is to get."""
     resumed_at: str | None = None
     """When it went on after it was halted."""

@@ -7,23 +7,20 @@ import hashlib
 import hmac
 import logging
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from controller.runtime.reconciling.setbacks import Setback
-from evaluator.http.messages import Response, Streamed, header
+from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed, header
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from concurrent.futures import Executor
-    from pathlib import Path
 
     from controller.artifacts.storages import Storages, Stored
-    from evaluator.http.messages import ByteStream, Headers, Request
 
 PIECE: Final = 65_536
 """Bytes; besides one that waits, a transport holds as many."""
@@ -46,27 +43,18 @@ _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What of a file is to be sent."""
-
-    file: Path
-    start: int
-    length: int
-    """Bytes, at least one."""
-    digest: str = ""
-    """`sha256:…` that a file sent whole must have; its last piece is not sent otherwise. Empty: any."""
-
-
 class Sending:
-    """One part into one body. All but the reading happens on the loop."""
+    """Sends one part of a file as one body. Only the reading happens in a thread."""
 
-    def __init__(self, part: Part, pool: Executor, ended: Callable[[bool], None]) -> None:
-        """`ended` is called once: False if the file was not what it should be, or could not be read."""
+    def __init__(self, found: Stored, part: range, pool: Executor, ended: Callable[[bool], None]) -> None:
+        """`part`: its bytes, at least one; the last piece of a whole file is not sent if its digest differs.
+        `ended` is called once: False if the file was not what it should be, or could not be read.
+        """
+        self._found = found
         self._part = part
         self._pool = pool
         self._ended: Callable[[bool], None] | None = ended
-        self._left = part.length
+        self._left = len(part)
         self._hash = hashlib.sha256()
         self._source: BinaryIO | None = None
         self._reading: asyncio.Future[bytes] | None = None
@@ -92,16 +80,16 @@ class Sending:
     def _read(self) -> bytes:
         """The next piece. Raises OSError; ValueError where the file is short, or not what it should be."""
         if self._source is None:
-            self._source = self._part.file.open("rb")
+            self._source = self._found.file.open("rb")
             self._source.seek(self._part.start)
         wanted = min(PIECE, self._left)
         piece = self._source.read(wanted)
         if len(piece) < wanted:
             raise ValueError("it ends too early")
-        if self._part.digest:
+        if len(self._part) == self._found.size:
             self._hash.update(piece)
             last = wanted == self._left
-            if last and f"sha256:{self._hash.hexdigest()}" != self._part.digest:
+            if last and f"sha256:{self._hash.hexdigest()}" != self._found.digest:
                 raise ValueError("it has another digest")
         return piece
 
@@ -169,7 +157,7 @@ class ArtifactServer:
 
         def start(body: ByteStream) -> None:
             self._sending += 1
-            Sending(part, self._pool, ended).begin(body)
+            Sending(found, part, self._pool, ended).begin(body)
 
         return Streamed(status, headers, start, seconds=SECONDS)
 
@@ -189,36 +177,35 @@ def _believed(request: Request, tokens: Collection[str]) -> bool:
     return scheme.lower() == "bearer" and any(matches)
 
 
-def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, Part]:
-    """What is answered at once, or the status, headers and file of what is sent."""
+def _choose(request: Request, found: Stored) -> Response | tuple[int, Headers, range]:
+    """What is answered at once, or the status, headers and bytes of what is sent."""
     size, etag = found.size, f'"{found.digest}"'
     headers: Headers = (_TYPE, _FOREVER, ("etag", etag), ("accept-ranges", "bytes"))
     known = header(request.headers, "if-none-match")
     if known is not None and (known.strip() == "*" or etag in known):
         return Response(304, b"", headers)
-    whole = 200, (*headers, _length(size)), Part(found.file, 0, size, found.digest)
+    whole = 200, (*headers, _length(size)), range(size)
     asked = header(request.headers, "range")
     condition = header(request.headers, "if-range")
     if asked is None or (condition is not None and condition != etag):
         return whole
     part = _RANGE.fullmatch(asked.strip())
     if part is None or part[1] == part[2] == "" or (part[1] and part[2] and int(part[2]) < int(part[1])):
-        # What is no single sound range is not understood, and the whole is a right answer.
+        # A header that is not one valid range may be ignored (RFC 9110, section 14.2).
         return whole
-    start, end = _bounds(part[1], part[2], size)
-    if start >= size or end < start:
+    sent = _bounds(part[1], part[2], size)
+    if not sent:
         return Response(416, b"", (("content-range", f"bytes */{size}"),))
-    length = end + 1 - start
-    range_ = ("content-range", f"bytes {start}-{end}/{size}")
-    return 206, (*headers, range_, _length(length)), Part(found.file, start, length)
+    shown = ("content-range", f"bytes {sent.start}-{sent.stop - 1}/{size}")
+    return 206, (*headers, shown, _length(len(sent))), sent
 
 
 def _length(size: int) -> tuple[str, str]:
     return ("content-length", str(size))
 
 
-def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """Inclusive; `-n` is the last n bytes."""
+def _bounds(first: str, last: str, size: int) -> range:
+    """The bytes of `first-last`; of `-n` the last n."""
     if not first:
-        return max(0, size - int(last)), size - 1
-    return int(first), min(int(last), size - 1) if last else size - 1
+        return range(max(0, size - int(last)), size)
+    return range(int(first), min(int(last) + 1, size) if last else size)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed, as_failed
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -60,13 +61,17 @@ class Storage:
             digest=f"sha256:{digest}",
             size=len(archive),
             path=digest + _SUFFIX,
-            metadata={key: value[:MAX_TEXT] for key, value in metadata.items()},
+            # A lone surrogate could not be written as UTF-8.
+            metadata={
+                key: value[:MAX_TEXT].encode(errors="replace").decode() for key, value in metadata.items()
+            },
         )
         others = [known for known in self._index if known.digest != artifact.digest]
         index = self._retained([artifact, *others])
         try:
             self._write(artifact, archive)
-            self._write_index(index)
+            lines = "".join(f"{each.model_dump_json()}\n" for each in index)
+            durable.write_file(self._root / _INDEX, lines.encode())
         except OSError as error:
             if len(others) == len(self._index):
                 self._forget(artifact)
@@ -122,22 +127,18 @@ class Storage:
                 return
         durable.write_file(path, archive)
 
-    def _write_index(self, index: list[Artifact]) -> None:
-        lines = [artifact.to_json() for artifact in index]
-        durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
-
     def _read_index(self) -> list[Artifact]:
         path = self._root / _INDEX
         limit = MAX_JSON_BYTES * (self._retain + 1)
         try:
             # What is over the limit is cut off, and then no whole artifact ends the file.
             text = durable.read_file(path, limit)
-            index = [Artifact.from_json(line) for line in text.splitlines()]
+            index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:
             return []
-        except ValueError as error:
-            aside = durable.set_aside(path)
-            log.warning("%s: the storage index was damaged: %s", aside, error)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            log.warning("%s: the storage index was damaged: %s", durable.set_aside(path), why)
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 
@@ -163,10 +164,3 @@ class Storage:
         self._proven.pop(artifact.digest, None)
         with contextlib.suppress(OSError):
             (self._root / artifact.path).unlink(missing_ok=True)
-
-
-def as_failed(error: OSError, what: str) -> Failed:
-    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    cause = error.strerror or type(error).__name__
-    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")

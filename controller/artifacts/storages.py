@@ -7,16 +7,16 @@ import re
 import shutil
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ObjectKey
-from controller.artifacts.storage import Storage, as_failed
+from controller.artifacts.storage import Storage
+from controller.runtime.reconciling.setbacks import as_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Future
     from pathlib import Path
 
     from controller.artifacts.artifact import Artifact

@@ -31,9 +31,7 @@ class Store(Protocol):
     """Where certificates are kept for all replicas."""
 
     now: datetime
-    """The cluster's time at the last read: those who verify a certificate have that time too, when the clock
-    of a replica is wrong.
-    """
+    """The cluster's time at the last read, which those who verify have when our clock is wrong."""
 
     async def read(self) -> Mapping[str, bytes] | None:
         """The Secret's content; None where there is no such Secret. Raises Setback."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
@@ -19,7 +19,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 AUTHORITY_LEFT: Final = timedelta(days=730)

@@ -56,9 +56,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code: 0 done, 1 problems found, 2 wrong usage, 3 source or server not
-    reachable, 130 interrupted.
-    """
+    """Run a verb; 0: done, 1: problems, 2: wrong usage, 3: source or server not reachable, 130: stopped."""
     parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")

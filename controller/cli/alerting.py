@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.shared.arguments import seconds
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 
 if TYPE_CHECKING:
@@ -18,19 +17,12 @@ _KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("what", metavar="provider/NAME", help="the FlagProvider")
-    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
-    parser.add_argument(
-        "--timeout", type=seconds, default=30.0, metavar="TIME",
-        help="how long to wait, such as 90s or 5m (default 30s)",
-    )  # fmt: skip
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser, of="default", timeout=30)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is delivered; 1 if it is not in time, or cannot be; 2 wrong usage; 3 no cluster; 130
-    interrupted.
-    """
+    """0: delivered; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         raise Ended(f"{options.what!r}: write provider/NAME", USAGE)

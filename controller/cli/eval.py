@@ -42,9 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one answer as JSON; exit 0, 1 where it is an error, 2 for wrong usage, 3 where there is no
-    source.
-    """
+    """Print one answer as JSON; exit with 0, 1 if it is an error, 2 for wrong usage, 3 without a source."""
     context = read_context(arguments)
     options = local_options(arguments)
     with ending(UNREACHABLE, Setback):

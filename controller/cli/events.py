@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import CHANGES
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import printable
 from controller.runtime.user_text.plain_text import one_line
 
@@ -25,13 +25,12 @@ _COLOURS: Final = {"error": _RED, "+": _GREEN, "-": _RED, "~": _YELLOW}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("-n", "--namespace", default="", help="one namespace (default all)")
     parser.add_argument("--watch", action="store_true", help="keep running and show each Event, until Ctrl-C")
     parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text",
         help="a line for people, or the JSON that alerts post (default text)",
     )  # fmt: skip
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser)
     parser.set_defaults(run=run)
 
 

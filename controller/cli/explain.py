@@ -30,9 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an
-    evaluator.
-    """
+    """Print answer and trace; exit with 0, 1 if it is an error, 2 for wrong usage, 3 without evaluator."""
     context = read_context(arguments)
     question: dict[str, Any] = {"flagKey": arguments.key, "context": context}
     if arguments.type is not None:

@@ -8,18 +8,20 @@ from urllib.parse import quote
 
 from controller.cli.shared.ending import OK, UNREACHABLE, Ended
 from controller.cli.shared.printing import columns, printable, short
-from controller.cli.shared.remote import add_address_argument, remote
+from controller.cli.shared.remote import Remote, add_address_argument, remote
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from controller.cli.shared.remote import Remote
-
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
 
-_HEADINGS: Final = ("KEY", "STATE", "TYPE", "DEFAULT", "TARGETING", "SOURCE", "FLAG SET", "REVISION")
+_COLUMNS: Final = {
+    "key": "KEY", "state": "STATE", "type": "TYPE", "defaultVariant": "DEFAULT",
+    "targeting": "TARGETING", "source": "SOURCE", "flagSetId": "FLAG SET", "revision": "REVISION",
+}  # fmt: skip
+"""Headings by the fields of a flag."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing
-    yet.
-    """
+    """Print what is served; exit with 0, 2 for wrong usage, 3 where no evaluator serves anything yet."""
     served = everything(remote(arguments.to))
     if arguments.output == "json":
         print(printable(json.dumps(served, indent=2, ensure_ascii=False)))
@@ -67,7 +67,8 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
     for source in served.get("sources", ()):
         yield f"source    {_source(source)}"
     yield ""
-    yield from columns([_HEADINGS, *(_row(flag) for flag in served.get("flags", ()))])
+    rows = ([_cell(flag.get(name)) for name in _COLUMNS] for flag in served.get("flags", ()))
+    yield from columns([list(_COLUMNS.values()), *rows])
 
 
 def _source(source: dict[str, Any]) -> str:
@@ -86,11 +87,6 @@ def _source(source: dict[str, Any]) -> str:
 
 def _flags(number: int) -> str:
     return "1 flag" if number == 1 else f"{number} flags"
-
-
-def _row(flag: dict[str, Any]) -> tuple[str, ...]:
-    names = ("key", "state", "type", "defaultVariant", "targeting", "source", "flagSetId", "revision")
-    return tuple(_cell(flag.get(name)) for name in names)
 
 
 def _cell(value: object) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.clusters import run_on_cluster
+from controller.api.configuration import ConfigurationStatus, Latency
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import columns, printable
 from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
 
@@ -24,7 +26,6 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("-n", "--namespace", default="", help="one namespace (default all)")
     parser.add_argument(
         "--to", metavar="ADDRESS",
         help="ask one proxy's management port, host:port, for each evaluator that it knows",
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -47,33 +48,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _proxy(options: argparse.Namespace) -> int:
-    there, last = remote(options.to), ""
-    while True:
+    there = remote(options.to)
+
+    async def table() -> str:
         found = await asyncio.to_thread(there.get, "/fleet")
-        text = proxy_table(found.get("flagSets") or (), options.namespace)
-        if text != last:
-            _show(text, live=options.watch)
-            last = text
-        if not options.watch:
-            return 0
-        await asyncio.sleep(1.0)
+        return proxy_table(found.get("flagSets") or (), options.namespace)
+
+    return await _shown(options, table, partial(asyncio.sleep, 1.0))
 
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
     from controller.wiring.client.looking import View, watching
 
-    kinds, last = (FEATURE_FLAG_CONFIGURATION,), ""
+    async def table() -> str:
+        return cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
+
+    kinds = (FEATURE_FLAG_CONFIGURATION,)
     async with watching(options.kubeconfig, options.namespace, kinds, View()) as view:
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
-        while True:
-            text = cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
-            if text != last:
-                _show(text, live=options.watch)
-                last = text
-            if not options.watch:
-                return 0
-            await view.wait(0.2)
+        return await _shown(options, table, partial(view.wait, 0.2))
+
+
+async def _shown(
+    options: argparse.Namespace, table: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
+) -> int:
+    """Print the table, and with --watch each other one that it becomes."""
+    last = ""
+    while True:
+        text = await table()
+        if text != last:
+            print((_CLEAR if options.watch and sys.stdout.isatty() else "") + text, end="", flush=True)
+            last = text
+        if not options.watch:
+            return 0
+        await wait()
 
 
 def cluster_table(configurations: Iterable[Resource]) -> str:
@@ -81,20 +90,19 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     rows: list[tuple[str, ...]] = [_HEAD]
     below: dict[int, list[str]] = {}
     for each in configurations:
-        status = each.status
-        latency = status.get("latency") or {}
+        status = ConfigurationStatus.of(each)
+        latency = status.latency or Latency()
         rows.append(
             (
                 f"{each.namespace}/{each.name}",
-                str(status.get("revision") or status.get("digest") or ""),
-                str(status.get("served") or "-"),
-                str(status.get("delivered") or 0),
-                str(latency.get("p50") or ""),
-                str(latency.get("p99") or ""),
+                status.revision or status.digest or "",
+                status.served or "-",
+                str(status.delivered or 0),
+                latency.p50 or "",
+                latency.p99 or "",
             )
         )
-        laggards = [laggard for laggard in status.get("laggards") or () if isinstance(laggard, dict)]
-        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in laggards]
+        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in status.laggards or ()]
     if len(rows) == 1:
         return "no flag sets\n"
     return _text(rows, below)
@@ -128,7 +136,3 @@ def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -
     for number, text in enumerate(columns(rows)):
         lines += [text, *map(printable, below.get(number, ()))]
     return "\n".join(lines) + "\n"
-
-
-def _show(text: str, *, live: bool) -> None:
-    print((_CLEAR if live and sys.stdout.isatty() else "") + text, end="", flush=True)

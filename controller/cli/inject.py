@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
+from controller.cli.shared.ending import OK, PROBLEM, Ended
+from controller.cli.shared.manifests import reading
 from controller.injection.adding.workloads import injected
 from controller.injection.names import OPERATORS
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, Options, Refused
@@ -45,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every manifest, those of workloads that ask with their evaluator. 0; 1 and nothing printed where
-    one is refused; 2 for a file that cannot be read.
-    """
+    """Print all manifests with evaluators, or none; exit with 0, 1 if one is refused, 2 if unreadable."""
     options = Options(
         image=arguments.image,
         proxy_address=arguments.proxy_address,
@@ -58,12 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:
-        try:
+        with reading(_shown(file)):
             given[file] = [*_documents(file)]
-        except OSError as error:
-            raise _ended(file, error.strerror, USAGE) from error
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise _ended(file, f"no YAML: {' '.join(str(error).split())}", USAGE) from error
     everything = [each for documents in given.values() for each in documents]
     known = Given(everything, arguments.namespace, whole=False)
     made: list[Any] = []
@@ -71,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             made += [injected(each, arguments.namespace, options, known) for each in documents]
         except Refused as refusal:
-            raise _ended(file, refusal, PROBLEM) from refusal
+            raise Ended(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
 
@@ -82,5 +77,5 @@ def _documents(file: str) -> Iterator[Any]:
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 
-def _ended(file: str, why: object, code: int) -> Ended:
-    return Ended(f"{'standard input' if file == STDIN else file}: {why}", code)
+def _shown(file: str) -> str:
+    return "standard input" if file == STDIN else file

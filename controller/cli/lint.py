@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from controller.api.provenance import SUBJECT
 from controller.cli.shared.arguments import (
-    add_input_arguments,
-    add_insecure_argument,
-    add_lenient_argument,
-    add_store_arguments,
-    add_verify_argument,
+    add_reading_arguments,
     committed_reference,
     substituted,
     verify_keys,
@@ -23,32 +19,26 @@ from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
-from controller.flagsets.preparing.patches import patched
-from controller.flagsets.preparing.preparation import Preparation
+from controller.flagsets.preparing.patches import Patch, patched
+from controller.flagsets.preparing.preparation import Preparation, Step
 from controller.flagsets.reading.inputs import steps as steps_of
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.commits import read_commit
 from controller.wiring.offline.options import LocalOptions
 from controller.wiring.offline.worktree import read_working_tree
-from evaluator.flags.layers.layer import read_layer
-from evaluator.flags.layers.merge import merge
+from evaluator.flags.layers.layer import Layer, read_layer
+from evaluator.flags.layers.merge import Parsed, merge
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from controller.flagsets.preparing.patches import Patch
-    from controller.flagsets.preparing.preparation import Step
-    from evaluator.flags.layers.layer import Layer
-    from evaluator.flags.layers.merge import Parsed
     from evaluator.flags.syntax.problems import Problem
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
-"""Gives the files that a path means, by name, and a problem for each that cannot be read. Raises Setback
-where it means none.
-"""
+"""From a path: its files by name, and a problem for each unreadable one. Raises Setback if it means none."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags without an error, what was found)."""
 
@@ -73,11 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="check what a Git URL, oci://HOST/REPOSITORY:TAG or s3://BUCKET/PREFIX holds instead of files "
         "on disk",
     )  # fmt: skip
-    add_insecure_argument(parser)
-    add_store_arguments(parser)
-    add_verify_argument(parser)
-    add_input_arguments(parser)
-    add_lenient_argument(parser)
+    add_reading_arguments(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
     )
@@ -85,9 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every problem; exit 0 for none that counts, 1 for problems, 2 for wrong usage or a path that
-    cannot be read.
-    """
+    """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
     if bool(arguments.documents) == bool(arguments.layers):
         raise Ended("give files to check each on its own, or --path for each layer of one flag set", USAGE)
     if arguments.patches and not arguments.layers:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, Ended, ending
+from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
 from controller.cli.shared.manifests import Manifest, read_manifests
 from controller.injection.names import OPERATORS
 from controller.injection.options import Options
 from controller.migration.finding import Fate
-from controller.migration.objects import Given, subject
-from controller.migration.steps import Installed, steps
+from controller.migration.objects import Given, Subject, subject
+from controller.migration.steps import Installed, Step, steps
+from controller.migration.values import Value
 from controller.migration.values import options as options_of
-from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.migration.objects import Subject
-    from controller.migration.steps import Step
-    from controller.migration.values import Value
     from controller.wiring.client.migrating import Seen
 
 
@@ -88,16 +85,13 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> Seen:
-    from kubernetes.aio.config.config_exception import ConfigException
-
     from controller.wiring.client.migrating import opened, seen
 
     async def look() -> Seen:
         async with opened(arguments.kubeconfig) as cluster:
             return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
 
-    with ending(UNREACHABLE, ConfigException, Setback):
-        return asyncio.run(look())
+    return run_on_cluster(look, arguments.kubeconfig)
 
 
 def _print(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> None:
@@ -168,8 +162,6 @@ def _print_values(found: Iterable[Value]) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     """0: each change would be taken; 1: one would not; 2 wrong usage; 3 no cluster."""
     manifests = read_manifests(arguments.files)
-    from kubernetes.aio.config.config_exception import ConfigException
-
     from controller.wiring.client.migrating import applied, opened, seen, tried
 
     async def all_tried() -> int:
@@ -191,5 +183,4 @@ def _apply(arguments: argparse.Namespace) -> int:
                 print(f"{change.method.lower()} {change.path}: {said}")
         return PROBLEM if refused else OK
 
-    with ending(UNREACHABLE, ConfigException, Setback):
-        return asyncio.run(all_tried())
+    return run_on_cluster(all_tried, arguments.kubeconfig, verb="asked")

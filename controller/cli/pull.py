@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
-from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import pull
 
@@ -23,15 +22,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="an empty folder, or one that is made"
     )
-    add_insecure_argument(parser)
-    add_login_arguments(parser)
+    add_registry_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the revision that was pulled; exit 0, 2 for wrong usage or a folder that cannot be written, 3
-    where the registry refuses or the artifact cannot be read.
-    """
+    """Print the revision; exit with 0, 2 for wrong usage or a bad folder, 3 if the registry refuses."""
     with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         login = login_of(arguments)
         target, output = arguments.target, arguments.output

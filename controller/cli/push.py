@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli.shared.arguments import add_insecure_argument
+from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
-from controller.cli.shared.logins import add_login_arguments, login_of
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.offline.publishing import PushOptions, push
 
@@ -36,15 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sign", type=Path, metavar="KEY",
         help="a private key in PEM to sign the artifact with, as cosign does (default: it is not signed)",
     )  # fmt: skip
-    add_insecure_argument(parser)
-    add_login_arguments(parser)
+    add_registry_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was pushed, with its digest; exit 0, 2 for wrong usage or a folder that cannot be pushed, 3
-    where the registry refuses.
-    """
+    """Print what was pushed; exit with 0, 2 for wrong usage or a bad folder, 3 if the registry refuses."""
     with ending(USAGE, ValueError), ending(UNREACHABLE, Setback):
         options = PushOptions(
             arguments.target,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from controller.cli.shared.ending import OK, USAGE, ending
 from controller.runtime.clock import now
 from controller.sources.bucket.listing import MANIFEST, SIGNATURE
-from controller.wiring.offline.publishing import FolderRefusedError
-from controller.wiring.offline.signing import sign_folder
+from controller.wiring.offline.publishing import FolderRefusedError, sign_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -18,15 +18,14 @@ from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.local_mode.local import InvalidSettingError, Restored, evaluator_settings, open_local
-from controller.wiring.local_mode.local_events import RevisionBuilt
+from controller.wiring.local_mode.local import InvalidSettingError, evaluator_settings, open_local
+from controller.wiring.local_mode.local_events import LocalEvent, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import build_once
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring.local_mode.local import LocalEvent
     from controller.wiring.offline.options import LocalOptions
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.shared.arguments import seconds
-from controller.cli.shared.clusters import run_on_cluster
+from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
-from controller.delivery.waiting import SHORTEST, Wanted, is_revision
-from evaluator.flags.syntax.visible import visible
+from controller.delivery.waiting import SHORTEST, WaitState, Wanted, is_revision
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     import argparse
-
-    from controller.delivery.waiting import WaitState
 
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",
@@ -32,27 +29,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
     )  # fmt: skip
-    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
     parser.add_argument(
         "--percent", type=float, default=100.0, metavar="P",
         help="how many of the evaluators are enough (default 100)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="TIME",
-        help="how long to wait, such as 90s or 5m (default 60s)",
-    )  # fmt: skip
-    parser.add_argument(
         "--allow-none", action="store_true",
         help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
-    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    add_cluster_arguments(parser, of="default", timeout=60)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is served; 1 if it is not in time, or at once where it cannot be, naming who does not; 2
-    wrong usage; 3 no cluster, or none that could be read in time; 130 interrupted.
-    """
+    """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         raise Ended(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)

@@ -1,3 +1,1 @@
-"""Stage 4: the status of FeatureFlagConfigurations and FeatureFlags, whoever wrote them: valid or not, served
-by whom.
-"""
+"""Stage 4: whether FeatureFlagConfigurations and FeatureFlags are valid, and who serves them."""

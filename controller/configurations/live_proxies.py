@@ -1,6 +1,4 @@
-"""Finds the proxies that live, by their Leases, and removes the receipts and the Lease of each that died:
-receipts of a dead one do not count.
-"""
+"""Finds the proxies that live, by their Leases, and removes receipts and Lease of each that died."""
 
 from __future__ import annotations
 
@@ -24,16 +22,12 @@ log = logging.getLogger(__name__)
 LOOK: Final = 5.0
 """Seconds from one look at the Leases to the next."""
 DURATION: Final = 15.0
-"""Seconds after which a Lease that does not change is its holder's no more. Its times are of another clock,
-and are only compared.
-"""
+"""Seconds after which a Lease that was not renewed has expired, by our clock and not by its own times."""
 
 
 @dataclass(slots=True)
 class LiveProxies:
-    """By identity, in seconds of one monotonic clock. Who was met lives until its Lease has had time to be
-    seen.
-    """
+    """By identity, on one monotonic clock. A proxy that was seen lives until its Lease can have been seen."""
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
     """When each Lease was renewed last, as it says, and when that was seen here first."""
@@ -43,9 +37,7 @@ class LiveProxies:
         self._seen.setdefault(identity, ("", now))
 
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
-        """All Leases there are, by name, each with when it was renewed last; returns who died since the last
-        call.
-        """
+        """Take in all Leases, by name, with when each was renewed; returns who died since the last call."""
         for name, renewed in leases.items():
             identity = name.removeprefix(receipt.LEASE_PREFIX)
             known = self._seen.get(identity)
@@ -108,11 +100,12 @@ class ProxyFollower:
         await asyncio.sleep(LOOK)
 
     def _track(self, found: Resource) -> None:
-        self.proxies.track(str(found.spec.get("proxy")), self.clock())
+        if proxy := receipt.pair_of(found)[1]:
+            self.proxies.track(proxy, self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
         for each in self.cache.of_kind(receipt.KIND):
-            if each.spec.get("proxy") in dead:
+            if receipt.pair_of(each)[1] in dead:
                 key = each.key
                 await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
                 # Its event comes later.

@@ -1,20 +1,17 @@
-"""Names which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag.
-Pure.
-"""
+"""Names the other object that claims an object's name or flagSetId. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import NAME_CONFLICT, TRUE, Condition, find
+from controller.api.conditions import NAME_CONFLICT, TRUE, Condition
 from controller.delivery.claims import SHADOWED
 from controller.runtime.events import Occurrence
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from controller.api.meta import ObjectKey
+    from controller.api.status import Status
     from controller.delivery.claims import Conflict
 
 SHADOWS: Final = "Shadows"
@@ -25,15 +22,8 @@ _IDENTIFIER: Final = 100
 """Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
 
 
-def described(conflicts: Iterable[Conflict], key: ObjectKey) -> list[tuple[str, str]]:
-    """(reason, message) of each conflict that the object `key` is in."""
-    return [_described(each, key) for each in conflicts]
-
-
 def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
-    """The condition of an object whose conflicts are `found`; none where there are none. What is lost gives
-    the reason, before what is won.
-    """
+    """The condition for the conflicts `found`, if any. A lost claim gives the reason, before a won one."""
     if not found:
         return ()
     reason, _ = min(found, key=lambda each: each[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
@@ -41,15 +31,14 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
     return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 
 
-def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
+def new_conflicts(status: Status, found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
     """An Event for each conflict that the status until now does not name."""
-    known = find(status, NAME_CONFLICT) or {}
-    named = str(known.get("message", ""))
+    named = status.condition(NAME_CONFLICT).message
     return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 
 
-def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
-    """Reason and message of one conflict, for one of its objects."""
+def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
+    """(reason, message) of a conflict that the object `key` is in."""
     claim = f"flagSetId {_quoted(conflict.claim)}"
     loses = conflict.loser == key
     other = conflict.winner if loses else conflict.loser

@@ -1,23 +1,20 @@
-"""Who serves an object, by the FlagReceipts of living proxies: fields of its status, a condition and Events.
-Pure.
-"""
+"""Who serves an object, by the FlagReceipts of live proxies: status, a condition and Events. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final
 
 from controller.api import receipt
-from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition, find, read
+from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition
+from controller.api.configuration import ConfigurationStatus, LaggardStatus, Latency
 from controller.api.meta import ObjectKey
 from controller.api.receipt import FlagReceiptStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from controller.api.meta import Resource
     from controller.api.receipt import Laggard
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
 """Reasons."""
-FIELDS: Final = ("served", "total", "delivered", "latency", "laggards")
-"""Of the status: all that this module sets."""
 PATIENCE: Final = 15.0
 """Seconds after which an evaluator that does not follow lags."""
 MOST_LAGGARDS: Final = 20
@@ -39,23 +34,28 @@ BYTES_PER_SECOND: Final = 100_000
 """A status is written together with its spec: that of a megabyte every ten seconds."""
 
 
+NOBODY_REPORTS: Final = ConfigurationStatus(
+    served=None, total=None, delivered=None, latency=None, laggards=None
+)
+"""All fields of the status that this module sets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Propagation:
     """Who serves an object, as its status says it."""
 
-    status: Mapping[str, Any] = field(default_factory=dict)
-    """FIELDS, as far as there is something to report."""
+    status: ConfigurationStatus = NOBODY_REPORTS
+    """All fields that say so; None where there is nothing to report."""
     details: tuple[Condition, ...] = ()
     """PROPAGATED; empty where no proxy reports on the object."""
     again: float | None = field(default=None, compare=False)
     """Seconds until time alone changes it, or until it may be written."""
 
 
-def written(status: Mapping[str, Any]) -> Propagation:
+def written(status: ConfigurationStatus) -> Propagation:
     """What a status says now."""
-    known = find(status, PROPAGATED)
-    fields = {name: status[name] for name in FIELDS if name in status}
-    return Propagation(fields, () if known is None else (read(known),))
+    fields = {name: getattr(status, name) for name in NOBODY_REPORTS.model_fields_set}
+    return Propagation(NOBODY_REPORTS.model_copy(update=fields), status.those(PROPAGATED))
 
 
 def pace(spec_bytes: int) -> float:
@@ -65,32 +65,23 @@ def pace(spec_bytes: int) -> float:
 
 def receipts(resource: Resource, objects: Cache, proxies: Iterable[str]) -> list[FlagReceiptStatus]:
     """What `proxies`, by identity, report on this very object."""
-    found = []
-    for proxy in proxies:
-        name = receipt.receipt_name(resource.name, proxy)
-        each = objects.get(ObjectKey(receipt.KIND, resource.namespace, name))
-        if each is None or not any(one.get("uid") == resource.uid for one in each.owners):
-            continue
-        try:
-            found.append(FlagReceiptStatus.model_validate(each.status))
-        except ValidationError:
-            # Only proxies write these; what cannot be read counts for nothing.
-            continue
-    return found
+    keys = (
+        ObjectKey(receipt.KIND, resource.namespace, receipt.receipt_name(resource.name, proxy))
+        for proxy in proxies
+    )
+    found = filter(None, map(objects.get, keys))
+    return [FlagReceiptStatus.of(each) for each in found if each.is_owned_by(resource)]
 
 
-def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetime) -> Propagation:
+def propagation(count: Count, what: str, before: ConfigurationStatus, now: datetime) -> Propagation:
     """`what` is the revision, or the digest, that `count` is about; `before` the status until now."""
-    status: dict[str, Any] = {"served": f"{count.served}/{count.total}", "total": count.total}
-    if count.delivered:
-        status["delivered"] = count.delivered
-    if count.p50 and count.p99:
-        status["latency"] = {"p50": count.p50, "p99": count.p99}
-    if count.laggards:
-        status["laggards"] = [
-            each.model_dump(by_alias=True, exclude={"id"}, exclude_defaults=True)
-            for each in count.laggards[:MOST_LAGGARDS]
-        ]
+    status = ConfigurationStatus(
+        served=f"{count.served}/{count.total}",
+        total=count.total,
+        delivered=count.delivered or None,
+        latency=Latency(p50=count.p50, p99=count.p99) if count.p50 and count.p99 else None,
+        laggards=tuple(_laggard(each) for each in count.laggards[:MOST_LAGGARDS]) or None,
+    )
     if not count.total:
         message = "no evaluator that sends receipts is subscribed"
         return Propagation(status, (Condition(PROPAGATED, UNKNOWN, NOBODY, message),))
@@ -106,36 +97,48 @@ def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetim
 
 
 def propagation_events(
-    before: Mapping[str, Any], status: Mapping[str, Any], details: Iterable[Condition], reported: str
+    before: ConfigurationStatus, status: ConfigurationStatus, details: Iterable[Condition], reported: str
 ) -> tuple[Occurrence, ...]:
     """Events about the propagation of a content, from the status `before` to `status` and `details`: that all
     pods serve it, once for each digest (`reported`: the last one that had this Event), and that some lag,
     until none does.
     """
-    known = find(before, PROPAGATED) or {}
-    lagged = known.get("reason") == LAGGING
-    same = before.get("digest", "") == status.get("digest", "")
+    lagged = before.condition(PROPAGATED).reason == LAGGING
     now = next((each for each in details if each.type == PROPAGATED), None)
     if now is None or now.reason == NOBODY:
         message = "no proxy reports who serves it" if now is None else now.message
         return (Occurrence(NOBODY, message, ends=True),) if lagged else ()
     if now.reason == LAGGING:
-        return () if lagged and same else (Occurrence(LAGGING, now.message, warning=True),)
-    if now.reason == SERVED and (lagged or reported != status.get("digest", "")):
-        latency = status.get("latency") or {}
-        times = f"; p50 {latency['p50']}, p99 {latency['p99']}" if latency else ""
+        return (
+            ()
+            if lagged and before.digest == status.digest
+            else (Occurrence(LAGGING, now.message, warning=True),)
+        )
+    if now.reason == SERVED and (lagged or reported != (status.digest or "")):
+        times = f"; p50 {status.latency.p50}, p99 {status.latency.p99}" if status.latency else ""
         return (Occurrence(PROPAGATED, f"{now.message}{times}", ends=lagged),)
     return ()
 
 
-def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
-    known = find(before, PROPAGATED)
-    if known is None or known.get("status") != FALSE:
+def _laggard(member: Laggard) -> LaggardStatus:
+    return LaggardStatus(
+        name=member.name,
+        node=member.node or None,
+        serves=member.serves or None,
+        since=member.since or None,
+        silent=member.silent,
+        claimed=member.claimed,
+    )
+
+
+def _patience_left(before: ConfigurationStatus, now: datetime) -> float:
+    known = before.condition(PROPAGATED)
+    if known.status != FALSE:
         return PATIENCE
-    if known.get("reason") == LAGGING:
+    if known.reason == LAGGING:
         return 0.0
     try:
-        since = datetime.fromisoformat(str(known.get("lastTransitionTime")))
+        since = datetime.fromisoformat(known.since)
     except ValueError:
         return PATIENCE
     # The condition's time has whole seconds.

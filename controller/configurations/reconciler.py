@@ -1,6 +1,4 @@
-"""FeatureFlagConfiguration and FeatureFlag: is the content valid, who serves it, and which other object
-claims its name.
-"""
+"""FeatureFlagConfiguration and FeatureFlag: their validity, who serves them, who claims their names."""
 
 from __future__ import annotations
 
@@ -10,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
-from controller.api.conditions import NAME_CONFLICT, PROPAGATED, find
-from controller.api.meta import ObjectKey
+from controller.api.conditions import NAME_CONFLICT, PROPAGATED
+from controller.api.configuration import ConfigurationStatus
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
-    FIELDS,
     SERVED,
     Propagation,
     pace,
@@ -32,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.validation import Validation
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
 
 
 @dataclass(slots=True)
@@ -66,27 +63,26 @@ class ConfigurationReconciler:
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Validate a new content, sum up who serves it, and name conflicts: in full by a condition, and by
-        the message of what is valid.
-        """
+        """Validate a new content, sum up who serves it, and name conflicts, in a condition and in `Ready`."""
         kept = await self._validated(resource)
         served = await self._served(resource, kept, now)
-        conflicts = name_conflicts.described(self.claims.conflicts_of(resource.key), resource.key)
+        found = self.claims.conflicts_of(resource.key)
+        conflicts = [name_conflicts.described(each, resource.key) for each in found]
         outcome = kept.validation.outcome
         if isinstance(outcome, Done):
             # `Ready` stays True: the object itself is valid.
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
-        status = {**kept.validation.status, **dict.fromkeys(FIELDS), **served.status}
-        propagated = propagation_events(resource.status, status, served.details, kept.propagated)
+        before, status = ConfigurationStatus.of(resource), kept.validation.status | served.status
+        propagated = propagation_events(before, status, served.details, kept.propagated)
         if any(each.reason == SERVED for each in served.details):
-            kept.propagated = str(status.get("digest", ""))
+            kept.propagated = status.digest or ""
         return Result(
             outcome,
             status=status,
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
             ended=(PROPAGATED, NAME_CONFLICT),
-            events=(*name_conflicts.new_conflicts(resource.status, conflicts), *propagated),
+            events=(*name_conflicts.new_conflicts(before, conflicts), *propagated),
             next_look=served.again,
         )
 
@@ -95,9 +91,7 @@ class ConfigurationReconciler:
         self._kept.pop(key, None)
 
     async def _validated(self, resource: Resource) -> _Kept:
-        def part(name: str) -> Resource | None:
-            return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
-
+        part = shard.finder(self.objects.get, resource.namespace)
         parts = [part(name) for name in shard.names(resource.spec)]
         versions = [(each.name, each.resource_version) for each in parts if each is not None]
         content = (resource.uid, resource.generation, *versions)
@@ -109,35 +103,28 @@ class ConfigurationReconciler:
         kept = self._kept[resource.key] = _Kept(content, validation, pace(size))
         if known is None:
             # The leader before has reported what is served by all already.
-            kept.propagated = _served_by_all(resource)
+            status = ConfigurationStatus.of(resource)
+            served = status.condition(PROPAGATED).reason == SERVED
+            kept.propagated = (status.digest or "") if served else ""
         else:
             kept.written_at, kept.propagated = known.written_at, known.propagated
         return kept
 
     async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
-        """Who serves it: the new state, or the one that is written already for as long as it is too soon to
-        write again.
-        """
-        before, new = written(resource.status), Propagation()
-        digest: str = kept.validation.status.get("digest", "")
+        """Who serves it now, or as it is written while it is too soon to write again."""
+        status = ConfigurationStatus.of(resource)
+        before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive
         found = receipts(resource, self.objects, alive) if digest else []
         if found:
             summed = await asyncio.to_thread(count, found, digest)
-            what = kept.validation.status.get("revision") or digest
-            new = propagation(summed, what, resource.status, now)
+            new = propagation(summed, kept.validation.status.revision or digest, status, now)
         if new == before:
             return new
-        if kept.written_at is not None and digest == resource.status.get("digest", ""):
+        if kept.written_at is not None and digest == (status.digest or ""):
             passed = (now - kept.written_at).total_seconds()
             # Negative where the clock was set back.
             if 0.0 <= passed < kept.pace:
                 return replace(before, again=kept.pace - passed)
         kept.written_at = now
         return new
-
-
-def _served_by_all(resource: Resource) -> str:
-    """The digest of which the status says so."""
-    known = find(resource.status, PROPAGATED) or {}
-    return str(resource.status.get("digest", "")) if known.get("reason") == SERVED else ""

@@ -22,8 +22,8 @@ BY_SHARD: Final = Index(
 
 
 def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    name = receipt.configuration_of(change.latest.spec)
-    if name is not None:
+    name, _ = receipt.pair_of(change.latest)
+    if name:
         yield ObjectKey(configuration.KIND, change.latest.namespace, name)
 
 

@@ -1,30 +1,27 @@
-"""Validates what a FeatureFlagConfiguration or FeatureFlag delivers, whatever its writer: before it is stored
-and after. Pure.
-"""
+"""Validates what an object delivers, before it is stored and after, whoever wrote it. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from controller.api.configuration import MissingShardsError
+from controller.api.configuration import ConfigurationStatus, MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.meta import NOTHING
 from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
-from evaluator.flags.effective import NO_PROGRESS
+from evaluator.flags.accept import NO_PROGRESS
 from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
     from evaluator.flags.syntax.problems import Problem
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
@@ -59,13 +56,16 @@ _NAMED: Final = 5
 _CHARACTERS: Final = 500
 
 
+_NOTHING: Final = ConfigurationStatus()
+
+
 @dataclass(frozen=True, slots=True)
 class Validation:
     """What is known of the content alone."""
 
     outcome: Done | Setback
     """Stalled for errors, Waiting for shards that are to come."""
-    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    status: ConfigurationStatus = _NOTHING
 
 
 def validate(
@@ -114,23 +114,21 @@ def judge(
     return replace(found, problems=shown)
 
 
-def _status(verdict: Delivered) -> dict[str, Any]:
+def _status(verdict: Delivered) -> ConfigurationStatus:
     flag_set = verdict.flag_set
-    entries = problem_list(verdict.problems)
-    status: dict[str, Any] = {
+    problems = problem_list(verdict.problems)
+    status = ConfigurationStatus(
         # The place is a path of the object, not a file of it.
-        "problems": [
-            {("path" if name == "file" else name): value for name, value in each.items()} for each in entries
-        ],
-        "problemCount": len(verdict.problems),
-        "flags": len(flag_set.flags),
-    }
+        problems=tuple(each.model_copy(update={"file": None, "path": each.file}) for each in problems),
+        problem_count=len(verdict.problems),
+        flags=len(flag_set.flags),
+    )
     if verdict.digest:
-        status["digest"] = verdict.digest
+        status |= ConfigurationStatus(digest=verdict.digest)
     if flag_set.flag_set_id:
-        status["flagSetId"] = flag_set.flag_set_id
+        status |= ConfigurationStatus(flag_set_id=flag_set.flag_set_id)
     if REVISION_KEY in flag_set.metadata:
-        status["revision"] = str(flag_set.metadata[REVISION_KEY])
+        status |= ConfigurationStatus(revision=str(flag_set.metadata[REVISION_KEY]))
     return status
 
 
@@ -147,19 +145,16 @@ def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
         return f"{error}; correct it and apply again", ()
     except RecursionError:
         return "the flags are nested too deeply to be read; make them flatter", ()
-    bad = [each for each in problems if _refuses(each)]
-    if bad:
-        return f"{_listed(bad)}; correct it and apply again", ()
-    return "", tuple(_text(each) for each in problems[:_NAMED])
-
-
-def _refuses(problem: Problem) -> bool:
-    return problem.severity is Severity.ERROR or (problem.flag is not None and problem.code in REFUSED)
-
-
-def _listed(problems: Sequence[Problem]) -> str:
-    more = f" (and {len(problems) - _NAMED} more)" if len(problems) > _NAMED else ""
-    return "; ".join(_text(each) for each in problems[:_NAMED]) + more
+    bad = [
+        each
+        for each in problems
+        if each.severity is Severity.ERROR or (each.flag is not None and each.code in REFUSED)
+    ]
+    texts = tuple(_text(each) for each in (bad or problems)[:_NAMED])
+    if not bad:
+        return "", texts
+    more = f" (and {len(bad) - _NAMED} more)" if len(bad) > _NAMED else ""
+    return f"{'; '.join(texts)}{more}; correct it and apply again", ()
 
 
 def _text(problem: Problem) -> str:

@@ -1,3 +1,1 @@
-"""What stages share about the objects that deliver flag sets: who claims a name, who serves, how far it has
-come. Pure.
-"""
+"""What stages share about objects that deliver flags: who claims a name, who serves, how far. Pure."""

@@ -1,6 +1,4 @@
-"""What a revision changed, flag by flag, for those who are alerted: the old and the new value of each part;
-of flags with values of Secrets digests alone. Pure.
-"""
+"""What a revision changed, flag by flag, for alerts; a flag with a value of a Secret is digested. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _DIGEST: Final = 19
 def changed_flags(
     old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
 ) -> tuple[str, ...]:
-    """`+ added: on (true)`, `- removed`, `~ changed: variants on: 1 → 2; default off (0) → on (2)`: a line a
-    flag, sorted by key, at `most`, with the rest counted in the last one.
-    """
+    """Lines such as `+ a: on (true)`, `- b`, `~ c: default off → on`, by key; past `most`, only a count."""
     keys = changed.keys
     shown = keys if len(keys) <= most else keys[: most - 1]
     lines = tuple(_line(key, old, new, changed) for key in shown)
@@ -52,7 +48,9 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
     if after is None:
         return f"- {name}"
     if any(each is not None and CONFIDENTIAL_KEY in each.metadata for each in (before, after)):
-        return f"{'+' if before is None else '~'} {name}: secret {_digests(before, after)}"
+        both = [FlagSet({key: each}) for each in (before, after) if each is not None]
+        digests = " → ".join(digest(each)[:_DIGEST] for each in both)
+        return f"{'+' if before is None else '~'} {name}: secret {digests}"
     if old is None or before is None:
         return f"+ {name}: {_default(after)}"
     # What is inherited from the set counts as the flag's.
@@ -61,12 +59,6 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
     ]
     parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1])
     return one_line(f"~ {name}: {'; '.join(parts)}", _LINE)
-
-
-def _digests(before: Flag | None, after: Flag) -> str:
-    """`sha256:1a2b3c4d → sha256:…` of the definitions."""
-    digests = [digest(FlagSet({each.key: each}))[:_DIGEST] for each in (before, after) if each is not None]
-    return " → ".join(digests)
 
 
 def _parts(
@@ -101,7 +93,7 @@ def _default(flag: Flag) -> str:
     name = flag.default_variant
     if name is None:
         return "no default"
-    value = f" ({_value(flag.variants[name])})" if name in flag.variants else ""
+    value = f" ({one_line(_text(flag.variants[name]), _VALUE)})" if name in flag.variants else ""
     return f"{one_line(name, _NAME)}{value}"
 
 
@@ -128,10 +120,6 @@ def _change(before: Json, after: Json) -> str:
 
 def _from(text: str, start: int) -> str:
     return one_line(text, _VALUE) if start == 0 else f"…{one_line(text[start:], _VALUE - 1)}"
-
-
-def _value(value: Json) -> str:
-    return one_line(_text(value), _VALUE)
 
 
 def _text(value: Json) -> str:

@@ -114,9 +114,7 @@ def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
 
 
 class Claims:
-    """An index of the claims of all objects. The cost of a change grows with the objects that it concerns,
-    not with all there are.
-    """
+    """An index of all claims; the cost of a change grows with what it concerns, not with all there is."""
 
     def __init__(self) -> None:
         self._known: dict[ObjectKey, Claim] = {}
@@ -130,9 +128,7 @@ class Claims:
         """The flagSetId of another namespace, which what is served under a name claims."""
 
     def follow(self, before: Resource | None, after: Resource | None) -> Change:
-        """An object went from `before` to `after`; None: there is no such object. Other kinds
-        change nothing.
-        """
+        """An object went from `before` to `after`; None: there is none. Other kinds change nothing."""
         seen = after or before
         if seen is None or seen.key.kind not in KINDS or _alike(before, after):
             return UNCHANGED
@@ -168,9 +164,7 @@ class Claims:
         return "" if held is None else held[0]
 
     def conflicts(self) -> Iterator[Conflict]:
-        """All that there are now, one for each loser and what it loses. May be called in a thread beside the
-        loop.
-        """
+        """All of now, one for each loser and what it loses. May be called in a thread beside the loop."""
         for key in tuple(self._known):
             if key.kind == FLAG_KIND:
                 yield from self._of_name((key.namespace, key.name))
@@ -182,9 +176,7 @@ class Claims:
             yield from self._of_foreign(place)
 
     def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
-        """Those that concern an object: all that it loses, and what it wins over an object beside it, the
-        first of them.
-        """
+        """What an object loses, and the first that it wins over an object beside it."""
         place = (key.namespace, key.name)
         found, served = self._of_name(place), self.served(place)
         if served is None or served.key != key:
@@ -218,18 +210,16 @@ class Claims:
             rivals: set[Place] = set()
         else:
             places = frozenset({seen.place})
-            rivals = set(places) if _maker(before) != _maker(after) else set()
+            same = before is not None and after is not None and before.maker == after.maker
+            rivals = set() if same else set(places)
             self._list(seen.key, _parts(before), _parts(after))
         claims: set[str] = set()
         for place in places:
             claims.add(self.flag_set_id(place))
             rivals |= self._claim_anew(place)
             claims.add(self.flag_set_id(place))
-        return Change(places, frozenset(claims - {""}), frozenset(self._there(rivals)))
-
-    def _there(self, places: Iterable[Place]) -> Iterator[ObjectKey]:
-        keys = (ObjectKey(kind, *place) for place in places for kind in (KIND, FLAG_KIND))
-        return (key for key in keys if key in self._known)
+        keys = (ObjectKey(kind, *place) for place in rivals for kind in (KIND, FLAG_KIND))
+        return Change(places, frozenset(claims - {""}), frozenset(key for key in keys if key in self._known))
 
     def _list(self, key: ObjectKey, before: Iterable[Place], after: Iterable[Place]) -> None:
         for part in before:
@@ -240,9 +230,7 @@ class Claims:
             self._users.setdefault(part, set()).add(key)
 
     def _claim_anew(self, place: Place) -> set[Place]:
-        """Put the object that is served there into the order of its flagSetId; the places whose conflicts
-        have changed.
-        """
+        """Order what is served there under its flagSetId; returns the places whose conflicts have changed."""
         turn = self._turn(place)
         foreign = turn[0] if turn is not None and _is_foreign(turn[0], place) else ""
         known = self._foreign.pop(place, "")
@@ -309,10 +297,6 @@ def _key(turn: _Turn) -> ObjectKey:
 def _parts(claim: Claim | None) -> list[Place]:
     """Where its FlagShards are."""
     return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
-
-
-def _maker(claim: Claim | None) -> str | None:
-    return None if claim is None else claim.maker
 
 
 def _alike(before: Resource | None, after: Resource | None) -> bool:

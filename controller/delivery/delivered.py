@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.configuration import flag_document
-from evaluator.flags.accept import Refused, accept
+from evaluator.flags.accept import NO_PROGRESS, Progress, Refused, accept
 from evaluator.flags.checking.operators import DEPTH
-from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import Bounds

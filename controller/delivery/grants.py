@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import alert, configuration, featureflagsource, flagset, grant, inprocess, receiver
@@ -12,6 +13,7 @@ from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from controller.api.grant import GrantTo
     from controller.api.meta import Resource
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
@@ -44,16 +46,15 @@ def pods(namespace: str) -> Referring:
 
 def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
     """Those of `kinds` that the object `name` may be referred to as; `grants` are those of its namespace."""
-    specs = [spec for each in grants if (spec := _read(each)) is not None and _is_of(spec, who)]
-    return tuple(
-        kind
-        for kind in kinds
-        if any(
-            (each.group, each.kind) == (_GROUPS[kind], kind) and each.name in {None, name}
-            for spec in specs
-            for each in spec.to
-        )
-    )
+    found: list[GrantTo] = []
+    for grant_ in grants:
+        # What cannot be read grants nothing.
+        with contextlib.suppress(InvalidSpecError):
+            spec = read(FlagGrantSpec, grant_.spec)
+            if any((each.group, each.kind, each.namespace) == (who.group, *who) for each in spec.from_):
+                found += [each for each in spec.to if each.name in {None, name}]
+    allowed = {(each.group, each.kind) for each in found}
+    return tuple(kind for kind in kinds if (_GROUPS[kind], kind) in allowed)
 
 
 def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
@@ -64,18 +65,6 @@ def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> s
         f"of {who.namespace} refer to it; the owner of that namespace may apply: "
         f"{_grant(who, namespace, name, kinds)}"
     )
-
-
-def _read(found: Resource) -> FlagGrantSpec | None:
-    try:
-        return read(FlagGrantSpec, found.spec)
-    except InvalidSpecError:
-        # What cannot be read grants nothing.
-        return None
-
-
-def _is_of(spec: FlagGrantSpec, who: Referring) -> bool:
-    return any((each.group, each.kind, each.namespace) == (who.group, *who) for each in spec.from_)
 
 
 def _grant(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:

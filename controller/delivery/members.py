@@ -1,6 +1,4 @@
-"""Sums up the FlagReceipts of all proxies: each member counts once, at the proxy that it connected to last.
-Pure.
-"""
+"""Sums up the FlagReceipts of all proxies: a member counts at the one that it connected to last. Pure."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class Count:
 
 
 _Place: TypeAlias = tuple[bool, int, bool, int, str]
-"""(verified, connected at, left, number of the proxy, digest) of a member. The greatest place of all proxies
-is where it is.
-"""
+"""(verified, connected at, left, number of the proxy, digest); a member is at its greatest place."""
 _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
 
@@ -109,9 +105,7 @@ def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int
 def _named(
     receipts: Sequence[FlagReceiptStatus], there: tuple[_Places, _Places], digest: str
 ) -> tuple[Laggard, ...]:
-    """The laggards that the proxies name, each by the proxy that it is at now; where a proxy expects another
-    digest, `digest` decides.
-    """
+    """Laggards, each by the proxy that it is at; if that expects another digest, `digest` decides."""
     present, silent = there
     found: list[Laggard] = []
     for proxy, receipt in enumerate(receipts):

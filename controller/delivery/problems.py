@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from controller.api.flagset import ProblemStatus
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
@@ -40,30 +41,24 @@ def one_line(text: str, most: int) -> str:
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
-def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
+def problem_list(found: Sequence[Problem]) -> tuple[ProblemStatus, ...]:
     """The status' list, errors first, bounded. What is not known of a place is left out."""
     ordered = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
-    return [
-        {
-            name: value
-            for name, value in (
-                ("severity", each.severity.value),
-                ("file", cut(each.file)),
-                ("line", each.line),
-                ("column", each.column),
-                ("path", cut(each.path)),
-                ("message", cut(each.message)),
-            )
-            if value
-        }
+    return tuple(
+        ProblemStatus(
+            severity="error" if each.severity is Severity.ERROR else "warning",
+            file=cut(each.file) or None,
+            line=each.line or None,
+            column=each.column or None,
+            path=cut(each.path) or None,
+            message=cut(each.message),
+        )
         for each in ordered[:MOST_PROBLEMS]
-    ]
+    )
 
 
 def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) -> tuple[Problem, ...]:
-    """The problems; of those that concern what is `secret`, by flag's key, without the words, which may quote
-    it.
-    """
+    """The problems, without the words of those about a flag that is `secret`, by key: they may quote it."""
     return tuple(
         replace(each, message=_WITHHELD.format(each.code))
         if secret(each.flag) and each.code not in _HARMLESS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import find
+from controller.api.conditions import FALSE, READY, STALLED, TRUE
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus, HistoryEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from controller.api.configuration import LaggardStatus
     from controller.api.meta import Resource
 
 SHORTEST: Final = 7
@@ -59,66 +60,55 @@ def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted
     """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one."""
     if configuration is None:
         return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
-    status = configuration.status
-    if status.get("observedGeneration") != configuration.generation:
+    status = ConfigurationStatus.of(configuration)
+    if status.observed_generation != configuration.generation:
         return WaitState(False, "the controller has not processed the FeatureFlagConfiguration yet")
-    digest = str(status.get("digest") or "")
     entry = _entry(flag_set, wanted.revision)
-    if flag_set is not None and _status(flag_set).get("digest") != digest:
-        # Either of the two is older: whether all flags are as the revision has them is not known yet.
-        return _elsewhere(configuration, flag_set, wanted.revision)
-    if entry.get("held") or not _is_of(status, entry, digest, wanted.revision):
-        return _elsewhere(configuration, flag_set, wanted.revision)
+    # Where the two differ, one of them is older: whether all flags are as the revision has them is not known.
+    agree = flag_set is None or (FlagSetStatus.of(flag_set).digest or "") == (status.digest or "")
+    partly = entry is not None and entry.held
+    # Also a commit that changed no flag made what is in the object.
+    same = entry is not None and entry.digest == (status.digest or "")
+    if not agree or partly or not (same or names(wanted.revision, status.revision or "")):
+        return _elsewhere(status.revision or "no revision", flag_set, wanted.revision)
     return _counted(status, wanted)
 
 
-def _entry(flag_set: Resource | None, wanted: str) -> Mapping[str, Any]:
-    """The newest entry of a revision in the FlagSet's history; empty where there is none."""
-    entries = [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
-    return next((each for each in entries if names(wanted, str(each.get("revision")))), {})
+def _entry(flag_set: Resource | None, wanted: str) -> HistoryEntry | None:
+    """The newest entry of a revision in the FlagSet's history."""
+    return next((each for each in FlagSetStatus.of(flag_set).history if names(wanted, each.revision)), None)
 
 
-def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wanted: str) -> bool:
-    """Whether what stands in the object is what the revision made: also a commit that changed no flag made
-    it.
-    """
-    return names(wanted, str(status.get("revision") or "")) or entry.get("digest") == digest
-
-
-def _elsewhere(configuration: Resource, flag_set: Resource | None, wanted: str) -> WaitState:
-    status, entry = _status(flag_set), _entry(flag_set, wanted)
-    attempted = str(status.get("lastAttemptedRevision") or "")
-    if names(wanted, attempted) and (not entry or entry.get("held")):
-        ready = _condition(flag_set, "Ready", "False")
+def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
+    """`found` is the revision that the FeatureFlagConfiguration has."""
+    status, entry = FlagSetStatus.of(flag_set), _entry(flag_set, wanted)
+    attempted = status.last_attempted_revision or ""
+    partly = entry is not None and bool(entry.held)
+    if names(wanted, attempted) and (entry is None or partly):
+        ready = status.condition(READY)
+        said = ready.message if ready.status == FALSE else ""
         lacking = "applied whole" if entry else "applied"
         # The message begins with the revision, and says what became of it.
-        message = ready if ready.startswith(attempted) else f"{attempted} is not {lacking}"
-        if ready and message != ready:
-            message = f"{message}: {ready}"
-        return WaitState(False, message, over=_stalled(flag_set))
-    held = configuration.status.get("revision") or "no revision"
-    if entry.get("held"):
+        message = said if said.startswith(attempted) else f"{attempted} is not {lacking}"
+        if said and message != said:
+            message = f"{message}: {said}"
+        judged = flag_set is not None and status.observed_generation == flag_set.generation
+        return WaitState(False, message, over=judged and status.condition(STALLED).status == TRUE)
+    if partly:
         return WaitState(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
-    if names(wanted, str(held)):
+    if names(wanted, found):
         return WaitState(
             False,
-            f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {held}",
+            f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {found}",
         )
     if entry:
-        return WaitState(False, f"{wanted} was applied, and {held} has replaced it")
-    return WaitState(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
+        return WaitState(False, f"{wanted} was applied, and {found} has replaced it")
+    return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}")
 
 
-def _stalled(flag_set: Resource | None) -> bool:
-    """Whether the controller waits for a person, having seen the FlagSet as it is now."""
-    judged = flag_set is not None and _status(flag_set).get("observedGeneration") == flag_set.generation
-    return judged and bool(_condition(flag_set, "Stalled", "True"))
-
-
-def _counted(status: Mapping[str, Any], wanted: Wanted) -> WaitState:
-    total = int(status.get("total") or 0)
-    served = _served(status)
-    what = status.get("revision") or status.get("digest")
+def _counted(status: ConfigurationStatus, wanted: Wanted) -> WaitState:
+    total, served = status.total or 0, status.served_by or 0
+    what = status.revision or status.digest
     if not total:
         message = f"no evaluator that sends receipts is subscribed to {what}"
         return WaitState(wanted.allow_none, message)
@@ -127,33 +117,16 @@ def _counted(status: Mapping[str, Any], wanted: Wanted) -> WaitState:
     return WaitState(done, message, _laggards(status, total - served))
 
 
-def _served(status: Mapping[str, Any]) -> int:
-    text = str(status.get("served") or "0").partition("/")[0]
-    return int(text) if text.isdigit() else 0
-
-
-def _laggards(status: Mapping[str, Any], lagging: int) -> tuple[str, ...]:
-    laggards = [each for each in status.get("laggards") or () if isinstance(each, dict)]
-    lines = [line(each) for each in laggards[:lagging]]
+def _laggards(status: ConfigurationStatus, lagging: int) -> tuple[str, ...]:
+    lines = [line(each) for each in (status.laggards or ())[:lagging]]
     rest = lagging - len(lines)
     return (*lines, f"and {rest} more") if rest and lines else tuple(lines)
 
 
-def line(laggard: Mapping[str, Any]) -> str:
+def line(laggard: LaggardStatus) -> str:
     """`shop/checkout-1 on node-3: silent since …, served main@sha1:…`."""
-    node = f" on {laggard['node']}" if laggard.get("node") else ""
-    serves = laggard.get("serves") or "nothing"
-    since = laggard.get("since") or "an unknown time"
-    if laggard.get("silent"):
-        return f"{laggard.get('name')}{node}: silent since {since}, served {serves}"
-    return f"{laggard.get('name')}{node}: serves {serves} (behind since {since})"
-
-
-def _status(resource: Resource | None) -> Mapping[str, Any]:
-    return {} if resource is None else resource.status
-
-
-def _condition(flag_set: Resource | None, kind: str, state: str) -> str:
-    """The message of a condition that is in a state; empty where it is not."""
-    found = find(_status(flag_set), kind) or {}
-    return str(found.get("message") or "") if found.get("status") == state else ""
+    node = f" on {laggard.node}" if laggard.node else ""
+    serves, since = laggard.serves or "nothing", laggard.since or "an unknown time"
+    if laggard.silent:
+        return f"{laggard.name}{node}: silent since {since}, served {serves}"
+    return f"{laggard.name}{node}: serves {serves} (behind since {since})"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
+from controller.api.conditions import PROPAGATED
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
 from controller.api.meta import ACCEPT_REVISION, timestamp
 from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.delivery.problems import cut, first_problem, one_line, problem_list
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
+    from controller.api.conditions import Condition
     from controller.api.meta import Resource
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
@@ -72,7 +76,7 @@ def ready(attempt: Attempt) -> str:
     return f"Applied revision: {attempt.artifact.revision}{warned}"
 
 
-def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
+def applied(before: FlagSetStatus, attempt: Attempt) -> str:
     """The message on a revision that changed what is served."""
     subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
@@ -98,7 +102,8 @@ def refused(attempt: Attempt, why: str, served: str) -> str:
     why = why or first_problem(attempt.composition.problems)
     force = f"{served} stays served" if served else "Nothing has been applied yet"
     lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
-    todo = f"{_supply(attempt)}, or correct spec.paths" if lost else _correction(attempt)
+    supply = _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
+    todo = f"{supply}, or correct spec.paths" if lost else _correction(attempt)
     return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
 
 
@@ -144,10 +149,6 @@ def _correction(attempt: Attempt) -> str:
     return _CORRECTION.get(attempt.source, "push a correction, or revert the commit")
 
 
-def _supply(attempt: Attempt) -> str:
-    return _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
-
-
 def _commit(attempt: Attempt) -> str:
     """`main@sha1:… by Ada`, or `latest@sha256:… (main@sha1:…) by Ada` of an image with annotations."""
     artifact = attempt.artifact
@@ -165,11 +166,11 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
+def _changes(before: FlagSetStatus, attempt: Attempt) -> str:
     made = attempt.composition
     if not made.flag_set.flags and not made.changed:
         return "the set has no flags"
-    if made.flag_set.flags and not made.changed and before.get("digest") != made.digest:
+    if made.flag_set.flags and not made.changed and before.digest != made.digest:
         # An earlier run wrote it and was killed before it wrote the status.
         return f"{len(made.flag_set.flags)} flags, found as an earlier run wrote them"
     return changes(made.changed)
@@ -179,85 +180,87 @@ def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
 
 
 def status(
-    before: Mapping[str, Any],
-    attempt: Attempt,
-    manifests: Sequence[Mapping[str, Any]],
-    now: datetime,
-) -> dict[str, Any]:
+    before: FlagSetStatus, attempt: Attempt, manifests: Sequence[Mapping[str, Any]], now: datetime
+) -> FlagSetStatus:
     """All of the kind's own fields, of a revision that is applied. `before`: the status until now."""
     made, revision = attempt.composition, attempt.artifact.revision
     whole = not made.held and not made.missing
-    good = revision if whole else before.get("lastGoodRevision")
-    fields = {
-        "lastAttemptedRevision": revision,
-        "lastAppliedRevision": revision,
-        **problems(attempt),
-        "digest": made.digest,
-        "flagSetId": made.flag_set.flag_set_id or "",
-        "bucketing": str(made.flag_set.metadata.get(BUCKETING_KEY, Bucketing.V2.value)),
-        "flags": len(made.flag_set.flags),
-        "heldFlags": len(made.held),
-        "held": held_list(made),
-        "target": _targets(manifests),
-        "history": history(before, attempt, now),
-    }
-    return fields | {"lastGoodRevision": good} if good else fields
+    return problems(attempt) | FlagSetStatus(
+        last_attempted_revision=revision,
+        last_applied_revision=revision,
+        last_good_revision=(revision if whole else before.last_good_revision) or None,
+        digest=made.digest,
+        flag_set_id=made.flag_set.flag_set_id or "",
+        bucketing=str(made.flag_set.metadata.get(BUCKETING_KEY, Bucketing.V2.value)),
+        flags=len(made.flag_set.flags),
+        held_flags=len(made.held),
+        held=held_list(made),
+        target=_targets(manifests),
+        history=history(before, attempt, now),
+    )
 
 
-def problems(attempt: Attempt) -> dict[str, Any]:
+def problems(attempt: Attempt) -> FlagSetStatus:
     """What is wrong with a revision, applied or not."""
     found = attempt.composition.problems
-    return {"problemCount": len(found), "problems": problem_list(found), "pendingRemovals": None}
+    return FlagSetStatus(problem_count=len(found), problems=problem_list(found), pending_removals=None)
 
 
-def pending_removals(removal: BulkRemoval) -> list[str]:
+def pending_removals(removal: BulkRemoval) -> tuple[str, ...]:
     """The status' list of what a held revision would remove, bounded."""
-    return [cut(key) for key in removal.keys[:MOST_HELD]]
+    return tuple(cut(key) for key in removal.keys[:MOST_HELD])
 
 
-def held_list(composition: Composition) -> list[dict[str, Any]]:
+def held_list(composition: Composition) -> tuple[HeldFlag, ...]:
     """Flags that are served as an older revision had them, with that revision."""
     made = composition.flag_set
     # In a set that did not change at all nothing is marked: it is of one revision.
     all_of_it = made.metadata.get(REVISION_KEY, "")
-    return [
-        {"name": cut(key), "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
+    return tuple(
+        HeldFlag(name=cut(key), revision=str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it)))
         for key in composition.held[:MOST_HELD]
-    ]
+    )
 
 
-def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
+def history(before: FlagSetStatus, attempt: Attempt, now: datetime) -> tuple[HistoryEntry, ...]:
     """The last revisions, the newest first; the same revision with the same digest is not repeated."""
-    artifact, made = attempt.artifact, attempt.composition
-    known = [dict(each) for each in before.get("history") or ()]
-    lacking = {"held": len(made.held) + len(made.missing)}
-    if known and (known[0].get("revision"), known[0].get("digest")) == (
-        artifact.revision,
-        made.digest,
-    ):
-        again = {name: value for name, value in known[0].items() if name != "held"} | lacking
-        return [{name: value for name, value in again.items() if value}, *known[1:]]
-    entry = {
-        "revision": artifact.revision,
-        "digest": made.digest,
-        **lacking,
-        "author": artifact.author,
-        "subject": artifact.subject,
-        "committedAt": artifact.committed_at,
-        "verifiedBy": one_line(artifact.verified_by, _ORIGIN),
-        "origin": one_line(artifact.origin, _ORIGIN),
-        "appliedAt": timestamp(now),
-        "changes": _changes(before, attempt),
-    }
-    return [{name: value for name, value in entry.items() if value}, *known][:MOST_HISTORY]
+    artifact, made, known = attempt.artifact, attempt.composition, before.history
+    held = len(made.held) + len(made.missing) or None
+    if known and (known[0].revision, known[0].digest) == (artifact.revision, made.digest):
+        return (replace(known[0], held=held), *known[1:])
+    entry = HistoryEntry(
+        revision=artifact.revision,
+        digest=made.digest,
+        held=held,
+        author=artifact.author or None,
+        subject=artifact.subject or None,
+        committed_at=artifact.committed_at or None,
+        verified_by=one_line(artifact.verified_by, _ORIGIN) or None,
+        origin=one_line(artifact.origin, _ORIGIN) or None,
+        applied_at=timestamp(now),
+        changes=_changes(before, attempt) or None,
+    )
+    return (entry, *known)[:MOST_HISTORY]
 
 
-def _targets(manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    targets = []
-    for each in manifests:
-        if each["kind"] != shard.KIND:
-            entry: dict[str, Any] = {"kind": each["kind"], "name": each["metadata"]["name"]}
-            if "shards" in each["spec"]:
-                entry["shards"] = len(each["spec"]["shards"])
-            targets.append(entry)
-    return targets
+def _targets(manifests: Sequence[Mapping[str, Any]]) -> tuple[TargetStatus, ...]:
+    return tuple(
+        TargetStatus(
+            kind=each["kind"],
+            name=each["metadata"]["name"],
+            shards=len(each["spec"]["shards"]) if "shards" in each["spec"] else None,
+        )
+        for each in manifests
+        if each["kind"] != shard.KIND
+    )
+
+
+def shown(target: Resource | None, digest: str) -> tuple[FlagSetStatus, tuple[Condition, ...]]:
+    """(fields, conditions) that say who serves `digest`, by the object that delivers it; empty where that has
+    another one, or no proxy has reported.
+    """
+    status = ConfigurationStatus.of(target)
+    if status.digest != digest:
+        return FlagSetStatus(), ()
+    fields = FlagSetStatus() if status.served is None else FlagSetStatus(served=status.served)
+    return fields, status.those(PROPAGATED)

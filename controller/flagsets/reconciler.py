@@ -8,16 +8,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
-from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition, find
-from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import DriftPolicy, FlagSetSpec
-from controller.api.meta import ObjectKey
-from controller.delivery.served import shown
+from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
+from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastGood, last_applied, written_by
 from controller.flagsets.applying.delivery import Delivered, Delivery
 from controller.flagsets.applying.plan import belongs_to
-from controller.flagsets.building.build import Built, accepted_by_hand, build
+from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
@@ -29,9 +28,8 @@ from controller.flagsets.reading.dependencies import (
     source_health,
 )
 from controller.flagsets.reading.inputs import NO_INPUTS, InputReader
-from controller.flagsets.reading.references import target_name
 from controller.runtime.events import Occurrence
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 
@@ -88,7 +86,7 @@ class _SoFar:
 
     next_look: float
     """Seconds."""
-    status: dict[str, Any] = field(default_factory=dict)
+    status: FlagSetStatus = field(default_factory=FlagSetStatus)
     events: tuple[Occurrence, ...] = ()
     more_in: float | None = None
     """Seconds until there is more to deliver."""
@@ -121,10 +119,7 @@ class FlagSetReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Build, apply, remove what is outdated, and say how it went."""
-        try:
-            spec = read(FlagSetSpec, resource.spec)
-        except InvalidSpecError as error:
-            return Result.of(Stalled("InvalidSpec", str(error)))
+        spec = spec_of(FlagSetSpec, resource)
         so_far = _SoFar(next_look=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
         try:
             result = await self._reconcile(resource, spec, so_far, now)
@@ -132,7 +127,7 @@ class FlagSetReconciler:
             so_far.next_look = setback.delay or so_far.next_look
             result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
         details = (*result.details, *self._concerns(resource, now))
-        events = (*result.events, *source_changes(resource.status, details))
+        events = (*result.events, *source_changes(FlagSetStatus.of(resource), details))
         return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
@@ -148,11 +143,10 @@ class FlagSetReconciler:
         written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):
             return ()
-        found = find(written.status, NAME_CONFLICT)
-        if found is None:
-            return ()
-        message = f"{written.key.kind} {written.name}: {found.get('message')}"
-        return (Condition(NAME_CONFLICT, TRUE, str(found.get("reason")), message),)
+        return tuple(
+            Condition(NAME_CONFLICT, TRUE, each.reason, f"{written.key.kind} {written.name}: {each.message}")
+            for each in ConfigurationStatus.of(written).those(NAME_CONFLICT)
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
@@ -170,7 +164,7 @@ class FlagSetReconciler:
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
             require_dependencies(resource, spec, self.objects, artifact)
-            so_far.status["lastAttemptedRevision"] = artifact.revision
+            so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
             memory = await self._built(resource, spec, artifact, now)
         except Setback:
             # What was delivered stays in force, and changes by others are corrected meanwhile.
@@ -195,19 +189,19 @@ class FlagSetReconciler:
     ) -> Result:
         made = memory.built.composition
         target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
-        served, propagated = shown(self.objects.get(target), made.digest)
+        served, propagated = messages.shown(self.objects.get(target), made.digest)
         events = so_far.events
-        if resource.status.get("digest") != made.digest:
+        if (before := FlagSetStatus.of(resource)).digest != made.digest:
             more = messages.more(attempt, memory.built.lines)
-            words = messages.applied(resource.status, attempt)
+            words = messages.applied(before, attempt)
             events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
             outcome = Stalled("PartiallyApplied", messages.partial(attempt))
-            served = {"served": None, **served}
+            served = FlagSetStatus(served=None) | served
         return Result(
             outcome,
-            status=messages.status(resource.status, attempt, memory.state.manifests, now) | served,
+            status=messages.status(before, attempt, memory.state.manifests, now) | served,
             details=propagated,
             events=events,
             next_look=so_far.soonest,
@@ -217,7 +211,7 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
     ) -> _Memory:
         generation = (resource.uid, resource.generation)
-        accepted = accepted_by_hand(resource, artifact.revision)
+        accepted = lets_through(resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
         built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
         memory = self._remembered(resource)
@@ -242,7 +236,7 @@ class FlagSetReconciler:
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
         if spec.drift_policy is DriftPolicy.WARN:
             state.settled = _stood(resource, memory, built, state)
-        memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))
+        memory = _Memory(built_from, generation, built, state, FlagSetStatus.of(resource).digest)
         memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
             self.flags.require(resource, len(built.composition.flag_set.flags))
@@ -256,7 +250,7 @@ class FlagSetReconciler:
         try:
             archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
         except (Waiting, Failed) as setback:
-            known = resource.status.get("lastAttemptedRevision") == artifact.revision
+            known = FlagSetStatus.of(resource).last_attempted_revision == artifact.revision
             if now < self._unread.setdefault(resource.key, now + _PATIENCE if known else now):
                 raise Passing(setback.reason, setback.message, delay=_AGAIN) from setback
             raise
@@ -269,7 +263,7 @@ class FlagSetReconciler:
         if memory is None:
             return None
         another = memory.generation[0] != resource.uid
-        if another or not memory.holds(resource.status.get("digest")):
+        if another or not memory.holds(FlagSetStatus.of(resource).digest):
             del self._memory[resource.key]
             return None
         return memory
@@ -293,14 +287,14 @@ def _stood(resource: Resource, before: _Memory | None, built: Built, state: Deli
     if before is not None:
         return before.state.settled and before.state.manifests == state.manifests
     # Another process wrote it.
-    status = resource.status
-    same = status.get("observedGeneration") == resource.generation
-    return same and status.get("digest") == built.composition.digest
+    status = FlagSetStatus.of(resource)
+    same = status.observed_generation == resource.generation
+    return same and status.digest == built.composition.digest
 
 
 def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
-    served = resource.status.get("lastAppliedRevision", "")
-    pending: list[str] | None = None
+    served = FlagSetStatus.of(resource).last_applied_revision or ""
+    pending: tuple[str, ...] | None = None
     if built.removal is not None:
         reason, message = "PruneGuard", messages.guarded(attempt, built.removal, resource, served)
         pending = messages.pending_removals(built.removal)
@@ -310,5 +304,5 @@ def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far
         reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
     else:
         reason, message = "BuildFailed", messages.refused(attempt, "", served)
-    status = so_far.status | {"pendingRemovals": pending}
+    status = so_far.status | FlagSetStatus(pending_removals=pending)
     return Result.of(Stalled(reason, message), status=status, events=so_far.events, next_look=so_far.soonest)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, grant, shard
-from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
-from controller.api.flagset import source_key
-from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
+from controller.api.artifact import SourceStatus
+from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
+from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
 from controller.api.meta import ObjectKey, secret_names, version_of
-from controller.flagsets.reading.references import listed, target_name
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made
@@ -29,6 +30,10 @@ _WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.
 def source_name(kind: str, name: str) -> str:
     """How `BY_SOURCE` lists a source."""
     return f"{kind}/{name}"
+
+
+def _name_of(changed: Resource) -> str:
+    return source_name(changed.key.kind, changed.name)
 
 
 def _source_of(flag_set: Resource) -> Iterator[str]:
@@ -85,31 +90,25 @@ BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None
 
 
 def _artifact(source: Resource | None) -> object:
-    artifact = source.status.get("artifact") if source is not None else None
-    if not isinstance(artifact, dict):
-        return None
-    return artifact.get("revision"), artifact.get("digest"), artifact.get("url")
+    status = status_of(source)
+    artifact = status.artifact if isinstance(status, SourceStatus) else None
+    return artifact and (artifact.revision, artifact.digest, artifact.url)
 
 
 def _health(source: Resource | None) -> object:
     """Whether a source brings anything new, and why not."""
     if source is None:
         return False, False
-    ready = find(source.status, READY)
-    failed = ready is not None and ready.get("status") == FALSE
-    return source.suspended, failed and ready and ready.get("reason")
+    ready = status_of(source).condition(READY)
+    return source.suspended, ready.status == FALSE and ready.reason
 
 
 def _readiness(flag_set: Resource | None) -> object:
     if flag_set is None:
         return None
-    ready = find(flag_set.status, READY)
-    status = flag_set.status
-    return (
-        ready and ready.get("status"),
-        status.get("observedGeneration"),
-        status.get("lastAppliedRevision"),
-    )
+    status = status_of(flag_set)
+    applied = status.last_applied_revision if isinstance(status, FlagSetStatus) else None
+    return status.condition(READY).status, status.observed_generation, applied
 
 
 def _content(resource: Resource | None) -> object:
@@ -126,37 +125,21 @@ def _served(resource: Resource | None) -> object:
     """Who serves an object, and which other one is in its way, as its status says."""
     if resource is None:
         return None
-    details = [find(resource.status, type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
-    said = [each and (each.get("status"), each.get("reason"), each.get("message")) for each in details]
-    return resource.status.get("served"), "served" in resource.status and resource.status.get("digest"), said
+    status = ConfigurationStatus.of(resource)
+    said = [status.condition(type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
+    return status.served, status.served and status.digest, said
 
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    source = change.latest.key
-    beside = cache.find(BY_SOURCE, source.namespace, source_name(source.kind, source.name))
-    elsewhere = cache.find(BY_FOREIGN_SOURCE, "", str(source))
-    return (each.key for each in (*beside, *elsewhere))
-
-
-def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Those that refer to the namespace of a grant."""
-    return (each.key for each in cache.find(BY_FOREIGN_SOURCE, "", change.latest.namespace))
+    yield from listed_by(BY_SOURCE, _name_of)(cache, change)
+    yield from listed_by(BY_FOREIGN_SOURCE, lambda source: str(source.key))(cache, change)
 
 
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    changed = change.latest
-    name = source_name(changed.key.kind, changed.name)
-    yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, name))
-    if change.after is None and changed.key.kind == flagset.KIND:
+    yield from listed_by(BY_DEPENDENCY, _name_of)(cache, change)
+    if change.after is None and change.latest.key.kind == flagset.KIND:
         # What it left behind may be taken by a FlagSet that was refused it.
-        target = target_name(changed)
-        yield from (each.key for each in cache.find(BY_TARGET, changed.namespace, target))
-
-
-def _asking(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    changed = change.latest
-    name = source_name(changed.key.kind, changed.name)
-    return (each.key for each in cache.find(BY_QUESTION, changed.namespace, name))
+        yield from listed_by(BY_TARGET, target_name)(cache, change)
 
 
 def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -170,8 +153,7 @@ OVER_QUOTA: Final = exceeded(flagset.KIND)
 
 def flag_count(flag_set: Resource) -> int:
     """How many flags a FlagSet applied, by its status."""
-    flags = flag_set.status.get("flags")
-    return flags if isinstance(flags, int) else 0
+    return FlagSetStatus.of(flag_set).flags or 0
 
 
 FLAG_SETS: Final = Reconciles(
@@ -182,9 +164,13 @@ FLAG_SETS: Final = Reconciles(
             changed=lambda each: (_artifact(each), _health(each)),
             keys=_readers,
         ),
-        Watch(frozenset({grant.KIND}), changed=lambda each: each and each.spec, keys=_granted),
+        Watch(
+            frozenset({grant.KIND}),
+            changed=lambda each: each and each.spec,
+            keys=listed_by(BY_FOREIGN_SOURCE, lambda each: each.namespace),
+        ),
         Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
-        Watch(_DEPENDENCIES, changed=version_of, keys=_asking),
+        Watch(_DEPENDENCIES, changed=version_of, keys=listed_by(BY_QUESTION, _name_of)),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),

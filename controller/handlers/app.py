@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import kopf
 
@@ -109,6 +109,21 @@ def configure(settings: kopf.OperatorSettings) -> None:
     # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
     settings.queueing.idle_timeout = 0.1
     settings.process.ultimate_exiting_timeout = 10
+    settings.persistence.diffbase_storage = _NothingCompared()
+
+
+class _NothingCompared(kopf.DiffBaseStorage):
+    """Without it kopf copies each object, to compare it with what handlers of other kinds than ours saw."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """What is compared of an object."""
+        return cast("kopf.BodyEssence", {})
+
+    def fetch(self, **_: Any) -> None:
+        """What was kept of it."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
 
 
 def quieten_kopf() -> None:

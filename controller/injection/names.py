@@ -36,9 +36,7 @@ FLAG_FILES: Final = "flagstaff.dev/flag-files"
 from ConfigMaps, separated by commas.
 """
 FLAG_READER: Final = "flagstaff.dev/flag-reader"
-"""Written as a label, and as an annotation with the pod's service account, where its evaluator reads flags
-from the API server.
-"""
+"""Written as a label, and as an annotation with the service account, of pods that read the API server."""
 PROXIED: Final = "flagstaff.dev/proxied"
 """Written as a label of pods that ask the proxy, where that runs on demand."""
 FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"

@@ -39,9 +39,7 @@ class Options:
     proxy_audience: str = AUDIENCE
     """Audience of the pods' tokens, which the proxy accepts."""
     proxy_ca: str = ""
-    """Name of a ConfigMap in the pod's namespace whose `ca.crt` signed the proxy's certificate; empty: the
-    proxy is asked in plain text.
-    """
+    """A ConfigMap beside the pod, whose `ca.crt` signed the proxy's certificate; empty: plain text."""
     compat: bool = False
     """Whether the container is OpenFeature Operator's, which stock flagd understands."""
     flag_files: bool = False
@@ -49,9 +47,7 @@ class Options:
     proxy_on_demand: bool = False
     """Whether the proxy runs while pods ask it alone."""
     flag_readers: bool = False
-    """With `compat`: whether the provider `kubernetes` means that stock flagd reads FeatureFlags of its
-    namespace from the API server.
-    """
+    """With `compat`: whether stock flagd reads FeatureFlags of the provider `kubernetes` by itself."""
 
     @property
     def container(self) -> str:

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio import client
 
@@ -33,6 +35,9 @@ class ApiClient(client.ApiClient):
         self, configuration: client.Configuration, load: Callable[[], Awaitable[client.Configuration]]
     ) -> None:
         """`load` reads the credentials again."""
+        # Otherwise aiohttp reads the proxies' variables and .netrc in two threads for each request.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
         super().__init__(configuration)
         self._load = load
         self._loading: asyncio.Task[None] | None = None
@@ -83,3 +88,9 @@ class ApiClient(client.ApiClient):
             return
         self.configuration.api_key = found.api_key
         self.configuration.refresh_api_key_hook = found.refresh_api_key_hook
+
+
+def _proxy_of(server: str) -> str | None:
+    """The proxy that the environment names for requests to `server`, a URL; None: there is none."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)

@@ -39,9 +39,12 @@ log = logging.getLogger(__name__)
 
 DURATION: Final = 10
 """Seconds after which a silent leader is one no more: a standby acts within this and two looks."""
-RENEW_WITHIN: Final = 7.0
+RENEW_WITHIN: Final = 8.0
 """Seconds without a renewal after which we stop leading ourselves, before anybody else may start."""
+RENEW: Final = 4.0
+"""Seconds from one renewal to the next."""
 LOOK: Final = 1.5
+"""Seconds until a Lease that is another's, or that could not be renewed, is asked for again."""
 
 
 async def _nothing() -> None:
@@ -120,17 +123,17 @@ class Lease:
         """True if `work` ended by itself."""
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(work())
-        renewed = loop.time()
+        renewed, pause = loop.time(), RENEW
         try:
             while (left := renewed + RENEW_WITHIN - loop.time()) > 0:
-                done, _ = await asyncio.wait({task}, timeout=min(LOOK, left))
+                done, _ = await asyncio.wait({task}, timeout=min(pause, left))
                 if done:
                     await task
                     return True
                 # The lease runs from when it was asked for, not from when the answer came.
                 asked = loop.time()
-                if await self._ours(renewed + RENEW_WITHIN - asked):
-                    renewed = asked
+                ours = await self._ours(renewed + RENEW_WITHIN - asked)
+                renewed, pause = (asked, RENEW) if ours else (renewed, LOOK)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

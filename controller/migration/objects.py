@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from controller.injection.options import Known, Options
 
 GROUP: Final = "core.openfeature.dev"
-_FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
-_CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
-_OLD_SOURCE: Final = "FlagSourceConfiguration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +39,7 @@ class Subject:
 
 
 def subject(body: Any, namespace: str, options: Options, known: Known) -> Subject | None:
-    """What becomes of a manifest or a live object; None for what is none of our business. `namespace` is that
-    of objects that name none.
-    """
+    """What becomes of an object; None for other kinds. `namespace` is that of objects that name none."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return None
     kind, meta = str(body.get("kind")), body["metadata"]
@@ -64,9 +59,9 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         found = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
         found = [*_flagd(spec)]
-    elif kind in _FLAGS:
+    elif kind in {configuration.KIND, configuration.FLAG_KIND}:
         found = [*_flags(body, spec)]
-    elif kind == _OLD_SOURCE:
+    elif kind == "FlagSourceConfiguration":
         message = "is of OpenFeature Operator before 0.5; write a FeatureFlagSource"
         found = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
@@ -112,7 +107,7 @@ def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat
 def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Flags are read by the parser that serves them."""
     for name, value in spec.items():
-        if name in _CONTENT:
+        if name in {"flagSpec", "featureFlagSpec"}:
             yield from _definitions(body, name)
         elif name in {"shards", "revision"}:
             yield Finding(Fate.KEPT, ("spec", name))
@@ -144,7 +139,7 @@ def _definitions(body: Mapping[str, Any], field: str) -> Iterator[Finding]:
 
 
 class Given:
-    """Implements injection's `Known`: what is there is what is given."""
+    """Implements injection's `Known` over the objects that are given."""
 
     def __init__(self, bodies: Sequence[Any], namespace: str, *, whole: bool) -> None:
         """`whole`: whether these are all objects of a cluster, so that a flag set may be missing."""
@@ -166,7 +161,7 @@ class Given:
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        """Where one of the objects grants it."""
+        """As Known has it, by the grants among the objects."""
         who = pods(reader)
         found = granted(self._grants.get(namespace, ()), who, name, kinds)
         if not found:

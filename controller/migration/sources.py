@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.making.operators import KEPT
 from controller.injection.options import SERVED, Refused
-from controller.injection.reading import tokens
-from controller.injection.reading.files import PROVIDER
+from controller.injection.reading.files import PROVIDER, TOKEN_PROVIDERS
 from controller.injection.reading.source import CREDENTIALS, FIELDS, PROXIED
 from controller.migration.finding import Fate, Finding
 
@@ -117,12 +116,12 @@ def _source(
 
 def _token(name: str, each: Mapping[str, Any], provider: str, here: Path) -> Finding:
     if name == "secretRef":
-        if provider in tokens.PROVIDERS:
+        if provider in TOKEN_PROVIDERS:
             return Finding(Fate.KEPT, here)
         return Finding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
     if each.get("secretRef"):
         return Finding(Fate.IGNORED, here, "secretRef has the token; remove this one")
-    if provider not in tokens.PROVIDERS:
+    if provider not in TOKEN_PROVIDERS:
         return Finding(Fate.IGNORED, here, f"provider {provider[:63]} sends no token; remove it")
     broken = (
         "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token"

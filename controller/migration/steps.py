@@ -26,8 +26,6 @@ CRDS: Final = tuple(
     for plural in ("featureflags", "featureflagsources", "flagds", "inprocessconfigurations")
 )
 POLICY: Final = "helm.sh/resource-policy"
-_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,12 @@ class Installed:
 def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
     """Those that are still to be done."""
     if there.unkept:
-        names = " ".join(there.unkept)
+        names, kept = " ".join(there.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         yield Step(
             "Keep the definitions of the kinds: with them helm uninstall would delete every FeatureFlag",
             (f"kubectl annotate --overwrite crd {names} {POLICY}=keep",),
-            tuple(_annotated(each) for each in there.unkept),
+            tuple(Request("PATCH", f"{path}/{each}", kept) for each in there.unkept),
         )
     refused = [each for each in subjects if any(one.fate is Fate.REFUSED for one in each.findings)]
     if refused:
@@ -120,7 +119,7 @@ def _webhook(there: Installed) -> Step:
     for each in there.webhooks:
         plural = "mutatingwebhookconfigurations" if each == MUTATING else "validatingwebhookconfigurations"
         commands.append(f"kubectl delete {plural} {each}")
-        changes.append(Request("DELETE", f"{_WEBHOOKS}/{plural}/{each}"))
+        changes.append(Request("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{each}"))
     return Step(
         "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
         "names them",
@@ -157,7 +156,3 @@ def _service() -> Step:
         ),
         (Request("PATCH", path, body),),
     )
-
-
-def _annotated(name: str) -> Request:
-    return Request("PATCH", f"{_DEFINITIONS}/{name}", {"metadata": {"annotations": {POLICY: "keep"}}})

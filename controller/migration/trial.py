@@ -79,7 +79,7 @@ class Trial:
         return replace(finding, fate=Fate.IGNORED, message="; ".join(warnings)) if warnings else finding
 
     def _refusals(self, spec: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-        """(the field to blame, why): that without which the refusal is another one, or none."""
+        """(field, why) of each refusal: without the field there is another refusal, or none."""
         needed, rest = _NEEDED[self.kind], dict(spec)
         while refusal := self._tried(rest)[0]:
             for field in sorted(rest, key=lambda name: name in needed):

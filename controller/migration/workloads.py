@@ -52,12 +52,13 @@ def workload(
                 )  # fmt: skip
     path: Path = (*steps, "metadata", "annotations")
     asks = annotations.get(names.ENABLED) == "true"
+    bare = not steps and not (manifest.get("metadata") or {}).get("ownerReferences")
     for name, value in annotations.items():
         if _is_operators(name):
             if name in _HISTORIC:
                 yield _historic(name, annotations, (*path, name))
             else:
-                yield _annotation(name, value, asks=asks, bare=not steps and not _owned(manifest), path=path)
+                yield _annotation(name, value, asks=asks, bare=bare, path=path)
     if asks:
         yield from _overlaid(annotations, namespace, known, (*path, names.SOURCES))
         yield from _created(template, namespace, options, known, steps)
@@ -150,10 +151,6 @@ def _annotations(body: Any) -> Mapping[str, Any]:
     meta = body.get("metadata") if isinstance(body, dict) else None
     found = meta.get("annotations") if isinstance(meta, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _owned(body: Mapping[str, Any]) -> bool:
-    return bool((body.get("metadata") or {}).get("ownerReferences"))
 
 
 def _is_operators(name: str) -> bool:

@@ -10,9 +10,7 @@ from controller.runtime.network.ip_addresses import effective
 
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
-"""Schemes: of what is encrypted, and of what is sent in clear."""
-_METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
-"""At which Amazon's machines get their credentials, beside 169.254.169.254."""
+"""URL schemes: the encrypted one first, then that in clear text."""
 
 
 class AddressRefused(Exception):
@@ -51,16 +49,16 @@ def require_proxy(address: str, *, allow_local: bool) -> None:
 
 
 def require_public(address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for an IP address that providers may not have.
-
-    That is every one that is not public; with `allow_local` only those that no server of a provider has:
-    multicast addresses, and those at which clouds serve a machine's credentials, such as link-local ones.
+    """Raises AddressRefused for an IP address that is not public; with `allow_local` only for multicast ones
+    and those at which clouds serve a machine's credentials.
     """
     try:
         found = effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
-    never = found.is_link_local or found.is_multicast or found.is_unspecified or found == _METADATA
+    # At this one, beside 169.254.169.254, Amazon's machines get their credentials.
+    amazon = found == ipaddress.ip_address("fd00:ec2::254")
+    never = found.is_link_local or found.is_multicast or found.is_unspecified or amazon
     if never or not (allow_local or found.is_global):
         raise AddressRefused(f"{found} is not a public address")
 

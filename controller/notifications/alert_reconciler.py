@@ -1,6 +1,4 @@
-"""FlagAlert: says whether it can be used, and what became of its messages; what it chooses is decided at each
-Event.
-"""
+"""FlagAlert: whether it can be used, and what became of its messages."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagAlertReconciler:
-    """Keeps nothing."""
+    """Says in the status whether an alert can be used, and what became of its messages."""
 
     objects: Cache
     outbox: Outbox
@@ -44,7 +42,8 @@ class FlagAlertReconciler:
             spec = usable(resource)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
-        found = {name: self._provider(resource, name) for name in spec.providers}
+        keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
+        found = {name: self.objects.get(key) for name, key in keys.items()}
         lacking = ", ".join(name for name, each in found.items() if each is None)
         if lacking:
             others = "others" if len(found) > 1 else "no alert"
@@ -53,13 +52,10 @@ class FlagAlertReconciler:
         asleep = ", ".join(name for name, each in found.items() if each is not None and each.suspended)
         if asleep:
             return f"FlagProvider {asleep} is suspended; no alert is sent"
-        complaint = self.outbox.complaint(resource)
+        complaint = self.outbox.reporter.complaint(resource)
         message = f"alerts go to FlagProvider {', '.join(found)}"
         return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
 
-    def _provider(self, resource: Resource, name: str) -> Resource | None:
-        return self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
-
     def forget(self, key: ObjectKey) -> None:
-        """Let go of what came of its messages."""
+        """Forget what became of its messages."""
         self.outbox.forget_alert(key)

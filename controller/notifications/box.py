@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final, Self
 
 from controller.api.meta import timestamp
-from controller.api.provider import Failure, Message
+from controller.api.provider import Failure, FlagProviderStatus, Message
 from controller.notifications.reporting.grouping import KEY, companion, together
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
 MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
 """Of all messages that wait: an object of the API server may have 1.5 MiB."""
 MOST_REPORTED: Final = 2_000
-"""Objects of which it is remembered what was reported."""
+"""Objects whose last report is remembered."""
 MOST_RECENT: Final = 50
-_SOON: Final = 0.5
-"""Seconds from one look at what is due to the next, at least."""
-_LINE: Final = 500
-"""Characters of what a failure says."""
-_DIGEST: Final = 19
-"""Characters of a digest that distinguish it from another: `sha256:` and 12 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +31,12 @@ class Reported:
     """The reasons of its failure that were reported since it worked last."""
     digest: str = ""
     """Shortened; empty where no content was reported."""
-
     reported_at: str = ""
     """When the failure was reported last, RFC 3339."""
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """As `str` writes it."""
+        """Reads what `str` writes."""
         failures, digest, reported_at = (*text.split("|", 2), "", "")[:3]
         return cls(tuple(each for each in failures.split(",") if each), digest, reported_at)
 
@@ -61,21 +51,19 @@ class Due:
 
     at: datetime
     first: bool
-    """It was not reported yet: it has to last until then."""
+    """Whether it was not reported yet: it is once it lasted until then."""
     span: float
     """Seconds that it waits in all."""
 
     def is_now(self, now: datetime) -> bool:
-        """Whether it is time. Clocks of replicas differ, but one that was set back is no reason to wait until
-        it is there again.
-        """
+        """Whether it is time, or the clock was set back by more than its span."""
         left = (self.at - now).total_seconds()
         return left <= 0.0 or left > 2.0 * self.span
 
 
 def shortened(digest: str) -> str:
-    """A digest as `Reported` has it."""
-    return digest[:_DIGEST]
+    """A digest as `Reported` has it: `sha256:` and 12 digits."""
+    return digest[:19]
 
 
 @dataclass(slots=True)
@@ -94,7 +82,7 @@ class Outcomes:
 
     def failed(self, reason: str, message: str, now: datetime) -> None:
         """A try did not succeed. The same again changes nothing: its first moment is kept."""
-        line = one_line(message, _LINE)
+        line = one_line(message, 500)
         before = self.last_failure
         if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
             self.last_failure = Failure(time=timestamp(now), reason=reason, message=line)
@@ -114,7 +102,7 @@ class Box:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     """The beginnings of the keys that were delivered last."""
     dead: int = 0
-    """Messages that will not be sent any more."""
+    """Messages that were given up."""
     last_dead: str | None = None
     outcomes: Outcomes = field(default_factory=Outcomes)
     of_alerts: dict[str, Outcomes] = field(default_factory=dict)
@@ -130,40 +118,31 @@ class Box:
     _characters: int = 0
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> Self:
-        """As a status keeps it. What cannot be read is left out."""
-        box = cls(dead=int(status.get("dead") or 0))
-        for each in status.get("pending") or ():
-            try:
-                message = Message.model_validate(each)
-            except ValidationError:
-                continue
-            box._add(message)
-        box.reported.update({str(name): str(text) for name, text in (status.get("reported") or {}).items()})
-        box.recent.extend(map(str, status.get("recent") or ()))
-        box.last_dead, box.outcomes.last_delivery = status.get("lastDead"), status.get("lastDelivery")
-        with contextlib.suppress(ValidationError):
-            box.outcomes.last_failure = Failure.model_validate(status.get("lastFailure"))
-        box.tested = status.get("lastHandledTest")
+    def of(cls, status: FlagProviderStatus) -> Self:
+        """As a status keeps it."""
+        box = cls(dead=status.dead, last_dead=status.last_dead, tested=status.last_handled_test)
+        for each in status.pending or ():
+            box._add(each)
+        box.reported.update(status.reported or {})
+        box.recent.extend(status.recent or ())
+        box.outcomes = Outcomes(status.last_delivery, status.last_failure)
         box.kept = frozenset(box.pending)
         return box
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> FlagProviderStatus:
         """The fields of a status that keep it; None for those that are empty."""
-        pending = [each.model_dump(by_alias=True, exclude_defaults=True) for each in self.pending.values()]
-        failure = self.outcomes.last_failure
-        return {
-            "pending": pending or None,
-            "reported": dict(self.reported) or None,
-            "recent": list(self.recent) or None,
-            "waiting": len(pending),
-            "dead": self.dead,
-            "lastDead": self.last_dead,
-            "lastDelivery": self.outcomes.last_delivery,
-            "lastFailure": None if failure is None else failure.model_dump(by_alias=True),
-            "lastHandledTest": self.tested,
-            "failing": {name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
-        }
+        return FlagProviderStatus(
+            pending=tuple(self.pending.values()) or None,
+            reported=dict(self.reported) or None,
+            recent=tuple(self.recent) or None,
+            waiting=len(self.pending),
+            dead=self.dead,
+            last_dead=self.last_dead,
+            last_delivery=self.outcomes.last_delivery,
+            last_failure=self.outcomes.last_failure,
+            last_handled_test=self.tested,
+            failing={name: timestamp(each.at) for name, each in self.due.items() if each.first} or None,
+        )
 
     def of_subject(self, subject: str) -> Reported | None:
         """What was reported of `<alert>/<kind>/<name>`; None: nothing is known."""
@@ -171,9 +150,7 @@ class Box:
         return None if text is None else Reported.of(text)
 
     def remember(self, subject: str, reported: Reported | None) -> None:
-        """Take note of what is reported of a subject now; None: forget it. Of too many, the oldest without an
-        incident goes.
-        """
+        """Remember what was reported of a subject, None: nothing. The oldest without incident makes room."""
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
@@ -185,9 +162,7 @@ class Box:
             del self.reported[next(calm, next(iter(self.reported)))]
 
     def push(self, message: Message) -> None:
-        """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
-        goes that neither opens nor ends an incident.
-        """
+        """Have a message wait, once. The oldest that neither opens nor ends an incident makes room."""
         short = message.key[:KEY]
         grouped = any(short in each.others for each in self.pending.values() if each.others)
         if message.key in self.pending or short in self.recent or grouped:
@@ -211,11 +186,11 @@ class Box:
         )
 
     def next_look(self, now: datetime) -> float | None:
-        """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
+        """Seconds until a message or a failure is looked at, at least half a one; None: none waits."""
         until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
-        return max(_SOON, (min(moments) - now).total_seconds()) if moments else None
+        return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def keep(self, keys: Collection[str]) -> bool:
         """The API server has the messages of these keys; whether any of them is still to be sent."""

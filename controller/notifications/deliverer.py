@@ -6,26 +6,28 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import ObjectKey, about, timestamp
-from controller.notifications.forms import comments, commits
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
+from controller.notifications.forms.repositories.statuses import ASKED
+from controller.notifications.reporting.standing import PULL_REQUESTS, compared
 from controller.notifications.sending.exchanges import granted, try_status, upsert
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from controller.api.provider import Message
+    from controller.api.status import Status
     from controller.notifications.box import Box
-    from controller.notifications.forms.github_apps import Grant
     from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.repositories.github_apps import Grant
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.posting import Sender
     from controller.runtime.objects.cache import Cache
@@ -36,14 +38,11 @@ log = logging.getLogger(__name__)
 DELIVERED: Final = "Delivered"
 """A detail of a FlagProvider: whether its last message arrived; not there before there was one."""
 SETTLE: Final = 5.0
-"""Seconds from the beginning of our lead until objects are compared with what was reported of them: by then
-the watches brought what the leader before us wrote.
-"""
+"""Seconds of our lead before objects are compared: the watches bring what the leader before us wrote."""
 WRITE_LATER: Final = 1.0
 """Seconds until a delivery is written while more is to be delivered: several are one write then."""
 GRACE: Final = 1.0
-"""Seconds at the end of our lead for what is under way, and as many to write what arrived: the next
-leader waits for it."""
+"""Seconds at the end of our lead for sends that are under way, and as many to write what arrived."""
 
 
 @dataclass(slots=True)
@@ -149,12 +148,12 @@ class Deliverer:
                 alerts = self.objects.of_kind(alert.KIND)
                 await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
 
-    async def _write(self, key: ObjectKey, fields: Mapping[str, Any]) -> None:
+    async def _write(self, key: ObjectKey, fields: Status) -> None:
         """Write what the loop has no time to write any more."""
         resource = self.objects.get(key)
         if resource is None:
             return
-        status = {**resource.status, **fields}
+        status = {**resource.status, **fields.fields()}
         status = {name: value for name, value in status.items() if value is not None}
         if status == resource.status:
             return
@@ -198,7 +197,10 @@ class Deliverer:
             self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
             box.failed(message.alert, "DeliveryFailed", answer.text, now)
-            self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
+            condition = Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text)
+            if route.last != condition:
+                route.last = condition
+                self.outbox.wake(key, 0.0)
             return result.delay
         if isinstance(result, Dead):
             self.count(type_, "dead")
@@ -232,17 +234,12 @@ class Deliverer:
     async def _send(self, message: Message, target: Target) -> Answer:
         if target.spec.type == "nats":
             return await self.publish(post_of(message, target), target)
-        if target.spec.type in commits.ASKED and not message.alert:
+        if target.spec.type in ASKED and not message.alert:
             return await try_status(self.sender, message, target)
-        if target.spec.type not in comments.TYPES:
+        if target.spec.type not in PULL_REQUESTS:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
-        message = await asyncio.to_thread(comments.compared, self.objects, message, target.namespace)
+        message = await asyncio.to_thread(compared, self.objects, message, target.namespace)
         return await upsert(self.sender, message, target)
-
-    def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:
-        if route.last != condition:
-            route.last = condition
-            self.outbox.wake(key, 0.0)
 
     @staticmethod
     def _stop(route: _Route) -> None:

@@ -15,7 +15,7 @@ from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications.forms.posts import Post
-from controller.notifications.forms.repositories import link_of, source_of
+from controller.notifications.links import link_of, source_of
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
 
@@ -29,19 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KINDS: Final = frozenset(each.kind for each in FLUX_SOURCES)
-_EXPORTED: Final = "ExternalArtifact"
-_TIMEOUT: Final = 15.0
-"""Seconds of one try."""
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
 """Failures of a server at one Event, over about three minutes. While there is no answer it waits."""
-_KNOWN: Final = 429
-"""Flux's status for an Event that it received already within the last minutes."""
-_MESSAGE: Final = 39_000
-"""Characters that Flux takes."""
-_TEXT: Final = 4_000
 
 
 class FluxEvents(EventQueue):
@@ -74,8 +65,9 @@ class FluxEvents(EventQueue):
         headers = {"Content-Type": "application/json", "Idempotency-Key": event.key}
         post, pause, answers = Post(self._address, body.encode(), headers), _FIRST_PAUSE, 0
         while True:
-            answer = await self._sender.send(post, _TIMEOUT)
-            if 200 <= answer.status < 300 or answer.status == _KNOWN:
+            answer = await self._sender.send(post, 15.0)
+            # By 429 Flux says that it received the Event within the last minutes.
+            if 200 <= answer.status < 300 or answer.status == 429:
                 return
             answers += answer.status > 0
             if 300 <= answer.status < 500 or answers == _MOST_ANSWERS:
@@ -89,27 +81,24 @@ class FluxEvents(EventQueue):
 
 
 def _named(objects: Cache, key: ObjectKey) -> Resource | None:
-    """The Flux source of a FlagSet, or the ExternalArtifact that its FlagSource exports. None of another
-    namespace, whose alerts would reach people who are not concerned.
-    """
+    """The Flux source of a FlagSet, or what its FlagSource exports; None of another namespace."""
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     if source is None or source.key.kind != flagsource.KIND:
-        return source if source is not None and source.key.kind in _KINDS else None
-    found = objects.get(ObjectKey(_EXPORTED, source.namespace, source.name))
+        kinds = {each.kind for each in FLUX_SOURCES}
+        return source if source is not None and source.key.kind in kinds else None
+    found = objects.get(ObjectKey("ExternalArtifact", source.namespace, source.name))
     return found if found and source.uid in {each.get("uid") for each in found.owners} else None
 
 
 def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
-    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, which its Alerts may name, with our
-    object in the metadata; about our object where there is none.
-    """
+    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, or our object where there is none."""
     key, api_version, uid, message = event.object, event.api_version, event.uid, event.message
     if source is not None:
         message = f"{key.kind}/{key.name}: {message}"
         key, api_version, uid = source.key, source.api_version, source.uid
     # Flux passes on what has the group of the object as its prefix; by the token it knows an Event again.
-    facts = {name.removeprefix(f"{GROUP}/"): text[:_TEXT] for name, text in event.metadata.items()}
+    facts = {name.removeprefix(f"{GROUP}/"): text[:4_000] for name, text in event.metadata.items()}
     facts |= {"revision": event.revision, "digest": event.digest}
     facts |= {"object": str(event.object), "token": event.key}
     group = api_version.rpartition("/")[0]
@@ -123,7 +112,7 @@ def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[st
         },
         "severity": "error" if event.severity is Severity.WARNING else "info",
         "timestamp": timestamp(event.time),
-        "message": message[:_MESSAGE],
+        "message": message[:39_000],
         "reason": event.reason,
         "metadata": {f"{group}/{name}": text for name, text in facts.items() if text},
         "reportingController": "flagstaff-controller",

@@ -1,38 +1,54 @@
-"""What alerts say: an Event, or an object's state where its Event was lost, as a message with a key of its
-own. Pure.
-"""
+"""Messages of alerts: of an Event, or of an object's state where its Event was lost. Pure."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from string import Template
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
+from controller.api.kinds import status_of
 from controller.api.meta import API_VERSION, GROUP, timestamp
+from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.provider import Message
-from controller.runtime.events import Severity, content
+from controller.runtime.events import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.alert import FlagAlertSpec
     from controller.api.meta import ObjectKey, Resource
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.events import Event
 
 SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"
 _TEXT: Final = 2_000
 """Characters of a message."""
+_METADATA: Final = {
+    "author": AUTHOR,
+    "changes": CHANGES,
+    "digest": DIGEST_KEY,
+    "link": LINK,
+    "revision": REVISION_KEY,
+    "subject": SUBJECT,
+    "summary": SUMMARY,
+}
+_FIELDS: Final = ("alert", "kind", "message", "name", "reason", "severity", "state")
+NAMES: Final = frozenset({"namespace", *_FIELDS, *_METADATA})
+"""What a template may name."""
+MOST_FILLED: Final = 4_000
+"""Characters of what comes of a template."""
 
 
-def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
+def of_event(event: Event, alert: Alert) -> Message:
     """The message of `alert` about the Event."""
     return Message(
-        key=_key(event.key, alert.uid),
-        alert=alert.name,
+        key=_key(event.key, alert.resource.uid),
+        alert=alert.resource.name,
         api_version=event.api_version,
         kind=event.object.kind,
         namespace=_elsewhere(event.object, alert),
@@ -42,7 +58,7 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         reason=event.reason,
         message=event.message[:_TEXT],
         time=timestamp(event.time),
-        metadata=_metadata(event.revision, event.digest, spec.summary or "", event.bounded_metadata),
+        metadata=_metadata(event.revision, event.digest, alert.spec.summary or "", event.bounded_metadata),
     )
 
 
@@ -53,26 +69,23 @@ def severity_of(event: Event) -> Literal["info", "warning", "error"]:
     return "error" if event.reason == event.failure else "warning"
 
 
-def of_state(
-    resource: Resource, alert: Resource, spec: FlagAlertSpec, identity: str, now: datetime, **other: Any
-) -> Message:
-    """What the object's conditions say, where no Event reported it, with `other` fields in place of these.
-    `identity` distinguishes one such message from the next.
-    """
-    ready = find(resource.status, READY) or {}
+def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
+    """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
+    status = status_of(resource)
+    ready = status.condition(READY)
     message = Message(
-        key=_key(resource.uid, identity, alert.uid),
-        alert=alert.name,
+        key=_key(resource.uid, identity, alert.resource.uid),
+        alert=alert.resource.name,
         api_version=resource.api_version,
         kind=resource.key.kind,
         namespace=_elsewhere(resource.key, alert),
         name=resource.name,
         uid=resource.uid,
         severity="info",
-        reason=str(ready.get("reason") or "Unknown"),
-        message=str(ready.get("message") or "")[:_TEXT],
+        reason=ready.reason or "Unknown",
+        message=ready.message[:_TEXT],
         time=timestamp(now),
-        metadata=_metadata(*content(resource.status), spec.summary or "", {}),
+        metadata=_metadata(*status.content, alert.spec.summary or "", {}),
     )
     return message.model_copy(update=other)
 
@@ -120,8 +133,42 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
     }
 
 
-def _elsewhere(key: ObjectKey, alert: Resource) -> str | None:
-    return None if key.namespace == alert.namespace else key.namespace
+class TemplateError(ValueError):
+    """A template cannot be used; the text says where, as `line:column: why`."""
+
+
+class _Words(Template):
+    flags = re.RegexFlag(0)
+    idpattern = r"[a-z]+"
+
+
+def check_template(text: str) -> None:
+    """Raises TemplateError for a name that is not known, and for a `$` that begins none."""
+    for found in _Words.pattern.finditer(text):
+        name = found["named"] or found["braced"]
+        if found["invalid"] is not None:
+            raise TemplateError(f"{_place(text, found.start())}: write $$ for a $ that begins no name")
+        if name is not None and name not in NAMES:
+            listed = ", ".join(sorted(NAMES))
+            raise TemplateError(
+                f'{_place(text, found.start())}: "{name[:64]}" is not known; there is {listed}'
+            )
+
+
+def filled(text: str, message: Message, namespace: str) -> str:
+    """The text with what is known of the message; what is not known is empty."""
+    words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
+    words |= {name: getattr(message, name) or "" for name in _FIELDS}
+    return _Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
+
+
+def _place(text: str, position: int) -> str:
+    before = text[:position]
+    return f"{before.count(chr(10)) + 1}:{position - (before.rfind(chr(10)) + 1) + 1}"
+
+
+def _elsewhere(key: ObjectKey, alert: Alert) -> str | None:
+    return None if key.namespace == alert.resource.namespace else key.namespace
 
 
 def _key(*parts: str) -> str:

@@ -11,14 +11,17 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import alert, flagset, grant, provider
-from controller.api.conditions import failure
-from controller.api.kinds import NAMESPACE
+from controller.api.alert import FlagAlertStatus
+from controller.api.kinds import NAMESPACE, status_of
 from controller.api.meta import ObjectKey, Resource, about
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
-from controller.notifications.forms import comments, otlp
+from controller.notifications.forms import otlp
+from controller.notifications.reporting import standing
+from controller.notifications.reporting.choosing import parted
 from controller.notifications.reporting.matching import (
     alerts_of,
     concerns,
@@ -27,12 +30,13 @@ from controller.notifications.reporting.matching import (
     things_of,
     withdrawn,
 )
-from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
+from controller.notifications.reporting.reporter import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
+    from controller.notifications.reporting.choosing import Alert
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache, Change
 
@@ -41,13 +45,9 @@ log = logging.getLogger(__name__)
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
 UNDER_WAY: Final = timedelta(seconds=10)
-"""After an Event of an object: what is known of the object may be older than the Event, which is there before
-the status is written.
-"""
+"""What is known of an object may be older than its newest Event, for so long: the status is written later."""
 WRITE_ALERT_LATER: Final = 5.0
-"""Seconds from a write of a provider's status until those of the alerts follow: all messages of that time are
-one write.
-"""
+"""Seconds from the write of a provider's status to that of its alerts, which takes many messages at once."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Outbox:
         self._objects = objects
         self._now = now
         self.wake = wake
-        self._reporter = Reporter(objects, now, wake)
+        self.reporter = Reporter(objects, now, wake)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
         """When an object's newest Event came, the oldest first; none before UNDER_WAY."""
@@ -121,7 +121,7 @@ class Outbox:
         """All that were read."""
         return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
 
-    def open(self, key: ObjectKey, status: Mapping[str, object]) -> Box:
+    def open(self, key: ObjectKey, status: FlagProviderStatus) -> Box:
         """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
         box = Box.of(status)
         if (known := self._objects.get(key)) is not None:
@@ -142,30 +142,29 @@ class Outbox:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Once the objects are known, and whenever a provider or its alerts changed: report the failures and
-        recoveries that were not reported yet.
-        """
+        """Report what was not reported yet: once objects are known, and when provider or alerts change."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None or not self.settled:
             return
         found = alerts_of(self._objects, resource.namespace, resource.name)
-        version = (resource.generation, {(each.uid, each.generation) for each, _ in found.values()})
+        alerts = [each.resource for each in found.values()]
+        version = (resource.generation, {(each.uid, each.generation) for each in alerts})
         if slot.compared == version:
             return
         slot.compared = version
         under_way = self._under_way()
         for subject in tuple(slot.box.reported):
             name, key = parted(subject, resource.namespace)
-            if name not in found or withdrawn(self._objects, *found[name], key):
+            if name not in found or withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
-                self._reporter.gone(slot.box, *found[name], Resource(key, "", 0, ""))
-        for each, spec in found.values():
-            for thing in things_of(self._objects, each, spec):
+                self.reporter.gone(slot.box, found[name], Resource(key, "", 0, ""))
+        for each in found.values():
+            for thing in things_of(self._objects, each):
                 if thing.key in under_way:
                     slot.compared = None
                 else:
-                    self._reporter.compare(slot.box, each, spec, thing)
+                    self.reporter.compare(slot.box, each, thing)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -190,39 +189,33 @@ class Outbox:
         for subject in [name for name, each in slot.box.due.items() if each.is_now(now)]:
             name, key = parted(subject, resource.namespace)
             thing = self._objects.get(key)
-            if name not in found or thing is None or not failure(thing.status):
+            if name not in found or thing is None or not status_of(thing).failure:
                 del slot.box.due[subject]
-            elif withdrawn(self._objects, *found[name], key):
+            elif withdrawn(self._objects, found[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._reporter.fails(slot.box, *found[name], thing)
+                self.reporter.fails(slot.box, found[name], thing)
 
-    def complaint(self, alert: Resource) -> str:
-        """Why a condition of the alert could not be evaluated last; empty where none was."""
-        return self._reporter.complaint(alert)
-
-    def of_alert(self, resource: Resource) -> dict[str, Any]:
-        """The fields of the alert's status that say what became of its messages; None for those that are
-        empty.
-        """
-        before = resource.status
-        deliveries, failures = [before.get("lastDelivery")], [before.get("lastFailure")]
+    def of_alert(self, resource: Resource) -> FlagAlertStatus:
+        """Fields of an alert's status: what became of its messages. None for those that are empty."""
+        before = FlagAlertStatus.of(resource)
+        deliveries, failures = [before.last_delivery], [before.last_failure]
         waiting = 0
         for each in self._objects.of_kind(provider.KIND, resource.namespace):
-            waiting += _alerts_of_pending(each.status).count(resource.name)
+            waiting += _alerts_of_pending(each).count(resource.name)
             box = self.box(each.key)
             found = None if box is None else box.of_alerts.get(resource.name)
             if found is None:
                 continue
             deliveries.append(found.last_delivery)
-            if found.last_failure is not None:
-                failed = found.last_failure.model_dump(by_alias=True)
-                failures.append(failed | {"message": f"FlagProvider {each.name}: {failed['message']}"})
-        return {
-            "waiting": waiting,
-            "lastDelivery": max(filter(None, deliveries), default=None),
-            "lastFailure": max(filter(None, failures), key=lambda each: str(each["time"]), default=None),
-        }
+            if (failed := found.last_failure) is not None:
+                words = f"FlagProvider {each.name}: {failed.message}"
+                failures.append(failed.model_copy(update={"message": words}))
+        return FlagAlertStatus(
+            waiting=waiting,
+            last_delivery=max(filter(None, deliveries), default=None),
+            last_failure=max(filter(None, failures), key=lambda each: each.time, default=None),
+        )
 
     def forget_alert(self, key: ObjectKey) -> None:
         """The alert is gone: another one of its name begins anew."""
@@ -235,7 +228,7 @@ class Outbox:
         if self._slots is None:
             return ()
         before, after = change.before, change.after
-        self._reporter.moments.note(change, self._now())
+        self.reporter.moments.note(change, self._now())
         if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
             for slot in self._slots.values():
                 slot.compared = None
@@ -243,76 +236,72 @@ class Outbox:
             self._written(change)
         elif after is not None and after.key.kind == flagset.KIND:
             self._standing(after)
-        if before is not None and (after is None or (works(after) and not works(before))):
+        if before is not None and (
+            after is None or (status_of(after).is_ready and not status_of(before).is_ready)
+        ):
             self._works_again(before, after)
         return ()
 
     def _standing(self, thing: Resource) -> None:
-        """Report the current state of a flag set to commits and pull requests."""
-        near = reporting_on(self._objects, thing.namespace)
+        """Report the current state of a flag set to commits, pull requests and collectors."""
+        for key, box, each in self._near(thing.namespace, {*standing.STANDING, otlp.TYPE}):
+            compared = box.type in standing.PULL_REQUESTS
+            for shown in (thing, *(standing.compared_with(self._objects, thing) if compared else ())):
+                if not concerns(self._objects, each, shown.key, shown.labels):
+                    continue
+                if self.reporter.standing(box, each, shown):
+                    self.wake(key, 0.0)
+
+    def _near(
+        self, namespace: str, types: Collection[str] | None = None
+    ) -> Iterator[tuple[ObjectKey, Box, Alert]]:
+        """Each alert that may be about objects of a namespace, with its provider, which is one of `types`."""
+        near = reporting_on(self._objects, namespace)
         for key, box in self.boxes().items():
-            if key.namespace not in near or box.type not in {*comments.STANDING, otlp.TYPE}:
-                continue
-            others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                for shown in (thing, *others):
-                    if not concerns(self._objects, each, spec, shown.key, shown.labels):
-                        continue
-                    if self._reporter.standing(box, each, spec, shown):
-                        self.wake(key, 0.0)
+            if key.namespace in near and (types is None or box.type in types):
+                for each in alerts_of(self._objects, key.namespace, key.name).values():
+                    yield key, box, each
 
     def _written(self, change: Change) -> None:
         namespace = change.latest.key.namespace
         for name in {
-            name for each in (change.before, change.after) if each for name in _alerts_of_pending(each.status)
+            name for each in (change.before, change.after) if each for name in _alerts_of_pending(each)
         }:
             self.wake(ObjectKey(alert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
         if box is None or change.after is None:
             return
-        keys = {
-            str(each.get("key"))
-            for each in change.after.status.get("pending") or ()
-            if isinstance(each, dict)
-        }
-        if box.keep(keys):
+        pending = FlagProviderStatus.of(change.after).pending or ()
+        if box.keep({each.key for each in pending}):
             self.sendable(change.latest.key)
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
         """An object works, or is gone, that waited for something before: no Event says so."""
-        near = reporting_on(self._objects, before.namespace)
-        for key, box in self.boxes().items():
-            if key.namespace not in near:
+        for key, box, each in self._near(before.namespace):
+            reported = box.of_subject(each.subject(before.key))
+            if reported is None or withdrawn(self._objects, each, before.key):
                 continue
-            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                reported = box.of_subject(subject_of(each, before.key))
-                if reported is None or withdrawn(self._objects, each, spec, before.key):
-                    continue
-                if after is None:
-                    self._reporter.gone(box, each, spec, before)
-                elif reported.failures:
-                    self._reporter.recovered(box, each, spec, after)
-                box.due.pop(subject_of(each, before.key), None)
-                self.wake(key, 0.0)
+            if after is None:
+                self.reporter.gone(box, each, before)
+            elif reported.failures:
+                self.reporter.recovered(box, each, after)
+            box.due.pop(each.subject(before.key), None)
+            self.wake(key, 0.0)
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
         found = self._objects.get(key)
         return {} if found is None else found.labels
 
     def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
-        if box.type in comments.STANDING:
+        if box.type in standing.STANDING:
             # Commits and pull requests receive the state that the object's status shows.
             return
         labels = self._labels(event.object)
-        for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-            if concerns(self._objects, each, spec, event.object, labels):
-                self._reporter.report(box, each, spec, event)
+        for each in alerts_of(self._objects, key.namespace, key.name).values():
+            if concerns(self._objects, each, event.object, labels):
+                self.reporter.report(box, each, event)
 
 
-def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:
+def _alerts_of_pending(found: Resource) -> list[str]:
     """The alert of each message that a provider's status has waiting; those of tests have none."""
-    return [
-        str(each["alert"])
-        for each in status.get("pending") or ()
-        if isinstance(each, dict) and each.get("alert")
-    ]
+    return [each.alert for each in FlagProviderStatus.of(found).pending or () if each.alert]

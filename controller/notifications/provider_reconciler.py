@@ -5,41 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from controller.api import conditions
-from controller.api.conditions import find
-from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import github_apps, incidents, mails, nats_logins, repositories, services
+from controller.notifications.forms import incidents, services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.repositories import github_apps, servers
+from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
-    from typing import Any
 
-    from controller.api.conditions import Condition
     from controller.api.fields import LocalReference
     from controller.api.meta import ObjectKey, Resource
-    from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
-    from controller.notifications.forms.github_apps import App
+    from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox
-
-_MOST_TEST: Final = 253
-"""Characters of the annotation that asks for a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class FlagProviderReconciler:
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
-    newest: Callable[[ObjectKey], Awaitable[Mapping[str, Any]]]
+    newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
     """The status of a provider as the API server has it now. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
@@ -64,7 +57,10 @@ class FlagProviderReconciler:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
         self.outbox.compare(resource)
         self.outbox.look(resource)
-        _test(box, resource, now)
+        asked = resource.annotations.get(TEST_ALERT)
+        if asked is not None and asked != box.tested and len(asked) <= 253:
+            box.push(messages.of_test(resource, asked, now))
+            box.tested = asked
         outcome: Done | Setback
         next_look = box.next_look(now)
         try:
@@ -77,24 +73,18 @@ class FlagProviderReconciler:
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
-        return Result(outcome, status=box.status(), details=self._last(resource), next_look=next_look)
+        # What came of the last try, be it one of a leader before us.
+        last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
+        return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
-        """What waits goes with it."""
+        """Forget it, and what waits to be sent."""
         self.deliverer.shut(key)
         self.outbox.forget(key)
 
-    def _last(self, resource: Resource) -> tuple[Condition, ...]:
-        """What came of the last try, be it one of a leader before us."""
-        before = find(resource.status, DELIVERED)
-        return self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
-
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""
-        try:
-            spec = read(FlagProviderSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagProviderSpec, resource)
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
         if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
@@ -104,7 +94,7 @@ class FlagProviderReconciler:
             if spec.type in github_apps.TYPES:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
-                login = nats_logins.login_of(texts)
+                login = nats.login_of(texts)
         needs = FORMS[spec.type].needs
         for key in needs:
             if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
@@ -129,29 +119,29 @@ class FlagProviderReconciler:
                 require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
-        if spec.type == services.TYPE:
+        if spec.type == services.APPRISE:
             return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
-        if spec.type in repositories.TYPES:
-            host = repositories.API_HOSTS.get(host, host)
+        if spec.type in servers.TYPES:
+            host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
         with _judged("the address"):
-            if spec.type == services.TYPE:
+            if spec.type == services.APPRISE:
                 services.require_secret(spec.address)
                 await asyncio.to_thread(built, address)
                 return
-            if spec.type == mails.TYPE:
-                mails.require_usable(spec, address, allow_local=self.allow_local)
+            if spec.type == services.EMAIL:
+                services.require_mail(spec, address, allow_local=self.allow_local)
                 return
             url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
             require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if problem := repositories.problem_of_address(spec.type, address):
-                raise AddressRefused(problem)
-        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
+            if spec.type in servers.TYPES:
+                servers.require_repository(spec.type, address)
+        if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
             raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
         if spec.type == "nats" and spec.proxy_secret_ref is not None:
             raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
@@ -199,16 +189,9 @@ def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     reason = f"{key.capitalize()}NotFound"
     if key in {"channel", "username"}:
         return reason, f"type {spec.type} needs spec.{key}"
-    other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
+    other = "spec.address, or " if key == "address" and spec.type != services.APPRISE else ""
     more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
     more = more if key == "token" else ""
     if spec.secret_ref is None:
         return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
     return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'
-
-
-def _test(box: Box, resource: Resource, now: datetime) -> None:
-    asked = resource.annotations.get(TEST_ALERT)
-    if asked is not None and asked != box.tested and len(asked) <= _MOST_TEST:
-        box.push(messages.of_test(resource, asked, now))
-        box.tested = asked

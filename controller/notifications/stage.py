@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import alert, grant, provider
 from controller.api.alert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
-from controller.api.meta import ObjectKey, secret_names, version_of
+from controller.api.meta import ObjectKey, generation_of, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
@@ -42,10 +42,6 @@ SELECTING: Final = Index(
 """Those that have one, under `*`."""
 
 
-def _spec_of(resource: Resource | None) -> object:
-    return None if resource is None else (resource.uid, resource.generation)
-
-
 def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
     """The providers that alerts name."""
     found = (each for each in alerts if each is not None)
@@ -72,14 +68,18 @@ FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({alert.KIND}), changed=_spec_of, keys=_chosen),
-        Watch(frozenset({grant.KIND}), changed=_spec_of, keys=_selected),
+        Watch(
+            frozenset({alert.KIND}),
+            changed=generation_of,
+            keys=_chosen,
+        ),
+        Watch(frozenset({grant.KIND}), changed=generation_of, keys=_selected),
         Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_selected),
     ),
     indexes=(BY_SECRET,),
 )
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
-    wakes=(Watch(frozenset({provider.KIND}), changed=_spec_of, keys=listed_by(BY_PROVIDER)),),
+    wakes=(Watch(frozenset({provider.KIND}), changed=generation_of, keys=listed_by(BY_PROVIDER)),),
     indexes=(BY_PROVIDER, SELECTING),
 )

@@ -18,16 +18,14 @@ from evaluator.flags.model import PROVENANCE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from controller.delivery.claims import Change, Conflict, Place
+    from controller.delivery.claims import Change, Place
 
 _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
 """Fields of the metadata that a proxy needs, beside annotations and labels of ours."""
 
 
 class EncodedSpec(Mapping[str, Any]):
-    """A spec as JSON text, decoded anew by each access; `decoded` decodes it once. As parsed values it is six
-    times as large.
-    """
+    """A spec as JSON text, a sixth of its parsed size. Each access decodes it; `decoded` does so once."""
 
     __slots__ = ("text",)
 
@@ -59,18 +57,17 @@ class Catalog:
 
     def __init__(self) -> None:
         self._objects = Cache()
-        self._claims = Claims()
+        self.claims = Claims()
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> Change:
-        """Take in the state of an object as a watch sends it. Raises KeyError, TypeError or AttributeError
-        for a body that is no object.
-        """
+        """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
-        if known is not None and _same_content(known, resource):
+        same = _content(known) == _content(resource)
+        if known is not None and same and known.labels == resource.labels:
             # Its status or an annotation changed: nothing that is served.
             self._objects.put(replace(resource, spec=known.spec))
             return UNCHANGED
@@ -78,22 +75,22 @@ class Catalog:
         spec = spec if isinstance(spec, dict) else {}
         claim = claim_of(resource, spec)
         self._objects.put(replace(resource, spec=EncodedSpec(spec)))
-        return self._claims.learn(claim)
+        return self.claims.learn(claim)
 
     def forget(self, kind: str, namespace: str, name: str) -> Change:
         """The object is gone."""
         key = ObjectKey(kind, namespace, name)
         self._objects.forget(key)
-        return self._claims.forget(key)
+        return self.claims.forget(key)
 
     def served(self, place: Place) -> Resource | None:
         """The object that is served under this name, its spec encoded."""
-        claim = self._claims.served(place)
+        claim = self.claims.served(place)
         return None if claim is None else self._objects.get(claim.key)
 
     def shards(self, place: Place) -> dict[str, Resource | None]:
         """The FlagShards that the object served there lists, by name; None for one that is not there yet."""
-        claim = self._claims.served(place)
+        claim = self.claims.served(place)
         names = () if claim is None else claim.shards
         return {name: self._objects.get(ObjectKey(shard.KIND, place[0], name)) for name in names}
 
@@ -107,15 +104,7 @@ class Catalog:
     def holders(self, flag_set_id: str, namespace: str = "") -> list[Place]:
         """Where the objects with this flagSetId are: those of `namespace` first, the oldest of each first."""
         # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
-        return sorted(self._claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
-
-    def flag_set_id(self, place: Place) -> str:
-        """The flagSetId of the object that is served there; empty for none."""
-        return self._claims.flag_set_id(place)
-
-    def conflicts(self) -> Iterator[Conflict]:
-        """All that there are now."""
-        return self._claims.conflicts()
+        return sorted(self.claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
 
 
 def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
@@ -135,7 +124,3 @@ def _without_spec(kind: str, body: Mapping[str, Any]) -> Resource:
 
 def _content(resource: Resource | None) -> Hashable:
     return None if resource is None else (resource.uid, resource.generation)
-
-
-def _same_content(known: Resource, resource: Resource) -> bool:
-    return _content(known) == _content(resource) and known.labels == resource.labels

@@ -1,6 +1,4 @@
-"""Metrics of a proxy; replicas are scaled by `flagstaff_proxy_streams`. Labels are constants of ours, or
-names of objects that are served.
-"""
+"""Metrics of a proxy, whose labels are constants or names of objects; `…_streams` scales replicas."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ class ProxyMetrics(Collector):
                 held.add_metric(place, len(built.held))
             if built is not None and built.left_out:
                 dropped.add_metric(place, len(built.left_out))
-        for conflict in self._deliveries.catalog.conflicts():
+        for conflict in self._deliveries.catalog.claims.conflicts():
             key = conflict.loser
             conflicts.add_metric((key.kind, key.namespace, key.name, conflict.reason), 1.0)
         yield from (held, dropped, unfit, conflicts)

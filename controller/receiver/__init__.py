@@ -1,3 +1,1 @@
-"""Which requests may wake a source: what a Git server's push webhook says, which sources it concerns, and the
-port that takes it.
-"""
+"""Webhooks of Git servers, which wake the sources of what was pushed."""

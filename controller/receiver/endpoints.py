@@ -1,6 +1,4 @@
-"""The paths that are answered, each with the tokens of its receiver: in memory, for as long as the receiver
-is there.
-"""
+"""The paths that are answered, and the tokens of each, in memory."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PER_SECOND: Final = 2.0
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:
-    """A path that only a holder of the token can derive: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`,
-    in hexadecimal.
-    """
+    """`/hook/` and the hexadecimal HMAC-SHA256 of `<namespace>/<name>`, for holders of the token."""
     name = f"{key.namespace}/{key.name}".encode()
     return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
 
@@ -67,14 +63,14 @@ class Endpoint:
     key: ObjectKey
     sender: Sender
     tokens: tuple[bytes, ...] = field(repr=False)
-    """The one of today, and one that is still believed."""
+    """Today's, and the one before it while that is accepted."""
     events: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     """Names of FlagSources beside it; `*` is each of them."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """One a token, so that senders that were not moved yet still find it."""
+        """One for each token: senders may still use the path of the one before."""
         return tuple(webhook_path(token, self.key) for token in self.tokens)
 
 
@@ -83,19 +79,16 @@ class Endpoints:
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}
-        self._by_key: dict[ObjectKey, Endpoint] = {}
         self._guards: dict[ObjectKey, Guard] = {}
 
     def open(self, endpoint: Endpoint) -> None:
         """Answer at the endpoint's paths from now on, and at no other of the same receiver."""
-        self._clear(endpoint.key)
-        self._by_key[endpoint.key] = endpoint
-        self._by_path |= dict.fromkeys(endpoint.paths, endpoint)
+        self._by_path = self._without(endpoint.key) | dict.fromkeys(endpoint.paths, endpoint)
         self._guards.setdefault(endpoint.key, Guard())
 
     def close(self, key: ObjectKey) -> None:
         """Answer for this receiver no more, and forget its tokens."""
-        self._clear(key)
+        self._by_path = self._without(key)
         self._guards.pop(key, None)
 
     def find(self, path: str) -> Endpoint | None:
@@ -106,7 +99,5 @@ class Endpoints:
         """The guard of a receiver that is open."""
         return self._guards[key]
 
-    def _clear(self, key: ObjectKey) -> None:
-        known = self._by_key.pop(key, None)
-        for path in known.paths if known is not None else ():
-            self._by_path.pop(path, None)
+    def _without(self, key: ObjectKey) -> dict[str, Endpoint]:
+        return {path: each for path, each in self._by_path.items() if each.key != key}

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 HEADS: Final = "refs/heads/"
 TAGS: Final = "refs/tags/"
 _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
-_SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
-"""Where the forges take ssh on port 443."""
 
 
 def repositories(push: Push) -> set[str]:
@@ -25,9 +23,7 @@ def repositories(push: Push) -> set[str]:
 
 
 def follows(wanted: GitReference, push: Push) -> bool:
-    """Whether a source that wants this reference follows what was pushed to its repository. The most exact
-    field decides, as the source's own reader has it.
-    """
+    """Whether a source that wants this reference follows what was pushed: its most exact field decides."""
     pushed = push.reference
     if pushed is None:
         return True
@@ -58,6 +54,8 @@ def spelling(url: str) -> str | None:
             return None
     except ValueError:
         return None
+    # Where these servers take ssh on port 443.
+    https = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
     host = host.lower().rstrip(".")
     path = unquote(path).strip("/").casefold().removesuffix(".git").rstrip("/")
-    return f"{_SSH_BY_HTTPS.get(host, host)}/{path}" if path else None
+    return f"{https.get(host, host)}/{path}" if path else None

@@ -25,13 +25,9 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Headers
 
 Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]
-_ALGORITHMS: Final = frozenset({"sha256", "sha512"})
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Of a body, as Flux's receiver takes it; GitHub's pushes are far smaller."""
-_MOST_TEXT: Final = 2048
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_REFERENCE: Final = re.compile(r"refs/[^\x00-\x20\x7f]+")
-_DELIVERY: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _EVENT_HEADERS: Final[dict[str, tuple[str, ...]]] = {
     "github": ("x-github-event",),
     "gitea": ("x-gitea-event", "x-forgejo-event", "x-gogs-event", "x-github-event"),
@@ -107,8 +103,11 @@ def read_delivery(
         return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
     if not signed(sender, headers, body, tokens):
         return UNSIGNED
-    payload = _read(body)
-    if payload is None:
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        payload = None
+    if not isinstance(payload, dict):
         message = "the body is not a JSON object; set the webhook's content type to application/json"
         return Refusal(400, message)
     if sender == "generic-hmac":
@@ -130,7 +129,7 @@ def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes
         given = hashlib.sha256(given).digest()
     else:
         algorithm, given = _signature(sender, headers)
-        if algorithm not in _ALGORITHMS:
+        if algorithm not in {"sha256", "sha512"}:
             return False
         wanted = [hmac.new(token, body, algorithm).hexdigest().encode() for token in known]
     # All are compared, so that the time does not show which one it was.
@@ -152,14 +151,6 @@ def _digits(text: str) -> bytes:
     return text.strip().lower().encode("latin-1", "replace")
 
 
-def _read(body: bytes) -> Mapping[str, Any] | None:
-    try:
-        payload = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    return payload if isinstance(payload, dict) else None
-
-
 def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
     """`{"repository": URL, "ref": "refs/heads/…", "commit": SHA, "id": …}`; only the first is needed."""
     repository, reference, commit = (payload.get(name) for name in ("repository", "ref", "commit"))
@@ -172,7 +163,7 @@ def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
         return Refusal(400, "`ref` must be a full name such as refs/heads/main")
     if commit is not None and not _COMMIT.fullmatch(str(commit).lower()):
         return Refusal(400, "`commit` must be a whole SHA in hexadecimal digits")
-    return Push((str(repository),), _reference(reference), _commit(commit), _digest(body))
+    return Push((str(repository),), _reference(reference), _commit(commit), hashlib.sha256(body).hexdigest())
 
 
 def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
@@ -187,19 +178,18 @@ def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: by
     if not repositories:
         return Refusal(400, "the payload names no repository")
     delivery = _first(headers, _DELIVERY_HEADERS[sender])
-    delivery = delivery if _DELIVERY.fullmatch(delivery) else ""
+    delivery = delivery if re.fullmatch(r"[A-Za-z0-9-]{1,64}", delivery) else ""
     # Where the body is signed and the id is not, only the body distinguishes a delivery from another.
     named = f"{delivery} " if sender == "gitlab" else ""
-    identity = f"{named}{_digest(body)}"
+    identity = f"{named}{hashlib.sha256(body).hexdigest()}"
     return Push(repositories, _pushed(payload), _head(payload), identity, delivery)
 
 
 def _event(sender: Sender, headers: Headers, payload: Mapping[str, Any]) -> str:
     event = _normal(_first(headers, _EVENT_HEADERS[sender]))
-    if event == "system":
-        # GitLab's instance-wide hooks say inside what happened.
-        event = _normal(str(payload.get("object_kind") or payload.get("event_name")))
-    return event
+    # GitLab's instance-wide hooks say inside what happened.
+    within = payload.get("object_kind") or payload.get("event_name")
+    return _normal(str(within)) if event == "system" else event
 
 
 def _normal(event: str) -> str:
@@ -208,9 +198,7 @@ def _normal(event: str) -> str:
 
 
 def _pushed(payload: Mapping[str, Any]) -> str | None:
-    """The reference, also of events that name it otherwise: `create` and `delete` have it short, `release`
-    has a tag.
-    """
+    """The reference; `create` and `delete` have it short, `release` has a tag."""
     reference = payload.get("ref")
     kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
     if kind is not None and isinstance(reference, str) and not reference.startswith("refs/"):
@@ -220,9 +208,7 @@ def _pushed(payload: Mapping[str, Any]) -> str | None:
 
 
 def _head(payload: Mapping[str, Any]) -> str | None:
-    """The commit. `after` comes last: of an annotated tag it is the tag's own object, which no source ever
-    shows.
-    """
+    """The commit. `after` comes last: of an annotated tag it is the tag's own object."""
     head = _object(payload, "head_commit").get("id")
     found = (head, payload.get("checkout_sha"), payload.get("after"))
     return next(filter(None, map(_commit, found)), None)
@@ -235,11 +221,11 @@ def _commit(value: object) -> str | None:
 
 
 def _reference(value: object) -> str | None:
-    return str(value) if _is_text(value) and _REFERENCE.fullmatch(str(value)) else None
+    return str(value) if _is_text(value) and re.fullmatch(r"refs/[^\x00-\x20\x7f]+", str(value)) else None
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MOST_TEXT
+    return isinstance(value, str) and 0 < len(value) <= 2048
 
 
 def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -249,7 +235,3 @@ def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _first(headers: Headers, names: Iterable[str]) -> str:
     return next((found for name in names if (found := header(headers, name)) is not None), "")
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.fields import InvalidSpecError, read
-from controller.api.receiver import FlagReceiverSpec
+from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.events import Occurrence
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
 
-TODAY: Final = "token"
-BEFORE: Final = "previousToken"
-"""Keys of the Secret."""
 SHORTEST: Final = 16
-"""Bytes of a token. The path and each delivery's signature are made of it, so a reader of one of them can try
-short tokens.
-"""
+"""Bytes of a token: who reads a path or a signed delivery can try short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +39,24 @@ class FlagReceiverReconciler:
             return Result.of(failed)
         except Setback as setback:
             self.endpoints.close(resource.key)
-            return Result.of(setback, status={"webhookPath": None})
+            return Result.of(setback, status=FlagReceiverStatus(webhook_path=None))
         self.endpoints.open(endpoint)
         path = webhook_path(endpoint.tokens[0], resource.key)
-        moved = resource.status.get("webhookPath") not in {None, path}
+        moved = FlagReceiverStatus.of(resource).webhook_path not in {None, path}
         events = (Occurrence("PathChanged", f"the token changed: senders must now use {path}"),)
         return Result(
             Done(f"receiver initialized for path: {path}"),
-            status={"webhookPath": path},
+            status=FlagReceiverStatus(webhook_path=path),
             events=events if moved else (),
         )
 
     def forget(self, key: ObjectKey) -> None:
-        """Its tokens go with it."""
+        """Close its endpoint, and forget its tokens."""
         self.endpoints.close(key)
 
     async def _endpoint(self, resource: Resource) -> Endpoint:
         """As spec and Secret say. Raises Setback."""
-        try:
-            spec = read(FlagReceiverSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagReceiverSpec, resource)
         name = spec.secret_ref.name
         return Endpoint(
             key=resource.key,
@@ -79,13 +70,13 @@ class FlagReceiverReconciler:
 def _tokens(name: str, secret: Mapping[str, bytes] | None) -> tuple[bytes, ...]:
     """Today's token, and the one before if there is one. Raises Waiting or Stalled."""
     if secret is None:
-        raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "{TODAY}"')
+        raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "token"')
     # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.
-    token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in (TODAY, BEFORE))
+    token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in ("token", "previousToken"))
     if not token:
-        message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
+        message = f'Secret "{name}" has no key "token"; put the sender\'s secret there'
         raise Stalled("TokenNotFound", message)
-    for field, given in ((TODAY, token), (BEFORE, previous)):
+    for field, given in (("token", token), ("previousToken", previous)):
         if 0 < len(given) < SHORTEST:
             message = (
                 f'key "{field}" of Secret "{name}" has fewer than {SHORTEST} bytes and can be guessed; '

@@ -41,10 +41,7 @@ LIMITS: Final = Limits(
     body_bytes=MOST_BYTES, connections=1_000, connections_per_host=500, buffered_bytes=8 * MOST_BYTES
 )
 _JSON: Final = ("content-type", "application/json")
-_NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"
-_STANDBY: Final = "this replica is not the leader; try again"
-_SOON: Final = "this receiver is not ready yet; try again"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
 """Of a request that no receiver takes."""
@@ -52,9 +49,7 @@ NO_TYPE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large
-    body.
-    """
+    """Answers deliveries, on the loop: microseconds each, more for the signature of a large body."""
 
     endpoints: Endpoints
     objects: Cache
@@ -74,16 +69,14 @@ class Receiver:
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while this
-        replica does not lead.
-        """
+        """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
             # It may be open from when we led: nothing would be woken.
-            outcome, response = "standby", _later(_STANDBY)
+            outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:
             outcome, response = self._nowhere(request.path)
-        elif self._is_off(endpoint.key):
+        elif (resource := self.objects.get(endpoint.key)) is not None and resource.suspended:
             outcome, response = "suspended", _refuse(503, _SUSPENDED)
         else:
             outcome, response = self._judge(endpoint, request)
@@ -98,12 +91,8 @@ class Receiver:
             return self._take(endpoint, found)
         if isinstance(found, Quiet):
             return "ignored", _say(200, {"message": found.message, "woken": []})
-        log.warning(
-            "a delivery from %s was refused: %s",
-            request.peer,
-            found.status,
-            extra=about(endpoint.key),
-        )
+        fields = about(endpoint.key)
+        log.warning("a delivery from %s was refused: %s", request.peer, found.status, extra=fields)
         return _REFUSED[found.status], _refuse(found.status, found.message)
 
     def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
@@ -142,19 +131,16 @@ class Receiver:
             if spec.git is not None and follows(spec.git.ref, push):
                 yield source.key
 
-    def _is_off(self, key: ObjectKey) -> bool:
-        resource = self.objects.get(key)
-        return resource is not None and resource.suspended
-
     def _nowhere(self, path: str) -> tuple[str, Response]:
         """Where no endpoint is open: it may be that of a receiver that was suspended before this process
         began, or is still to be looked at.
         """
         found = self.objects.find(BY_PATH, "", path_digest(path))
         if not found:
-            return "unknown", _refuse(404, _NOWHERE)
-        suspended = any(each.suspended for each in found)
-        return ("suspended", _refuse(503, _SUSPENDED)) if suspended else ("standby", _later(_SOON))
+            return "unknown", _refuse(404, "there is no receiver at this path")
+        if any(each.suspended for each in found):
+            return "suspended", _refuse(503, _SUSPENDED)
+        return "standby", _later("this receiver is not ready yet; try again")
 
 
 def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:

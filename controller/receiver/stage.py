@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagsource, receiver
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.meta import secret_names, version_of
+from controller.api.receiver import FlagReceiverStatus
 from controller.receiver.matching import spelling
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
@@ -38,7 +39,7 @@ def path_digest(path: str) -> str:
 BY_PATH: Final = Index(
     "FlagReceiver by path",
     frozenset({receiver.KIND}),
-    lambda each: (path_digest(str(each.status.get("webhookPath"))),),
+    lambda each: (path_digest(FlagReceiverStatus.of(each).webhook_path or ""),),
     everywhere=True,
 )
 

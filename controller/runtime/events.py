@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api.conditions import failure
+from controller.api.kinds import status_of
 from controller.api.meta import NOTHING
 from controller.runtime.user_text.plain_text import cleaned
 
@@ -94,11 +94,12 @@ class EventSink(Protocol):
         """Take in an Event; one whose key was accepted before changes nothing. Local, so it never fails."""
 
 
-def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, Any], now: datetime) -> Event:
-    """The Event of an occurrence at `resource`, whose new status is `status`. `now`: aware."""
+def event_of(resource: Resource, occurrence: Occurrence, now: datetime) -> Event:
+    """The Event of an occurrence at `resource`, which has its new status. `now`: aware."""
     versions = (resource.uid, resource.resource_version, occurrence.version)
     parts = (*versions, occurrence.reason, occurrence.message)
-    revision, digest = content(status)
+    status = status_of(resource)
+    revision, digest = status.content
     return Event(
         key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
         object=resource.key,
@@ -111,19 +112,8 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
         time=now,
         revision=revision,
         digest=digest,
-        failure=failure(status),
+        failure=status.failure,
         metadata=cleaned(dict(occurrence.metadata)),
         flags=occurrence.flags,
         ends=occurrence.ends,
     )
-
-
-def content(status: Mapping[str, Any]) -> tuple[str, str]:
-    """(revision, digest) that an object is at: a flag set's last attempt, or a source's artifact."""
-    found = status.get("artifact")
-    artifact = found if isinstance(found, dict) else {}
-    revision = status.get("lastAttemptedRevision") or status.get("revision") or artifact.get("revision") or ""
-    # What was attempted and not applied has no digest yet: the status keeps that of what is served.
-    applied = status.get("lastAppliedRevision", revision) == revision
-    digest = (status.get("digest") if applied else "") or artifact.get("digest") or ""
-    return str(revision), str(digest)

@@ -26,9 +26,7 @@ from controller.settings.values import (
 
 
 class ControllerSettings(SharedSettings):
-    """One controller process. Each field is an option of `flagstaff controller` and a variable
-    FLAGSTAFF_<NAME>.
-    """
+    """One controller process. A field is an option of `flagstaff controller` and FLAGSTAFF_<NAME>."""
 
     namespaces: Names = Field(
         default=(), description="namespaces to work in, separated by commas (default all)"

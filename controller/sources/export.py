@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api.artifact import ArtifactStatus, SourceStatus
+from controller.api.conditions import READY, TRUE, Condition, written
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
 from controller.api.meta import API_VERSION, ObjectKey, Resource, timestamp
@@ -38,13 +40,13 @@ class Exporter:
     """By namespace and service account: with whose rights it is written."""
 
     async def publish(
-        self, source: Resource, artifact: Mapping[str, Any], account: str | None, now: datetime
+        self, source: Resource, artifact: ArtifactStatus, account: str | None, now: datetime
     ) -> None:
-        """Write `artifact` to its status, in the shape of `status.artifact`. Raises Setback."""
+        """Write `artifact` to its status. Raises Setback."""
         if source.deleting:
             return
         there = self._there(source)
-        if there is not None and not _is_of(there, source):
+        if there is not None and not there.is_owned_by(source):
             raise Stalled(
                 "OwnershipConflict",
                 f"{EXPORTED} {source.name} belongs to another; remove it, or rename the FlagSource",
@@ -61,17 +63,18 @@ class Exporter:
                 raise Failed(failed.reason, message) from failed
             there = Resource.of(body)
             self.objects.learn(there)
-        if there.status.get("artifact") == artifact and there.status.get("conditions"):
+        status = SourceStatus.of(there)
+        if status.artifact == artifact and status.conditions:
             return
-        written = await writer.write_status(there, _status(there, artifact, now))
-        if written is None:
+        after = await writer.write_status(there, _status(there, artifact, now))
+        if after is None:
             raise Failed("ApiServerFailed", f"{EXPORTED} {source.name} was removed meanwhile")
-        self.objects.learn(written)
+        self.objects.learn(after)
 
     async def remove(self, source: Resource, account: str | None) -> None:
         """Remove it where it is this source's. Raises Setback."""
         there = self._there(source)
-        if there is None or there.deleting or not _is_of(there, source):
+        if there is None or there.deleting or not there.is_owned_by(source):
             return
         writer = self.writer(source.namespace, account)
         await writer.delete(FLUX, EXPORTED, source.namespace, source.name, uid=there.uid)
@@ -80,14 +83,8 @@ class Exporter:
         return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))
 
 
-def _is_of(there: Resource, source: Resource) -> bool:
-    return any(each.get("uid") == source.uid for each in there.owners)
-
-
 def _manifest(source: Resource) -> dict[str, Any]:
     named = {"apiVersion": API_VERSION, "kind": KIND, "name": source.name}
-    # As with what a FlagSet makes: the author of the FlagSource needs no right to finalizers.
-    owner = {**named, "uid": source.uid, "controller": True, "blockOwnerDeletion": False}
     return {
         "apiVersion": FLUX,
         "kind": EXPORTED,
@@ -95,23 +92,15 @@ def _manifest(source: Resource) -> dict[str, Any]:
             "name": source.name,
             "namespace": source.namespace,
             "labels": {LABEL: source.name},
-            "ownerReferences": [owner],
+            "ownerReferences": [source.owner_reference | {"controller": True}],
         },
         "spec": {"sourceRef": {**named, "namespace": source.namespace}},
     }
 
 
-def _status(there: Resource, artifact: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _status(there: Resource, artifact: ArtifactStatus, now: datetime) -> dict[str, Any]:
     """It is ready from its first artifact on: the FlagSource reports a later one that cannot be fetched."""
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Succeeded",
-        "message": f"stored artifact for revision {artifact['revision']}",
-        "observedGeneration": there.generation,
-        "lastTransitionTime": timestamp(now),
-    }
-    for each in there.status.get("conditions") or ():
-        if each.get("type") == "Ready" and each.get("status") == "True":
-            ready["lastTransitionTime"] = each.get("lastTransitionTime", ready["lastTransitionTime"])
-    return {**there.status, "artifact": dict(artifact), "conditions": [ready]}
+    ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact.revision}")
+    before, moment = SourceStatus.of(there).condition(READY), timestamp(now)
+    conditions = [written(ready, before, generation=there.generation, now=moment)]
+    return {**there.status, **SourceStatus(artifact=artifact).fields(), "conditions": conditions}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.looking.freshness import Freshness
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 Spec_contra = TypeVar("Spec_contra", contravariant=True)
 """The part of a FlagSource's spec that configures one provider."""
@@ -53,12 +53,6 @@ class Accepted:
 
 
 NOTHING_ACCEPTED: Final = Accepted()
-
-
-def lets_through(named: str, revision: str) -> bool:
-    """Whether a person named this very revision, `NAME@ALGORITHM:DIGEST`, whole or by its digest."""
-    digest = revision.rpartition("@")[2]
-    return named in {revision, digest, digest.rpartition(":")[2]}
 
 
 class Unverified(Stalled):
@@ -155,7 +149,15 @@ class Provider(Protocol):
 
 
 class LocalProvider(Provider, Protocol):
-    """The source of a command line, which is followed without a cluster."""
+    """The source of a command line, which is followed without a cluster. A provider that inherits from this
+    one is looked at every interval, is fetched whole, keeps nothing between two looks, and names no authors.
+    """
+
+    __slots__ = ()
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks in local mode."""
 
     @property
     def address(self) -> str:
@@ -171,28 +173,36 @@ class LocalProvider(Provider, Protocol):
 
     def kept_in(self, folder: Path) -> Self:
         """The same, keeping what it needs between two looks in `folder`."""
+        del folder
+        return self
 
     def whole(self) -> Self:
         """The same with all of its files, also those that the command line's paths leave out."""
+        return self
 
     def changes(self) -> AsyncIterator[None]:
         """At once, then whenever the source should be looked at."""
+        return polled(self.interval)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where the source cannot say."""
+        del revision, file, line
+        return None
 
 
 class ProviderFactory(Protocol[Spec_contra]):
-    """Opens the sources of one provider."""
+    """Opens the sources of one provider. A factory that inherits from this one keeps nothing of a source."""
 
     async def open(self, spec: Spec_contra, look: Look) -> Provider:
         """The source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
         """The source is gone or has another provider. Must not fail; `key` may be unknown."""
+        del key
 
     async def sweep(self, now: datetime) -> None:
         """Remove what was kept for sources that are not used any more."""
+        del now
 
     async def close(self) -> None:
         """End what runs, and release what is held."""
@@ -203,30 +213,3 @@ async def polled(interval: float) -> AsyncIterator[None]:
     while True:
         yield
         await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
-
-
-class PolledProvider:
-    """Implements a part of `LocalProvider`."""
-
-    __slots__ = ()
-
-    interval: float
-    """Seconds between two looks in local mode."""
-
-    def kept_in(self, folder: Path) -> Self:
-        """The same: nothing is kept."""
-        del folder
-        return self
-
-    def whole(self) -> Self:
-        """The same: all of it is fetched."""
-        return self
-
-    def changes(self) -> AsyncIterator[None]:
-        """At once, then every interval."""
-        return polled(self.interval)
-
-    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """None: it does not say."""
-        del revision, file, line
-        return None

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import OBSERVED, FlagSourceSpec
-from controller.api.meta import ACCEPT_REVISION, timestamp
+from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
+from controller.api.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
-from controller.sources.files.include import copy_included, digests, find_included, include_health
+from controller.sources.files.include import copy_included, find_included, include_health
 from controller.sources.files.quarantine import quarantine
 from controller.sources.looking.freshness import Freshness, LookSchedule
-from controller.sources.provider import Accepted, Look, Unverified, lets_through
+from controller.sources.provider import Accepted, Look, Unverified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
-_HANDLED: Final = "lastHandledAcceptRevision"
 _SIGNER: Final = 200
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
@@ -58,19 +57,19 @@ class _Wanted:
 
     def is_in(self, artifact: Artifact, revision: Revision) -> bool:
         """Whether the artifact in the status is of `revision` and still as the spec asks."""
-        status, observed = self.resource.status, self.spec.observed
+        status, observed = FlagSourceStatus.of(self.resource), self.spec.observed
         return (
             artifact.revision == str(revision)
-            and all(status.get(name) == observed.get(name) for name in OBSERVED)
-            and status.get("observedVerification", "") == self.provider.epoch
+            and all(getattr(status, name) == getattr(observed, name) for name in OBSERVED)
+            and (status.observed_verification or "") == self.provider.epoch
             and self.is_of_same_includes
         )
 
     @property
     def is_of_same_includes(self) -> bool:
         """Whether all included sources still have the artifacts that the status lists."""
-        before = digests(self.resource.status.get("includedArtifacts") or ())
-        return before == digests(each.artifact for each in self.includes)
+        before = FlagSourceStatus.of(self.resource).included_artifacts or ()
+        return [each.digest for each in before] == [each.artifact.digest for each in self.includes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +104,18 @@ class SourceReconciler:
     async def _export(self, resource: Resource, result: Result, now: datetime) -> None:
         if self.exporter is None:
             return
-        spec = _read(resource)
+        spec = spec_of(FlagSourceSpec, resource)
         if not spec.export:
             await self.exporter.remove(resource, spec.service_account_name)
-        elif isinstance(result.outcome, Done):
-            artifact = result.status["artifact"]
-            await self.exporter.publish(resource, artifact, spec.service_account_name, now)
+        elif isinstance(found := result.status, FlagSourceStatus) and found.artifact is not None:
+            await self.exporter.publish(resource, found.artifact, spec.service_account_name, now)
 
     async def _look(self, resource: Resource, now: datetime) -> Result:
         kept: Artifact | None = None
         again: float | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
-            spec = _read(resource)
+            spec = spec_of(FlagSourceSpec, resource)
             self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
@@ -148,7 +146,8 @@ class SourceReconciler:
     def _kept(self, resource: Resource) -> tuple[Storage, Artifact | None]:
         """The source's store, and the artifact of its status if that is in there undamaged."""
         storage = self.storages.of(resource.key)
-        promised = storage.find(str(_promised(resource).get("digest")))
+        artifact = FlagSourceStatus.of(resource).artifact
+        promised = None if artifact is None else storage.find(artifact.digest)
         if promised is not None:
             try:
                 storage.require(promised)
@@ -208,37 +207,35 @@ class SourceReconciler:
         now, next_look = times
         artifact, fetched = stored
         resource, provider = wanted.resource, wanted.provider
-        before = _promised(resource)
+        before = FlagSourceStatus.of(resource)
         path, url = self.storages.url(resource.key, artifact)
-        same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
-        known = before if wanted.is_of_same_includes else {}
-        moment = timestamp(now)
-        status: dict[str, Any] = {
-            "artifact": {
-                "path": path,
-                "url": url,
-                "revision": artifact.revision,
-                "digest": artifact.digest,
-                "size": artifact.size,
-                "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
-                "metadata": {**artifact.metadata, OBSERVED_AT: _observed_at(known, artifact, now)},
-            },
-            **wanted.spec.observed,
-        }
-        if wanted.includes:
-            status["includedArtifacts"] = [each.artifact for each in wanted.includes]
-        if provider.lineage:
-            status["observedLineage"] = provider.lineage
+        known = before.artifact if wanted.is_of_same_includes else None
+        updated = ""
+        if before.artifact is not None and before.content == (artifact.revision, artifact.digest):
+            updated = before.artifact.last_update_time
         named = resource.annotations.get(ACCEPT_REVISION, "")
-        if named and (named == resource.status.get(_HANDLED) or lets_through(named, artifact.revision)):
+        handled = named == before.last_handled_accept_revision or lets_through(named, artifact.revision)
+        status = wanted.spec.observed | FlagSourceStatus(
+            artifact=ArtifactStatus(
+                path=path,
+                url=url,
+                revision=artifact.revision,
+                digest=artifact.digest,
+                size=artifact.size,
+                last_update_time=updated or timestamp(now),
+                metadata={**artifact.metadata, OBSERVED_AT: _observed_at(known, artifact, now)},
+            ),
+            included_artifacts=tuple(each.artifact for each in wanted.includes) or None,
+            observed_lineage=provider.lineage or None,
+            observed_verification=provider.epoch or None,
             # What came later may not be replaced by it again.
-            status[_HANDLED] = named
+            last_handled_accept_revision=named if handled and named else None,
+        )
         details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),)
         if provider.epoch:
-            status["observedVerification"] = provider.epoch
             details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
         details += include_health(wanted.includes)
-        events = () if before.get("digest") == artifact.digest else (_new_artifact(artifact, fetched),)
+        events = () if before.content[1] == artifact.digest else (_new_artifact(artifact, fetched),)
         return Result(
             Done(_in_storage(artifact)),
             status=status,
@@ -248,21 +245,13 @@ class SourceReconciler:
         )
 
 
-def _read(resource: Resource) -> FlagSourceSpec:
-    try:
-        return read(FlagSourceSpec, resource.spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
-
-
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
-    same = resource.status.get("observedLineage") == provider.lineage
-    before = _promised(resource) if same else {}
-    named = resource.annotations.get(ACCEPT_REVISION, "")
+    status, named = FlagSourceStatus.of(resource), resource.annotations.get(ACCEPT_REVISION, "")
+    before = status.artifact if status.observed_lineage == provider.lineage else None
     return Accepted(
-        str(before.get("revision", "")),
-        "" if named == resource.status.get(_HANDLED) else named,
-        str((before.get("metadata") or {}).get(SIGNED_AT, "")),
+        "" if before is None else before.revision,
+        "" if named == status.last_handled_accept_revision else named,
+        "" if before is None else before.metadata.get(SIGNED_AT, ""),
     )
 
 
@@ -271,16 +260,12 @@ def _details_after(setback: Setback, resource: Resource, kept: Artifact | None) 
     details: tuple[Condition, ...] = ()
     if kept is not None:
         details = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
-    elif _promised(resource):
+    elif FlagSourceStatus.of(resource).artifact is not None:
         message = "the artifact is not in storage any more; it is fetched again once the source can be read"
         details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
     if isinstance(setback, Unverified):
         details += (Condition(VERIFIED, FALSE, setback.reason, setback.message),)
     return details
-
-
-def _promised(resource: Resource) -> Mapping[str, Any]:
-    return resource.status.get("artifact") or {}
 
 
 def _signed(artifact: Artifact) -> str:
@@ -291,12 +276,12 @@ def _in_storage(artifact: Artifact) -> str:
     return f"stored artifact for revision {artifact.revision}"
 
 
-def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -> str:
+def _observed_at(before: ArtifactStatus | None, artifact: Artifact, now: datetime) -> str:
     """When the revision was first seen at the source: the start of the look that found it."""
-    known = (before.get("metadata") or {}).get(OBSERVED_AT)
-    if known and before.get("revision") == artifact.revision:
-        return str(known)
-    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    known = before.metadata.get(OBSERVED_AT) if before is not None else None
+    if before is not None and known and before.revision == artifact.revision:
+        return known
+    return precise_timestamp(now)
 
 
 def _new_artifact(artifact: Artifact, fetched: Fetched | None) -> Occurrence:

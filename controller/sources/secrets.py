@@ -27,17 +27,14 @@ class Secrets:
 
     read: ReadSecret
 
-    async def content(
-        self, reference: LocalReference, look: Look, field: str
-    ) -> tuple[str, Mapping[str, bytes]]:
-        """(`namespace/name`, content) of the Secret that `field` names. Raises Failed where there is none."""
-        namespace = look.key.namespace
-        name = f"{namespace}/{reference.name}"
-        content = await self.read(namespace, reference.name, look.account)
+    async def required(self, reference: LocalReference, look: Look, field: str) -> SecretTexts:
+        """The Secret that `field` of the spec names. Raises Failed where there is none."""
+        name = f"{look.key.namespace}/{reference.name}"
+        content = await self.read(look.key.namespace, reference.name, look.account)
         if content is None:
             raise Failed(MISSING, f"Secret {name} does not exist; create it, or correct {field}")
-        return name, content
+        return SecretTexts(name, content)
 
-    async def texts(self, reference: LocalReference | None, look: Look, field: str) -> SecretTexts | None:
-        """The texts of the Secret; None where the spec names none. Raises Failed."""
-        return None if reference is None else SecretTexts(*await self.content(reference, look, field))
+    async def optional(self, reference: LocalReference | None, look: Look, field: str) -> SecretTexts | None:
+        """As `required`; None where the spec names no Secret."""
+        return None if reference is None else await self.required(reference, look, field)

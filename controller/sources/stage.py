@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from controller.api import flagsource
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
+from controller.api.flagsource import FlagSourceStatus
 from controller.api.kinds import FLAG_SOURCE, SECRET
-from controller.api.meta import secret_names, version_of
+from controller.api.meta import Resource, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made
 from controller.sources.files.include import included_names
-
-if TYPE_CHECKING:
-    from controller.api.meta import Resource
 
 BY_SECRET: Final = Index(
     "FlagSource by Secret",
@@ -27,21 +25,19 @@ OVER_QUOTA: Final = exceeded(flagsource.KIND)
 
 def stored_bytes(source: Resource) -> int:
     """The size of a FlagSource's artifact, by its status."""
-    artifact = source.status.get("artifact")
-    size = artifact.get("size") if isinstance(artifact, dict) else None
-    return size if isinstance(size, int) else 0
+    artifact = FlagSourceStatus.of(source).artifact
+    return (artifact.size or 0) if artifact is not None else 0
 
 
 def _offered(source: Resource | None) -> object:
-    """What a source that includes it has to know of it."""
+    """What concerns the sources that include it."""
     if source is None:
         return None
-    artifact, status = source.status.get("artifact"), source.status
-    stored = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
-    ready = find(status, READY) or {}
+    status = FlagSourceStatus.of(source)
+    ready = status.condition(READY)
     # A change of what it includes itself may end a cycle.
-    health = (ready.get("status"), ready.get("reason"), source.suspended, list(included_names(source)))
-    return stored, bool(status.get("observedVerification")), health
+    health = (ready.status, ready.reason, source.suspended, list(included_names(source)))
+    return status.content, bool(status.observed_verification), health
 
 
 FLAG_SOURCES: Final = Reconciles(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import ACCEPT_REVISION
+from controller.api.meta import ACCEPT_REVISION, ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from controller.api.meta import ObjectKey
 
 OF_OPTIONS: Final = "made of --verify-key"
 """The Secret that a command line's keys would be in."""

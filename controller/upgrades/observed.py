@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import READY, TRUE, find
+from controller.api.conditions import FALSE, READY, TRUE
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.injection import names
-from controller.injection.adding.record import Injected, read_record
+from controller.injection.adding.changes import Injected, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 UPGRADE: Final = "flagstaff.dev/upgrade"
 """The annotation of a workload, not of its template, by which its owner keeps it from being restarted."""
 PAUSED: Final = "paused"
-_HASH: Final = "pod-template-hash"
-_ASKING: Final = (names.PREFIX, "openfeature.dev/")
-_ENDED: Final = ("Succeeded", "Failed")
 _COUNTS: Final = {
     DEPLOYMENT.kind: ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
     STATEFUL_SET.kind: ("replicas", "readyReplicas", "availableReplicas"),
@@ -104,15 +101,15 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     meta, status = body["metadata"], body.get("status") or {}
     annotations = meta.get("annotations") or {}
     injected = read_record(annotations.get(names.INJECTED))
-    if injected is None or meta.get("deletionTimestamp") or status.get("phase") in _ENDED:
+    if injected is None or meta.get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
         return None
     asks = {
         name: text
         for name, text in annotations.items()
-        if name.startswith(_ASKING) and name not in names.WRITTEN
+        if name.startswith((names.PREFIX, "openfeature.dev/")) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
-    ready = find(status, READY) or {}
+    ready = _conditions(status).get(READY, {})
     since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
     return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
 
@@ -124,13 +121,14 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
     written = (template.get("metadata") or {}).get("annotations") or {}
     seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     left = "paused by its annotation" if (meta.get("annotations") or {}).get(UPGRADE) == PAUSED else ""
+    recreated = kind == DEPLOYMENT.kind and (spec.get("strategy") or {}).get("type") == "Recreate"
     return Workload(
         f"{kind}/{meta['name']}",
         str(meta.get("resourceVersion", "")),
         template,
         settled=seen and _settled(kind, spec, status),
         left=left or _left(kind, spec, written),
-        at_once=_at_once(kind, spec),
+        at_once=int(spec.get("replicas", 1)) if recreated else 1,
         restarted_for=str(written.get(names.RESTARTED_FOR, "")),
         restarted_at=moment(written.get(names.RESTARTED_AT)),
     )
@@ -161,23 +159,27 @@ def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         return f"Pod/{meta['name']}"
     kind, name = owner["kind"], owner["name"]
     # A Deployment's controller names its ReplicaSets so: they need not be read.
-    tail = f"-{labels.get(_HASH, '')}"
+    tail = f"-{labels.get('pod-template-hash', '')}"
     if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):
         return f"{DEPLOYMENT.kind}/{name.removesuffix(tail)}"
     return f"{kind}/{name}"
 
 
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(each.get("type")): each for each in status.get("conditions") or ()}
+
+
 def _trouble(status: Mapping[str, Any]) -> str:
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    if conditions.get("Ready", {}).get("status") == "True":
+    conditions = _conditions(status)
+    if conditions.get(READY, {}).get("status") == TRUE:
         return ""
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     for each in containers:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
             return f"container {each['name']}: {waiting['reason']}"
-    for each in ("PodScheduled", "Ready"):
-        if conditions.get(each, {}).get("status") == "False" and conditions[each].get("message"):
+    for each in ("PodScheduled", READY):
+        if conditions.get(each, {}).get("status") == FALSE and conditions[each].get("message"):
             return str(conditions[each]["message"])
     return "not ready"
 
@@ -201,11 +203,6 @@ def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str
     if kind == STATEFUL_SET.kind and (strategy.get("rollingUpdate") or {}).get("partition"):
         return "its update strategy has a partition"
     return ""
-
-
-def _at_once(kind: str, spec: Mapping[str, Any]) -> int:
-    recreated = kind == DEPLOYMENT.kind and (spec.get("strategy") or {}).get("type") == "Recreate"
-    return int(spec.get("replicas", 1)) if recreated else 1
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -1,6 +1,4 @@
-"""From what is there to the workloads that are restarted next: what was restarted stands on the workloads,
-what is waited for in the status. Pure.
-"""
+"""Which workloads are restarted next. Marks on them, and the status, say what was restarted before. Pure."""
 
 from __future__ import annotations
 
@@ -149,7 +147,7 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
 
 
 def _going(state: State, policy: Policy, before: Progress, now: datetime) -> bool:
-    """Whether a restart of ours is under way. What fails long after one is none of our business."""
+    """Whether a restart of ours is under way. What fails long after one is not counted."""
     at = state.workload.restarted_at
     if state.done or at is None:
         return False

@@ -1,6 +1,4 @@
-"""EvaluatorUpgrade: counts the pods that have an older evaluator than they would get now, and restarts their
-workloads one after the other.
-"""
+"""EvaluatorUpgrade: counts pods with an older evaluator, and restarts their workloads one after the other."""
 
 from __future__ import annotations
 
@@ -11,16 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
 from controller.api.meta import RESUME, ObjectKey, timestamp
-from controller.api.upgrade import EvaluatorUpgradeSpec
+from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.injection import names
+from controller.injection.adding.changes import Injected, injected_of
 from controller.injection.adding.pod import due, inject
-from controller.injection.adding.record import Injected, injected_of
 from controller.injection.options import Refused
 from controller.runtime.events import Occurrence
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
@@ -36,12 +33,6 @@ if TYPE_CHECKING:
     from controller.upgrades.observed import Pod, Workload
     from controller.upgrades.plan import Progress, Step
 
-_IDLE: Final = 60.0
-"""Seconds to the next look where nothing is to be restarted."""
-_BUSY: Final = 5.0
-"""Where something is."""
-_TURN: Final = 50
-"""Pods or workloads that are looked at before others have the event loop."""
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
 
@@ -67,13 +58,11 @@ class _Pods:
 
     @property
     def outdated(self) -> list[Pod]:
-        """Those that would get something else. One that would be refused is not among them: its configuration
-        is not known.
-        """
+        """Those that would get something else. What one that would be refused would get is not known."""
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
-        """Whether this one would."""
+        """Whether the pod would get something else."""
         wanted = self.due[pod.name]
         return isinstance(wanted, Injected) and wanted != pod.injected
 
@@ -91,13 +80,11 @@ class EvaluatorUpgradeReconciler:
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Count, plan one step, and do it."""
-        try:
-            spec = read(EvaluatorUpgradeSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
-        namespace, labels, progress = resource.namespace, _labels(spec), progress_of(resource, now)
+        spec = spec_of(EvaluatorUpgradeSpec, resource)
+        namespace, progress = resource.namespace, progress_of(resource, now)
+        labels = {} if spec.selector is None else spec.selector.match_labels
         found: _Found | None = None
-        if resource.status.get("outdated") or progress.restarting or progress.halt is not None:
+        if EvaluatorUpgradeStatus.of(resource).outdated or progress.restarting or progress.halt is not None:
             found = await self._found(namespace)
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
@@ -106,18 +93,18 @@ class EvaluatorUpgradeReconciler:
         states = [] if found is None else await self._states(found, pods, labels, progress)
         step = await self._planned(namespace, states, _policy(spec), progress, now)
         step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
-        counts = {
-            "pods": len(pods.all),
-            "current": sum(each.injected == pods.due[each.name] for each in pods.all),
-            "outdated": len(pods.outdated),
-        }
+        counts = EvaluatorUpgradeStatus(
+            pods=len(pods.all),
+            current=sum(each.injected == pods.due[each.name] for each in pods.all),
+            outdated=len(pods.outdated),
+        )
         restarted: list[State] = []
         try:
             for each in step.restart:
                 await self._restart(namespace, each, now)
                 restarted.append(each)
         except Setback as setback:
-            status = {**counts, **fields_of(resource, step.after(restarted))}
+            status = counts | fields_of(resource, step.after(restarted))
             return Result.of(setback, status=status, events=_events(step, restarted))
         return _judged(resource, step, counts)
 
@@ -168,11 +155,12 @@ class EvaluatorUpgradeReconciler:
         (workloads, budgets), states = found, []
         for number, each in enumerate(workloads):
             await _turn(number)
+            template = (each.template.get("metadata") or {}).get("labels") or {}
             # One that was restarted may have no pod at the moment.
             if (
                 each.name in owned
                 or each.name in progress.restarting
-                or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
+                or (each.restarted_at is not None and labels.items() <= template.items())
             ):
                 states.append(_state(each, owned.get(each.name, ()), pods, budgets))
         return states
@@ -214,18 +202,10 @@ class EvaluatorUpgradeReconciler:
         await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
 
 
-def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
-    return {} if spec.selector is None else spec.selector.match_labels
-
-
 async def _turn(number: int) -> None:
-    """Now and then, let others have the event loop."""
-    if number % _TURN == 0:
+    """Let others have the event loop, after each fifty pods or workloads."""
+    if number % 50 == 0:
         await asyncio.sleep(0)
-
-
-def _template_labels(workload: Workload) -> Mapping[str, str]:
-    return (workload.template.get("metadata") or {}).get("labels") or {}
 
 
 def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
@@ -265,12 +245,8 @@ def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
 
 
 def _refused(pods: _Pods) -> dict[str, str]:
-    found = {}
-    for each in pods.all:
-        wanted = pods.due[each.name]
-        if isinstance(wanted, str):
-            found[each.owner] = f"its pods would be refused: {wanted}"
-    return found
+    refusals = ((each.owner, pods.due[each.name]) for each in pods.all)
+    return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
 def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
@@ -290,10 +266,10 @@ def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     return (*finished, *begun)
 
 
-def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result:
+def _judged(resource: Resource, step: Step, counts: EvaluatorUpgradeStatus) -> Result:
     """What it came to, as conditions and a message."""
     progress = step.progress
-    message = f"{counts['current']} of {counts['pods']} pods are current"
+    message = f"{counts.current} of {counts.pods} pods are current"
     left = listed("left alone", step.left)
     outcome: Done | Setback
     if progress.halt is not None:
@@ -307,7 +283,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
         outcome = Done(message + left)
     return Result(
         outcome,
-        status={**counts, **fields_of(resource, progress)},
+        status=counts | fields_of(resource, progress),
         events=_events(step, step.restart),
-        next_look=_IDLE if isinstance(outcome, Done) else _BUSY,
+        next_look=60.0 if isinstance(outcome, Done) else 5.0,
     )

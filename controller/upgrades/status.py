@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import RESUME, timestamp
-from controller.api.upgrade import EvaluatorUpgradeStatus
+from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.upgrades.observed import moment
 from controller.upgrades.plan import Halt, Progress
 
@@ -22,15 +20,10 @@ _NAMED: Final = 5
 
 
 def progress_of(resource: Resource, now: datetime) -> Progress:
-    """How far it was. What was halted goes on with another spec, and with another value of the annotation
-    that asks for it.
-    """
-    try:
-        status = EvaluatorUpgradeStatus.model_validate(resource.status)
-    except ValidationError:
-        # It has no other writer: what cannot be read is begun anew, from the marks on the workloads.
-        status = EvaluatorUpgradeStatus()
-    canary, halted = status.canary, status.halted
+    """How far it was. Another spec, or another value of the annotation, resumes what was halted."""
+    # What cannot be read is begun anew, from the marks on the workloads.
+    status = EvaluatorUpgradeStatus.of(resource)
+    canary, halted = status.canary or CanaryStatus(), status.halted
     resumed_at, halt = moment(status.resumed_at), None
     if halted is not None:
         asked = resource.annotations.get(RESUME, "")
@@ -39,41 +32,43 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
         else:
             halt = Halt(halted.workload, halted.message)
     return Progress(
-        {each.workload: at for each in status.restarting if (at := moment(each.at)) is not None},
-        canary.workload if canary is not None else "",
-        moment(canary.ready_at) if canary is not None else None,
-        canary is not None and canary.passed,
+        {each.workload: at for each in status.restarting or () if (at := moment(each.at)) is not None},
+        canary.workload,
+        moment(canary.ready_at),
+        canary.passed,
         moment(status.paused_since),
-        status.targets,
+        status.targets or "",
         resumed_at,
         halt,
     )
 
 
-def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
+def fields_of(resource: Resource, progress: Progress) -> EvaluatorUpgradeStatus:
     """The fields of the status; None for a field that is absent."""
-    restarting = [{"workload": name, "at": _written(at)} for name, at in sorted(progress.restarting.items())]
-    canary: dict[str, Any] | None = None
-    if progress.canary:
-        ready = _written(progress.canary_ready_at)
-        passed = {"passed": True} if progress.canary_passed else {}
-        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {}), **passed}
-    halted: dict[str, Any] | None = None
+    restarting = [
+        RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())
+    ]
+    canary = CanaryStatus(
+        workload=progress.canary,
+        ready_at=_written(progress.canary_ready_at),
+        passed=progress.canary_passed,
+    )
+    halted: HaltStatus | None = None
     if progress.halt is not None:
-        halted = {
-            "workload": progress.halt.workload,
-            "message": progress.halt.message,
-            "generation": resource.generation,
-            "request": resource.annotations.get(RESUME, ""),
-        }
-    return {
-        "restarting": restarting or None,
-        "canary": canary,
-        "halted": halted,
-        "pausedSince": _written(progress.pause_since),
-        "targets": progress.targets or None,
-        "resumedAt": _written(progress.resumed_at),
-    }
+        halted = HaltStatus(
+            workload=progress.halt.workload,
+            message=progress.halt.message,
+            generation=resource.generation,
+            request=resource.annotations.get(RESUME, ""),
+        )
+    return EvaluatorUpgradeStatus(
+        restarting=tuple(restarting) or None,
+        canary=canary if progress.canary else None,
+        halted=halted,
+        paused_since=_written(progress.pause_since),
+        targets=progress.targets or None,
+        resumed_at=_written(progress.resumed_at),
+    )
 
 
 def listed(what: str, named: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.kube.reflector import Reflector, Sink, View
+from controller.kube.reflector import Reflector, View
 from controller.kube.reviews import ClusterReviews
 from controller.proxy.access.access import VERDICT_SECONDS, Access
 from controller.proxy.metrics import ProxyMetrics
@@ -46,7 +46,6 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.api.kinds import ResourceType
     from controller.settings import ProxySettings
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
@@ -73,9 +72,7 @@ class ProxyProcess:
     draining: bool = field(default=False, init=False)
 
     def readiness(self) -> dict[str, Any]:
-        """Ready once every kind was listed. With the API server down it stays so, and says how old its view
-        is.
-        """
+        """Ready once every kind was listed, and without an API server, too; says how old its view is."""
         ages = [age for each in self.reflectors if (age := each.age()) is not None]
         return {
             "ready": self.proxy.deliveries.synced and not self.draining,
@@ -122,7 +119,7 @@ class ProxyProcess:
         await asyncio.sleep(_NOTICE_SECONDS)
         if self.proxy.deliveries.synced:
             for resource, occurrence in self.proxy.notices.take():
-                self.events.accept(event_of(resource, occurrence, resource.status, now()))
+                self.events.accept(event_of(resource, occurrence, now()))
 
     async def _revoke(self) -> None:
         await asyncio.sleep(VERDICT_SECONDS)
@@ -131,11 +128,10 @@ class ProxyProcess:
 
 @contextlib.asynccontextmanager
 async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
-    """Ports open and parts joined; `work` does the rest. Raises OSError where a port or a certificate cannot
-    be had.
-    """
+    """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
     loop = asyncio.get_running_loop()
-    tls = await asyncio.to_thread(_tls, settings)
+    given = (settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
+    tls = await asyncio.to_thread(TlsFiles, *given) if settings.tls_cert else None
     async with contextlib.AsyncExitStack() as stack:
         cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
@@ -182,8 +178,10 @@ def _joined(
     )
     pods.gone = proxy.receipts.pod_gone
     sink = CatalogSink(proxy.deliveries, namespaces)
-    reflectors = [_reflector(cluster, type_, each, sink) for type_ in DELIVERED for each in namespaces]
-    pod_reflectors = [_reflector(cluster, POD, each, pods) for each in namespaces]
+    reflectors = [
+        Reflector(cluster.api, View(type_, each), sink) for type_ in DELIVERED for each in namespaces
+    ]
+    pod_reflectors = [Reflector(cluster.api, View(POD, each), pods) for each in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
@@ -219,20 +217,8 @@ def _options(settings: ProxySettings, limits: Limits) -> Options:
     )
 
 
-def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
-    return Reflector(cluster.api, View(type_, namespace), sink)
-
-
-def _tls(settings: ProxySettings) -> TlsFiles | None:
-    if not settings.tls_cert:
-        return None
-    return TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
-
-
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port or a
-    certificate cannot be had.
-    """
+    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_proxy`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

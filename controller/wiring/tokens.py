@@ -18,21 +18,17 @@ MOST_BYTES: Final = 65_536
 
 
 class TokenFile:
-    """Tokens, one a line. A file that goes bad later leaves the last good ones in use: none at all would let
-    everybody in.
-    """
+    """Tokens, one a line. A file that goes bad later leaves the last good ones in use, not none at all."""
 
     def __init__(self, path: str) -> None:
-        """`path`: empty where no tokens are asked for. Blocks. Raises InvalidSettingError for a file that has
-        none.
-        """
+        """`path`: empty for no tokens. Blocks. Raises InvalidSettingError for a file that has none."""
         self._path = path
         self._fault: str | None = None
         self.tokens = _read(Path(path)) if path else ()
         """In the file's order."""
 
     def first(self) -> str | None:
-        """The one that we show to others of us."""
+        """The token that other processes of ours are shown."""
         return self.tokens[0] if self.tokens else None
 
     def refresh(self) -> None:

@@ -1,6 +1,4 @@
-"""Notifies kubelets of changed ConfigMaps: where an annotation of a pod changes, its kubelet looks at once,
-and not within its next minutes.
-"""
+"""Has kubelets look at changed ConfigMaps at once, which they do for a pod whose annotations change."""
 
 from __future__ import annotations
 
@@ -18,20 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.injection.reading.files import FlagFile
-    from controller.workloads.file_pods import FilePod, FilePods
+    from controller.workloads.pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
 """Workers of a queue of files: as many as the keys that it gives out at a time."""
-_PER_SECOND: Final = 50
-"""Pods that are annotated at most, of all files together."""
-_WATCHED: Final = 1.0
-"""Seconds in which a kubelet's own watch learns of the ConfigMap, before the pod's annotation has it look."""
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
-    """One whose places no namespace has alone: half of them is the most, and each finds one."""
+    """A queue in which one namespace has half of the places at most, and each has one."""
     places = AT_ONCE // 2
     return KeyedQueue(clock, random, places=places, firsts=places, group=attrgetter("namespace"))
 
@@ -45,17 +39,15 @@ class TouchedPods(Protocol):
 
 @dataclass(slots=True)
 class FileTouches:
-    """Annotates the pods of changed files: several files at a time, one pod of each after the other, and no
-    more than the API server can take.
-    """
+    """Annotates pods of changed files: several files at a time, one pod of each after the other."""
 
     cluster: TouchedPods
     pods: FilePods
     clock: Callable[[], float]
     """Seconds, as the queue has them."""
     queue: KeyedQueue[FlagFile]
-    delay: float = _WATCHED
-    """Seconds from a ConfigMap's change to that of the pods."""
+    delay: float = 1.0
+    """Seconds from a ConfigMap's change to that of its pods: by then a kubelet's own watch knows of it."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the worker that annotates next; in the order of requests."""
@@ -92,5 +84,6 @@ class FileTouches:
         # Also those that came meanwhile: they may have been started without the ConfigMap.
         for pod in self.pods.readers(file):
             async with self._turn:
-                await self.sleep(1 / _PER_SECOND)
+                # At most 50 pods a second, of all files together.
+                await self.sleep(1 / 50)
             await self.cluster.touch(pod, {FLAGS_CHANGED: version})

@@ -14,14 +14,14 @@ from controller.api import shard
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import ObjectKey, about
+from controller.api.meta import ObjectKey, about, generation_of
 from controller.delivery.delivered import delivered
 from controller.injection.options import SERVED
 from controller.injection.reading.files import FlagFile
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.file_touches import AT_ONCE
-from controller.workloads.manifests import MANAGED_BY, OURS
+from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.file_pods import FilePod, FilePods
     from controller.workloads.file_touches import FileTouches
+    from controller.workloads.pods import FilePod, FilePods
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 MOST_BYTES: Final = 1_000_000
 """What a ConfigMap holds, 1 MiB, less the rest of it."""
-_MOST_OWNERS: Final = 200
 
 
 class FileObjects(Protocol):
@@ -81,7 +80,7 @@ class FlagFiles:
     def changed(self, change: Change) -> tuple[()]:
         """Take note of a change of any object. Wakes nothing else."""
         key = change.latest.key
-        if _content(change.before) == _content(change.after):
+        if generation_of(change.before) == generation_of(change.after):
             return ()
         if key.kind in SERVED:
             self._wake(FlagFile(key.namespace, key.name))
@@ -101,9 +100,7 @@ class FlagFiles:
             group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
-        """Bring one file to what is delivered, and say so; look again later. A file without readers is left
-        as it is.
-        """
+        """Bring one file to what is delivered; look again later. A file without readers stays as it is."""
         readers = self.pods.readers(file)
         if not readers:
             self.queue.forget(file)
@@ -127,17 +124,18 @@ class FlagFiles:
 
     async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
         there = await self.cluster.config_map(file)
-        if found is None and not _is_ours(there):
+        if found is None and not is_ours(there):
             # The flag set wakes us.
             return
         self.queue.put(file, LOOK)
-        if there is not None and not _is_ours(there):
+        if there is not None and not is_ours(there):
             await self._adopt(there, file)
         before = ((there or {}).get("data") or {}).get(file.key)
         text, setback = before, None
         if found is not None:
             try:
-                text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
+                part = shard.finder(self.objects.get, file.namespace)
+                text = await asyncio.to_thread(_text, found, part, before)
             except Setback as raised:
                 setback = raised
         references = _owners(there, readers)
@@ -155,9 +153,6 @@ class FlagFiles:
     def _served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
         return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
-
-    def _shard(self, namespace: str) -> Callable[[str], Resource | None]:
-        return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
 
     async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
         """Make the operator's ConfigMap ours. Raises Stalled for one that has another owner."""
@@ -177,17 +172,13 @@ class FlagFiles:
             self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
     def _report(self, found: Resource, occurrence: Occurrence) -> None:
-        event = event_of(found, occurrence, found.status, self.now())
+        event = event_of(found, occurrence, self.now())
         for sink in self.sinks:
             sink.accept(event)
 
 
 def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
     return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
-
-
-def _content(resource: Resource | None) -> object:
-    return None if resource is None else (resource.uid, resource.generation)
 
 
 def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
@@ -211,10 +202,6 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
     return content.decode()
 
 
-def _is_ours(there: Mapping[str, Any] | None) -> bool:
-    return there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
-
-
 def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return list((there or {"metadata": {}})["metadata"].get("ownerReferences") or ())
 
@@ -223,7 +210,7 @@ def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dic
     """Those that are there, which Kubernetes takes off as they go, and the readers'."""
     found = {each["uid"]: each for each in _references(there)}
     for pod in readers:
-        if len(found) < _MOST_OWNERS:
+        if len(found) < 200:
             found.setdefault(pod.owner["uid"], dict(pod.owner))
     return list(found.values())
 

@@ -12,14 +12,14 @@ from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.injection.names import FLAG_READER
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.workloads.manifests import MANAGED_BY, OURS
+from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.kinds import ResourceType
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.workloads.marked_pods import MarkedPods
+    from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ NAME: Final = "flagstaff-flag-readers"
 """Of both objects."""
 LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
-_AT_ONCE: Final = 4
 
 
 def account_of(metadata: Mapping[str, Any]) -> str:
@@ -69,7 +68,7 @@ class FlagReaders:
         )
         for each in places:
             self.queue.put(each)
-        await self.queue.work(_AT_ONCE, self.keep)
+        await self.queue.work(4, self.keep)
 
     async def keep(self, namespace: str) -> None:
         """Bring one namespace to what its pods need; look again later."""
@@ -91,11 +90,9 @@ class FlagReaders:
                 self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
-        """Apply an object where it is not so already; `rest`: what it has beside its metadata, or nothing
-        where it is to go.
-        """
+        """Apply an object unless it is so already; `rest`: what it has beside metadata, None: it is to go."""
         there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
-        if there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) != OURS:
+        if there is not None and not is_ours(there):
             if rest is None:
                 return
             raise Stalled(

@@ -1,6 +1,4 @@
-"""What is made of one Flagd: Deployment, Service, and as asked Ingress and HTTPRoute, with OpenFeature
-Operator's names, labels and ports. Pure.
-"""
+"""What is made of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
 from controller.injection import names
 from controller.injection.making.evaluator import evaluator, marks, volumes
-from controller.injection.making.operators import direct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from controller.api.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
-    from controller.injection.options import Options
     from controller.injection.reading.wanted import Wanted
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -40,12 +36,10 @@ _OFREP_PATH: Final = "/ofrep"
 _SYNC_PATH: Final = "/flagd.sync.v1.Service"
 
 
-def manifests(
-    resource: Resource, spec: FlagdSpec, wanted: Wanted, options: Options
-) -> Iterator[dict[str, Any]]:
+def manifests(resource: Resource, spec: FlagdSpec, wanted: Wanted) -> Iterator[dict[str, Any]]:
     """Each with its owner, in the order in which they are applied."""
     alone = replace(wanted, native=False, everywhere=True, socket_path="")
-    yield _made(DEPLOYMENT, resource, _deployment(resource.name, spec, alone, options))
+    yield _made(DEPLOYMENT, resource, _deployment(resource.name, spec, alone))
     yield _made(SERVICE, resource, _service(resource.name, spec, alone))
     if spec.ingress is not None and spec.ingress.enabled:
         yield _made(INGRESS, resource, _ingress(resource.name, spec.ingress), spec.ingress.annotations)
@@ -57,6 +51,11 @@ def manifests(
 def labels(name: str) -> dict[str, str]:
     """The labels of all objects that are made for the Flagd of this name."""
     return {APP: name, "app.kubernetes.io/name": name, MANAGED_BY: OURS}
+
+
+def is_ours(body: Mapping[str, Any] | None) -> bool:
+    """Whether an object is there, with our label."""
+    return body is not None and (body["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 
 def _made(
@@ -80,36 +79,31 @@ def _made(
     }
 
 
-def _deployment(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) -> dict[str, Any]:
-    container = {**evaluator(wanted, options), "name": CONTAINER}
-    if options.compat:
+def _deployment(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
+    container = {**evaluator(wanted), "name": CONTAINER}
+    if wanted.options.compat:
         container["ports"] = [
             {"name": "management" if port == METRICS else each, "containerPort": wanted.ports[annotation]}
             for each, port, annotation, _ in (_PORTS[-1], *_PORTS[:-1])
         ]
+    metadata: dict[str, Any] = {"labels": labels(name)}
+    for part, key, value in marks(wanted, spec.service_account_name):
+        metadata.setdefault(part, {})[key] = value
     account = {"serviceAccountName": spec.service_account_name} if spec.service_account_name else {}
     return {
         **({} if spec.replicas is None else {"replicas": spec.replicas}),
         "selector": {"matchLabels": {APP: name}},
         "template": {
-            "metadata": _marked(name, spec, wanted, options),
+            "metadata": metadata,
             "spec": {
                 **account,
                 # What it shows to the proxy is a volume of its own; the API server is none of its business.
-                **({} if direct(wanted, options) else {"automountServiceAccountToken": False}),
+                **({} if wanted.direct else {"automountServiceAccountToken": False}),
                 "containers": [container],
-                "volumes": volumes(wanted, options),
+                "volumes": volumes(wanted),
             },
         },
     }
-
-
-def _marked(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) -> dict[str, Any]:
-    """The metadata of its pods."""
-    found: dict[str, Any] = {"labels": labels(name)}
-    for part, key, value in marks(wanted, options, spec.service_account_name):
-        found.setdefault(part, {})[key] = value
-    return found
 
 
 def _service(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:

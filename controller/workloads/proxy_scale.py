@@ -1,6 +1,4 @@
-"""The proxy on demand: its Deployment has replicas while clients follow flags through it, and none after a
-while without.
-"""
+"""The proxy on demand: its Deployment has replicas while clients follow flags through it."""
 
 from __future__ import annotations
 
@@ -8,17 +6,19 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api import receipt
+from controller.api.receipt import FlagReceiptStatus
 from controller.injection.names import PROXIED
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
-    from controller.workloads.marked_pods import MarkedPods
+    from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,7 @@ class Scale(Protocol):
 
 @dataclass(slots=True)
 class ProxyScale:
-    """Follows pods and receipts. It takes the first step and the last: how many replicas there are between,
-    an autoscaler or a person may say.
-    """
+    """Scales from none and to none; in between, an autoscaler or a person may set the replicas."""
 
     scale: Scale
     objects: Cache
@@ -92,10 +90,7 @@ class ProxyScale:
             await self.scale.scale(self.namespace, DEPLOYMENT, 0)
 
 
-def _has_members(found: Any) -> bool:
-    """Whether a FlagReceipt shows subscribers, as far as it can be read."""
-    groups = found.status.get("groups")
-    there = groups if isinstance(groups, list) else ()
-    return bool(found.status.get("delivered")) or any(
-        isinstance(each, dict) and each.get("members") and not each.get("silent") for each in there
-    )
+def _has_members(found: Resource) -> bool:
+    """Whether a FlagReceipt shows subscribers."""
+    status = FlagReceiptStatus.of(found)
+    return bool(status.delivered) or any(each.members and not each.silent for each in status.groups)

@@ -6,18 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import featureflagsource
-from controller.api.fields import InvalidSpecError, read
-from controller.api.flagd import FlagdSpec
+from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names
-from controller.injection.adding.advice import warnings
-from controller.injection.making.evaluator import check
+from controller.injection.adding.containers import warnings
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.events import Occurrence
 from controller.runtime.objects.applier import Applier
-from controller.runtime.reconciling.result import Done, Result
+from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.workloads.manifests import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.workloads.stage import BY_OWNER
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 MANAGER: Final = "flagstaff-flagd"
 """The field manager."""
-_LOOK_FOR_GATEWAYS: Final = 60.0
-"""Seconds."""
-_COUNTS: Final = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class Workloads(Applier, Protocol):
@@ -75,7 +70,7 @@ class FlagdReconciler:
         try:
             wanted, made = self._made(resource)
             routeless = await self._apply_all(resource, made, events)
-            events += await self._prune(resource, {_key(each) for each in made})
+            events += await self._prune(resource, {ObjectKey.of(each) for each in made})
             result = self._judged(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
@@ -88,21 +83,15 @@ class FlagdReconciler:
         self._taken.pop(key, None)
 
     def _made(self, resource: Resource) -> tuple[Wanted, list[dict[str, Any]]]:
-        try:
-            spec = read(FlagdSpec, resource.spec)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagdSpec, resource)
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
             raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
         try:
-            wanted = read_wanted(
-                {names.SOURCES: name}, resource.namespace, self.known, compat=self.options.compat
-            )
-            check(wanted, self.options, self.known)
+            wanted = read_wanted({names.SOURCES: name}, resource.namespace, self.options, self.known)
         except Refused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
-        return wanted, [*manifests(resource, spec, wanted, self.options)]
+        return wanted, [*manifests(resource, spec, wanted)]
 
     async def _apply_all(
         self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
@@ -118,7 +107,7 @@ class FlagdReconciler:
         return None
 
     async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
-        key = _key(manifest)
+        key = ObjectKey.of(manifest)
         taken = self._taken.setdefault(owner.key, {})
         last = taken.get(key)
         there = self.objects.get(key)
@@ -131,7 +120,7 @@ class FlagdReconciler:
                 "GatewayApiMissing",
                 "the cluster has no kind HTTPRoute; install Gateway API, or set gatewayApiRoutes.enabled "
                 "to false",
-                delay=_LOOK_FOR_GATEWAYS,
+                delay=60.0,
             )
         if there is None:
             # It may be there without our label, which is what is watched.
@@ -145,12 +134,17 @@ class FlagdReconciler:
         taken[key] = _Applied(manifest, written)
         if version_of(there) == version_of(written):
             return ()
-        return (_written_event(key, manifest, last, there, others, written.resource_version),)
+        what, reason, why = f"{key.kind} {key.name}", "Applied", "created" if there is None else "changed"
+        if last is not None and (there is None or last.manifest == manifest):
+            by = f" by {others}" if others else ""
+            reason = "DriftCorrected"
+            why = f"{'was removed' if there is None else f'was changed{by}'}; restored"
+        return (Occurrence(reason, f"{what} {why}", version=written.resource_version),)
 
     async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
         events = []
         for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
-            if each.key in wanted or each.deleting or not _owned(each, owner):
+            if each.key in wanted or each.deleting or not each.is_owned_by(owner):
                 continue
             await self.workloads.delete(
                 each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid
@@ -162,49 +156,22 @@ class FlagdReconciler:
         return events
 
     def _judged(self, made: list[dict[str, Any]], wanted: Wanted, events: tuple[Occurrence, ...]) -> Result:
-        deployment = self.objects.get(_key(made[0]))
+        deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
         containers = deployment.spec["template"]["spec"]["containers"]
         image = next((each["image"] for each in containers if each["name"] == CONTAINER), None)
-        found = deployment.status
-        asked = deployment.spec.get("replicas", 1)
-        ready = found.get("readyReplicas", 0)
-        status = {"replicas": asked, "readyReplicas": ready, "image": image}
-        message = f"{ready} of {asked} replicas are ready"
-        stuck = _stuck(found)
-        if stuck:
-            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {stuck}")
-        elif not _rolled_out(deployment, asked):
+        found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
+        status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
+        message = f"{found.ready_replicas} of {asked} replicas are ready"
+        if found.stuck:
+            # Its own controller has given up.
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {found.stuck}")
+        elif not found.is_rolled_out(deployment.generation, asked):
             outcome = Waiting("Progressing", message)
         else:
-            outcome = Done("; ".join((message, *warnings(wanted, self.options))))
+            outcome = Done("; ".join((message, *warnings(wanted))))
         return Result(outcome, status=status, events=events)
-
-
-def _written_event(
-    key: ObjectKey,
-    manifest: Mapping[str, Any],
-    last: _Applied | None,
-    there: Resource | None,
-    others: str,
-    version: str,
-) -> Occurrence:
-    what = f"{key.kind} {key.name}"
-    if last is not None and (there is None or last.manifest == manifest):
-        by = f" by {others}" if others else ""
-        why = "was removed" if there is None else f"was changed{by}"
-        return Occurrence("DriftCorrected", f"{what} {why}; restored", version=version)
-    return Occurrence("Applied", f"{what} {'created' if there is None else 'changed'}", version=version)
-
-
-def _key(manifest: Mapping[str, Any]) -> ObjectKey:
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
-
-
-def _owned(found: Resource, owner: Resource) -> bool:
-    return any(each.get("uid") == owner.uid for each in found.owners)
 
 
 def _same(found: Resource, written: Resource) -> bool:
@@ -220,10 +187,10 @@ def _same(found: Resource, written: Resource) -> bool:
 
 def _require_ours(found: Resource, owner: Resource) -> None:
     """Raise Stalled for an object that was made by another."""
-    if _owned(found, owner) and found.labels.get(MANAGED_BY) == OURS:
+    if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name
-    if _owned(found, owner):
+    if found.is_owned_by(owner):
         raise Stalled(
             "OwnershipConflict",
             f"{kind} {name} is OpenFeature Operator's; once that is stopped, hand it over: kubectl label "
@@ -234,18 +201,3 @@ def _require_ours(found: Resource, owner: Resource) -> None:
         f"{kind} {name} is there already and does not belong to this Flagd; remove it, or give the Flagd "
         "another name",
     )
-
-
-def _stuck(status: Mapping[str, Any]) -> str:
-    """Why the Deployment's controller has given up; empty while it has not."""
-    for each in status.get("conditions") or ():
-        if each.get("type") == "Progressing" and each.get("status") == "False":
-            return str(each.get("message", ""))
-    return ""
-
-
-def _rolled_out(deployment: Resource, asked: int) -> bool:
-    """Whether all replicas are of the newest template, and ready."""
-    status = deployment.status
-    counts = {status.get(name, 0) for name in _COUNTS}
-    return status.get("observedGeneration", 0) >= deployment.generation and counts == {asked}

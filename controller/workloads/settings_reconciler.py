@@ -1,6 +1,4 @@
-"""FeatureFlagSource and InProcessConfiguration: would a pod of the namespace that names it be injected, and
-is there what it is to follow.
-"""
+"""FeatureFlagSource and InProcessConfiguration: judged as if a pod of their namespace named them."""
 
 from __future__ import annotations
 
@@ -9,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from controller.api import featureflagsource
 from controller.injection import names
-from controller.injection.adding.advice import warnings
+from controller.injection.adding.containers import warnings
 from controller.injection.making import in_process
-from controller.injection.making.evaluator import check
 from controller.injection.options import SERVED, Refused
 from controller.injection.reading.wanted import read
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
@@ -47,29 +43,20 @@ class SettingsReconciler:
 
     def _judged(self, resource: Resource) -> Done:
         """Raises Refused and Waiting."""
+        namespace = resource.namespace
         if resource.key.kind == featureflagsource.KIND:
-            selectors, warnings = self._source(resource)
+            wanted = read({names.SOURCES: resource.name}, namespace, self.options, self.known)
+            warned = warnings(wanted)
+            selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
+            selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
         else:
-            selectors, warnings = self._in_process(resource)
+            made = in_process.provided({names.IN_PROCESS: resource.name}, namespace, self.options, self.known)
+            warned, selectors = made.warnings, [made.selector] if made.selector else []
         missing = [each for each in selectors if not self._there(each)]
         if missing:
             raise Waiting("FlagSetNotFound", f"there is no flag set {', '.join(missing)}")
         followed = f"follows {', '.join(selectors)}" if selectors else "follows what is not of this cluster"
-        return Done("; ".join((followed, *warnings)))
-
-    def _source(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
-        """(the flag sets of the cluster that are followed, warnings)."""
-        annotations = {names.SOURCES: resource.name}
-        wanted = read(annotations, resource.namespace, self.known, compat=self.options.compat)
-        check(wanted, self.options, self.known)
-        selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
-        selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
-        return selectors, warnings(wanted, self.options)
-
-    def _in_process(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
-        annotations = {names.IN_PROCESS: resource.name}
-        made = in_process.provided(annotations, resource.namespace, self.options, self.known)
-        return [made.selector] if made.selector else [], made.warnings
+        return Done("; ".join((followed, *warned)))
 
     def _there(self, selector: str) -> bool:
         namespace, _, name = selector.partition("/")

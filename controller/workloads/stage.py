@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, flagd, grant, inprocess
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, uid_and_spec
 from controller.injection.options import SERVED
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
@@ -32,10 +32,6 @@ BY_SOURCE: Final = Index(
     lambda each: (str(each.spec.get("featureFlagSource")),),
 )
 BY_OWNER: Final = Index("workloads by Flagd", _MADE, _owners)
-
-
-def _settings(found: Resource | None) -> object:
-    return None if found is None else (found.uid, found.spec)
 
 
 def _content(resource: Resource | None) -> object:
@@ -89,19 +85,16 @@ BY_SELECTOR: Final = Index(
 )
 
 
-def _following(index: Index) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
-    """Those that name the flag set that changed."""
-    return lambda cache, change: (
-        each.key for each in cache.find(index, "", f"{change.latest.namespace}/{change.latest.name}")
-    )
-
-
 def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
     return Reconciles(
         type_,
         wakes=(
-            Watch(frozenset(SERVED), changed=lambda each: each is None, keys=_following(index)),
-            Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted(type_.kind)),
+            Watch(
+                frozenset(SERVED),
+                changed=lambda each: each is None,
+                keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
+            ),
+            Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
         ),
         indexes=(index,),
     )
@@ -114,8 +107,8 @@ IN_PROCESS_CONFIGURATIONS: Final = _settings_stage(IN_PROCESS_CONFIGURATION, BY_
 FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
-        Watch(frozenset({featureflagsource.KIND}), changed=_settings, keys=listed_by(BY_SOURCE)),
-        Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted(flagd.KIND)),
+        Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
+        Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(flagd.KIND)),
         Watch(_MADE, changed=_content, keys=_owning),
     ),
     indexes=(BY_SOURCE, BY_OWNER),

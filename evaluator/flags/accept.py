@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.checking.references import measure
-from evaluator.flags.effective import NO_PROGRESS, Progress, effective
-from evaluator.flags.holding import held_back
+from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
+from evaluator.flags.diff import same
 from evaluator.flags.layers.layer import EVALUATORS
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, EMPTY, HELD_FROM_KEY, REVISION_KEY
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from evaluator.flags.layers.merge import Parsed
-    from evaluator.flags.model import FlagSet, Json
+    from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
+
 
 _EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])')
 """The path of one shared rule, at the start of the paths within it."""
 
 _CUT_OFF: Final = "too-many-problems"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What stands between the desired set and what is served: rollouts under way, overrides in force."""
+
+    flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
+    """Definitions to be served instead of the desired ones, by key."""
+
+
+NO_PROGRESS: Final = Progress()
+
+
+def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
+    """The set to be served. A flag that is no longer desired is not brought back by progress."""
+    instead = {key: flag for key, flag in progress.flags.items() if key in desired.flags}
+    if not instead:
+        return desired
+    return replace(desired, flags=MappingProxyType({**desired.flags, **instead}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +93,7 @@ class Refused:
 
 
 def accept(
-    parsed: Parsed,
-    previous: FlagSet | None,
-    policy: Policy = PER_FLAG,
-    progress: Progress = NO_PROGRESS,
+    parsed: Parsed, previous: FlagSet | None, policy: Policy = PER_FLAG, progress: Progress = NO_PROGRESS
 ) -> Accepted | Refused:
     """Judge what was read after `previous`, the source's last `desired`. Takes long for a large set."""
     failures = parsed.problems if policy.warnings else parsed.errors
@@ -132,3 +149,46 @@ def _reaching(between: dict[str, set[str]], spoiled: set[str]) -> set[str]:
                 reached.add(name)
                 pending.append(name)
     return reached
+
+
+class _LastGood:
+    """Takes flags over from `previous` into a set with other `evaluators`."""
+
+    def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
+        self._previous = previous
+        self._before = Expander(previous.evaluators)
+        self._after = Expander(evaluators)
+
+    def flag(self, flag: Flag) -> Flag:
+        """The previous flag, meaning what it meant, marked with the revision that it stems from."""
+        revision = self._previous.metadata.get(REVISION_KEY)
+        if revision is not None and HELD_FROM_KEY not in flag.metadata:
+            metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
+            flag = replace(flag, metadata=metadata)
+        return replace(flag, targeting=self._targeting(flag.targeting))
+
+    def _targeting(self, rule: Json) -> Json:
+        """Expanded only where the evaluators moved on: else the digest would change and no flag did."""
+        if rule is ABSENT or not measure(rule).references:
+            return rule
+        meant = self._before.expand(rule)
+        try:
+            return rule if same(meant, self._after.expand(rule)) else meant
+        except RuleTooLarge:
+            return meant
+
+
+def held_back(
+    flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
+) -> tuple[FlagSet, tuple[str, ...]]:
+    """The set with each bad flag at its last good definition or absent; the keys of those held, sorted."""
+    flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
+    others = tuple(flag for flag in flag_set.others if flag.key not in bad)
+    if previous is None:
+        held: tuple[str, ...] = ()
+    else:
+        held = tuple(sorted(key for key in bad if key in previous.flags))
+        last_good = _LastGood(previous, flag_set.evaluators)
+        flags |= {key: last_good.flag(previous.flags[key]) for key in held}
+        others = (*others, *(last_good.flag(flag) for flag in previous.others if flag.key in held))
+    return replace(flag_set, flags=MappingProxyType(flags), others=others), held

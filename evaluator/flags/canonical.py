@@ -30,10 +30,8 @@ _text: Final = json.JSONEncoder(
 
 
 def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
-    """Return the set as one JSON document; with `provenance`, it names its origin, too.
-
-    Raises ValueError for a number that is no finite float64, or text that is no Unicode; the parser admits
-    neither.
+    """Return the set as one JSON document, its provenance keys included on request. Raises ValueError for a
+    number that is no finite float64 or text that is no Unicode; the parser admits neither.
     """
     parts = []
     if flag_set.evaluators:
@@ -74,10 +72,7 @@ def _list(flag_set: FlagSet, provenance: bool) -> str:
 
 
 def _flag(flag: Flag, provenance: bool) -> dict[str, Json]:
-    definition: dict[str, Json] = {
-        "state": flag.state.value,
-        "variants": normal(dict(flag.variants)),
-    }
+    definition: dict[str, Json] = {"state": flag.state.value, "variants": normal(dict(flag.variants))}
     if flag.default_variant is not None:
         definition["defaultVariant"] = flag.default_variant
     if flag.targeting is not ABSENT:

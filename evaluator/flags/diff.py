@@ -46,11 +46,9 @@ class Diff:
 
 
 def diff(old: FlagSet, new: FlagSet) -> Diff:
-    """Compare two sets.
-
-    Targeting is compared with its `$ref`s expanded: a changed evaluator changes the flags that use it, and a
-    rule moved into an evaluator changes none. Set metadata counts as each flag's, beneath its own. Provenance
-    is not compared.
+    """Compare two sets without their provenance. Targeting is compared with its `$ref`s expanded: a changed
+    evaluator changes the flags that use it, and a rule moved into an evaluator changes none. Set metadata
+    counts as each flag's, beneath its own.
     """
     targeting = _Targeting(old.evaluators, new.evaluators)
     inherits_same = same(content_metadata(old.metadata), content_metadata(new.metadata))

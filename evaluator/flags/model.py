@@ -117,6 +117,12 @@ class FlagSet:
     """Flags of further flag sets whose key is in `flags`, too: only a selector finds them. By key and id."""
 
     @property
+    def revision(self) -> str | None:
+        """The source revision that last changed the content, where the set names one."""
+        value = self.metadata.get(REVISION_KEY)
+        return None if value is None else str(value)
+
+    @property
     def flag_set_id(self) -> str | None:
         """The set's own `flagSetId`, or None."""
         value = self.metadata.get("flagSetId")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.canonical import canonical
 from evaluator.flags.checking.operators import DEPTH
 from evaluator.flags.layers.merge import parse
-from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
+from evaluator.flags.model import EMPTY, FlagSet
 from evaluator.flags.syntax.text import Bounds
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Saved:
     @property
     def revision(self) -> str | None:
         """The revision that last changed the content; None where the set does not say."""
-        revision = self.flag_set.metadata.get(REVISION_KEY)
-        return revision if isinstance(revision, str) else None
+        return self.flag_set.revision
 
 
 def encode(saved: Saved) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from evaluator.http.messages import too_late
@@ -17,82 +20,50 @@ Result: TypeAlias = Callable[[], T]
 """The answer; raises what making it raised."""
 
 
+def raising(error: BaseException) -> Result[Any]:
+    """The result of what failed."""
+
+    def result() -> Any:
+        raise error
+
+    return result
+
+
+def _call(result: Result[Any]) -> Any:
+    return result()
+
+
 @dataclass(frozen=True, slots=True)
 class Deferred(Generic[T]):
-    """An answer that takes milliseconds: it is made a few steps at a time, others being answered in between.
+    """An answer that takes milliseconds: made a few steps at a time, while others are answered in between."""
 
-    If the client is gone before the end, `steps` is closed.
-    """
-
-    steps: Generator[None, None, T]
-    """Yields after at most some hundred microseconds; returns the answer, or raises what a handler may raise.
+    steps: Generator[None, None, Any]
+    """Yields after at most some hundred microseconds; closed where its end is not waited for."""
+    finish: Callable[[Result[Any]], T] = _call
+    """Makes the answer of the result of the steps, or raises what a handler may raise. The result raises
+    DEADLINE_EXCEEDED once the caller waits no longer, GeneratorExit where the client is gone.
     """
     seconds: float | None = None
-    """How long the caller waits; DEADLINE_EXCEEDED then."""
+    """How long the caller waits."""
 
-    def through(self, run: Callable[[Generator[None, None, T]], Generator[None, None, R]]) -> Deferred[R]:
-        """What `run` makes of the steps: it delegates to them, and sees an end even before their turn."""
-        steps = run(_held(self.steps))
-        next(steps)
-        return Deferred(steps, self.seconds)
-
-    def then(self, finish: Callable[[T], R]) -> Deferred[R]:
-        """`finish` of the same answer."""
-
-        def finished(steps: Generator[None, None, T]) -> Generator[None, None, R]:
-            return finish((yield from steps))
-
-        return self.through(finished)
+    def then(self, finish: Callable[[Result[T]], R]) -> Deferred[R]:
+        """What `finish` makes of the result."""
+        before = self.finish
+        return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """The same answer, with one of the two called at its end; GeneratorExit: the client is gone."""
+        """The same answer, with one of the two called at its end."""
 
-        def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+        def seen(result: Result[T]) -> T:
             try:
-                answer = yield from steps
+                answer = result()
             except BaseException as error:
                 ill(error)
                 raise
             well(answer)
             return answer
 
-        return self.through(followed)
-
-    def timed(self, clock: Callable[[], float]) -> Deferred[T]:
-        """The same answer; once its `seconds`, from now on `clock`, have passed, the steps get the error."""
-        if self.seconds is None:
-            return self
-        steps = self._timed(clock() + self.seconds, clock)
-        # Begun, so that closing it closes what it times.
-        next(steps)
-        return Deferred(steps)
-
-    def _timed(self, until: float, clock: Callable[[], float]) -> Generator[None, None, T]:
-        try:
-            yield
-            while clock() < until:
-                next(self.steps)
-                yield
-            self.steps.throw(too_late())
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        finally:
-            self.steps.close()
-        raise too_late()
-
-
-def _held(steps: Generator[None, None, T]) -> Generator[None, None, T]:
-    """`steps` behind a first yield, at which they get what is thrown as if they had begun."""
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001 - theirs to raise
-        try:
-            steps.throw(error)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-    return (yield from steps)
+        return self.then(seen)
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
@@ -108,41 +79,41 @@ def at_once(steps: Generator[None, None, T]) -> T:
 class Job(Generic[T]):
     """One answer that is being made."""
 
-    __slots__ = ("done", "steps")
+    __slots__ = ("_answer", "_clock", "_done", "_until")
 
-    def __init__(self, deferred: Deferred[T], done: Callable[[Result[T]], None]) -> None:
-        self.steps = deferred.steps
-        self.done: Callable[[Result[T]], None] | None = done
+    def __init__(
+        self, answer: Deferred[T], clock: Callable[[], float], done: Callable[[Result[T]], None]
+    ) -> None:
+        """`clock`: seconds. `done` is called with the result."""
+        self._answer = answer
+        self._clock = clock
+        self._until = inf if answer.seconds is None else clock() + answer.seconds
+        self._done: Callable[[Result[T]], None] | None = done
 
     def cancel(self) -> None:
-        """The result is not wanted any more: `done` is not called."""
-        if self.done is not None:
-            self.done = None
-            self.steps.close()
+        """The client is gone: `done` is not called."""
+        if self._done is not None:
+            self._done = None
+            self._answer.steps.close()
+            with suppress(GeneratorExit):
+                self._answer.finish(raising(GeneratorExit()))
 
     def advance(self) -> bool:
         """Take a step; whether that was the last. Raises nothing of the answer's."""
-        if self.done is None:
+        if self._done is None:
             return True
+        steps = self._answer.steps
+        result: Result[Any]
         try:
-            next(self.steps)
+            if self._clock() < self._until:
+                next(steps)
+                return False
+            steps.close()
+            result = raising(too_late())
         except StopIteration as end:
-            answer: T = end.value
-            self._finish(lambda: answer)
-        except Exception as error:  # noqa: BLE001 - the caller for the result gets it
-            self._finish(_raising(error))
-        else:
-            return False
+            result = partial(getattr, end, "value")
+        except Exception as error:  # noqa: BLE001 - who calls for the result gets it
+            result = raising(error)
+        done, self._done = self._done, None
+        done(partial(self._answer.finish, result))
         return True
-
-    def _finish(self, result: Result[T]) -> None:
-        done, self.done = self.done, None
-        if done is not None:
-            done(result)
-
-
-def _raising(error: Exception) -> Result[Any]:
-    def result() -> Any:
-        raise error
-
-    return result

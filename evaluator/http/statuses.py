@@ -8,6 +8,7 @@ from evaluator.http.messages import Headers, Response
 
 BODILESS: Final = frozenset({204, 304})
 """Their responses have no body, and no length of one."""
+JSON: Final[Headers] = (("content-type", "application/json"),)
 _TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
 _REASONS: Final = {
     200: "OK",

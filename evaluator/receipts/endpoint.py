@@ -40,7 +40,7 @@ class Endpoint:
             await asyncio.sleep(_AGAIN)
 
     async def _report(self) -> None:
-        """Until the server turns out not to accept receipts. Raises SourceFault."""
+        """Report until the server refuses receipts. Raises SourceFault."""
         channel = await self._connector.connect()
         ask = partial(self._connector.ask, channel)
         try:

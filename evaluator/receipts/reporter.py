@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.flags.model import DIGEST_KEY
 from evaluator.wire.delivery import LEAVE, REPORT, AskFailed, NotOffered
 from evaluator.wire.delivery_pb2 import LeaveRequest, ReportRequest, ReportResponse
 
@@ -54,11 +54,7 @@ class Receipts:
     """What is served of each source, as the store has it."""
 
     def __init__(
-        self,
-        member: MemberText,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        self, member: MemberText, *, clock: Callable[[], float], random: Callable[[], float]
     ) -> None:
         """`clock` is Unix seconds, `random` numbers from 0 to 1."""
         self.member = member
@@ -110,7 +106,7 @@ class Reporter:
             same = reported == before.digest
             self.served = Served(
                 reported,
-                str(flag_set.metadata.get(REVISION_KEY, "")),
+                flag_set.revision or "",
                 before.since if same else now,
                 before.replaced if same else self._delivered,
             )

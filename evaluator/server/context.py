@@ -63,4 +63,9 @@ def _separators(text: bytes) -> int:
 
 def read_too_deep(document: Any, text: bytes) -> bool:
     """Whether the `document` of the JSON `text` nests deeper than MAX_DEPTH; few have as many brackets."""
-    return text.count(b"{") + text.count(b"[") > MAX_DEPTH and nests_deeper(document, MAX_DEPTH)
+    # A level takes at least two bytes.
+    return (
+        len(text) > 2 * MAX_DEPTH
+        and text.count(b"{") + text.count(b"[") > MAX_DEPTH
+        and nests_deeper(document, MAX_DEPTH)
+    )

@@ -12,19 +12,20 @@ import orjson
 
 from evaluator.flags.model import ABSENT
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.messages import Response, header
+from evaluator.http.messages import Response, RpcError, header
 from evaluator.http.routes import Routes
+from evaluator.http.statuses import JSON
 from evaluator.resolution import ErrorCode
 from evaluator.server import ofrep_events
 from evaluator.server.context import MOST_VALUES, TOO_MANY, read_too_deep, too_many_in_json
-from evaluator.server.selection import InvalidSelectorError, selection
+from evaluator.server.selection import selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError, flags_per_step, is_large
 from evaluator.server.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from evaluator.http.messages import Headers, Request
+    from evaluator.http.messages import Request
     from evaluator.http.routes import HttpHandler
     from evaluator.resolution import Resolution
     from evaluator.server.ofrep_events import ChangeStreams
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from evaluator.snapshot import Snapshot
 
 PREFIX: Final = "/ofrep/v1/evaluate/flags"
-JSON: Final[Headers] = (("content-type", "application/json"),)
 ERRORS: Final = {
     ErrorCode.FLAG_NOT_FOUND: (404, "flag `{key}` does not exist"),
     ErrorCode.PARSE_ERROR: (400, "error parsing the flag `{key}`"),
@@ -90,13 +90,12 @@ class Ofrep:
 
     def _single(self, key: str, request: Request) -> Response:
         try:
-            snapshot = self._service.select(selection_of(request))
+            snapshot = self._service.served(request.headers)
             context = read_context(request.body)
-        except (NotReadyError, _BadRequest) as error:
+        except (RpcError, _BadRequest) as error:
             return _refused(error, key=key)
         found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
-        status, body = self._answer(snapshot, key, found)
-        return Response(status, body, JSON)
+        return snapshot.kept[self].get(found) or self._answer(snapshot, key, found)
 
     def bulk(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags: every flag, disabled and failing ones included.
@@ -104,9 +103,9 @@ class Ofrep:
         All answers are from the flags that were served when the request came.
         """
         try:
-            selected = selection_of(request)
+            selected = selection(request.headers)
             snapshot = self._service.select(selected)
-        except (NotReadyError, _BadRequest) as error:
+        except RpcError as error:
             return _refused(error)
         steps = self._all(request, selected, snapshot)
         return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
@@ -123,10 +122,10 @@ class Ofrep:
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
         found = self._service.evaluate_all(snapshot, request.headers, context)
-        pieces, bodies, step = list[bytes](), snapshot.kept[self], flags_per_step(request.body)
+        pieces, answers, step = list[bytes](), snapshot.kept[self], flags_per_step(request.body)
         for number, (key, resolution) in enumerate(found, 1):
-            _, body = bodies.get(resolution) or self._answer(snapshot, key, resolution)
-            pieces.append(body)
+            answer = answers.get(resolution) or self._answer(snapshot, key, resolution)
+            pieces.append(answer.body)
             if number % step == 0:
                 yield
         whole = b'{"flags":[%b],%b' % (b",".join(pieces), orjson.dumps(rest)[1:])
@@ -136,14 +135,12 @@ class Ofrep:
             return Response(304, b"", (("etag", etag),))
         return Response(200, whole, (*JSON, ("etag", etag)))
 
-    def _answer(self, snapshot: Snapshot, key: str, resolution: Resolution) -> tuple[int, bytes]:
-        """(HTTP status, body) of one flag."""
-        found: tuple[int, bytes] | None = snapshot.kept[self].get(resolution)
-        if found is None:
-            found = _encode(key, resolution)
-            if resolution.error_code is None:
-                snapshot.kept[self][resolution] = found
-        return found
+    def _answer(self, snapshot: Snapshot, key: str, resolution: Resolution) -> Response:
+        """The response of one flag, kept if it is no error."""
+        response = Response(*_encode(key, resolution), JSON)
+        if resolution.error_code is None:
+            snapshot.kept[self][resolution] = response
+        return response
 
 
 def _later(answer: Callable[[], Response]) -> Generator[None, None, Response]:
@@ -152,21 +149,16 @@ def _later(answer: Callable[[], Response]) -> Generator[None, None, Response]:
     return answer()
 
 
-def selection_of(request: Request) -> Selection:
-    """The request's selection."""
-    try:
-        return selection(request.headers)
-    except InvalidSelectorError as error:
-        raise _BadRequest("GENERAL", f"invalid selector: {error}") from error
-
-
 def read_context(body: bytes) -> dict[str, Any]:
     """`context` of a request body; empty without a body or an object of that name, as in flagd."""
     if not body:
         return {}
     if too_many_in_json(body):
         raise _BadRequest("INVALID_CONTEXT", TOO_MANY)
-    document = _loads(body)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = _loads_halves(body)
     if document is None:
         return {}
     if not isinstance(document, dict) or read_too_deep(document, body):
@@ -175,17 +167,14 @@ def read_context(body: bytes) -> dict[str, Any]:
     return context if isinstance(context, dict) else {}
 
 
-def _loads(body: bytes) -> Any:
+def _loads_halves(body: bytes) -> Any:
+    """JSON with half of a surrogate pair, from a text that was cut within an emoji: flagd reads U+FFFD."""
     try:
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            # Half of a surrogate pair, from a text that was cut within an emoji: flagd reads U+FFFD.
-            if b"\\u" not in body or body.count(b"\\") > MOST_VALUES:
-                raise
+        if b"\\u" in body and body.count(b"\\") <= MOST_VALUES:
             return orjson.loads(_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body))
-    except orjson.JSONDecodeError as error:
-        raise _BadRequest("INVALID_CONTEXT", _INVALID) from error
+    except orjson.JSONDecodeError:
+        pass
+    raise _BadRequest("INVALID_CONTEXT", _INVALID)
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
@@ -233,10 +222,13 @@ def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, by
     return status, orjson.dumps(body)
 
 
-def _refused(error: NotReadyError | _BadRequest, **more: str) -> Response:
+def _refused(error: RpcError | _BadRequest, **more: str) -> Response:
     """OFREP has no error code for what is not ready: it is OpenFeature's."""
+    status, headers, code, details = 400, JSON, "GENERAL", str(error)
     if isinstance(error, _BadRequest):
-        status, code, headers = 400, error.code, JSON
-    else:
+        code = error.code
+    elif isinstance(error, NotReadyError):
         status, code, headers = 503, "PROVIDER_NOT_READY", (*JSON, ("retry-after", str(RETRY_SECONDS)))
-    return Response(status, orjson.dumps({**more, "errorCode": code, "errorDetails": str(error)}), headers)
+    else:
+        details = f"invalid selector: {error}"
+    return Response(status, orjson.dumps({**more, "errorCode": code, "errorDetails": details}), headers)

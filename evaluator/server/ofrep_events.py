@@ -17,6 +17,7 @@ from urllib.parse import quote
 import orjson
 
 from evaluator.http.messages import Response, Streamed, header
+from evaluator.http.statuses import JSON
 from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import InvalidSelectorError, parse
 from evaluator.wire.countdown import Countdown
@@ -185,4 +186,4 @@ def encode_event(snapshot: Snapshot | None) -> bytes:
 
 
 def _refusal(status: int, details: str) -> Response:
-    return Response(status, orjson.dumps({"errorDetails": details}), (("content-type", "application/json"),))
+    return Response(status, orjson.dumps({"errorDetails": details}), JSON)

@@ -32,7 +32,7 @@ class Given:
     where: str
     """As a message names it."""
     values: tuple[object, ...]
-    """One an occurrence: texts, or what the file has."""
+    """One for each time it is given: a text, or a value of the file."""
 
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
@@ -53,8 +53,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
         if text.startswith(_LINKS):
             continue
         if option is not None and text:
-            listed = option.kind is Kind.STRINGS
-            found[option.name] = Given(variable, ([*values.words(text)],) if listed else (text,))
+            found[option.name] = Given(variable, (_worded(option, text),))
         elif option is None and _is_ours(variable):
             warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
     return found, warnings
@@ -67,9 +66,7 @@ def _is_ours(variable: str) -> bool:
 
 def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
     """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown
-    keys.
-
-    As viper has it, keys are in lower case at every depth, whatever the file has.
+    keys. As in viper, keys are in lower case at every depth, whatever the file has.
     """
     file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
     if not path and ("HOME" not in environ or not file.is_file()):

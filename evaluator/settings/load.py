@@ -39,9 +39,8 @@ def from_env(environ: Mapping[str, str]) -> Settings:
 
 
 def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Loaded:
-    """Command line over environment over configuration file over defaults; raises InvalidSettingError.
-
-    `flags` are the texts given for each option, by its name.
+    """Command line over environment over configuration file over defaults. `flags` are the texts given for
+    each option, by its name. Raises InvalidSettingError.
     """
     path = flags.get("config", ("",))[-1]
     in_file, odd_keys = layers.from_file(path, environ)

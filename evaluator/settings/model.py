@@ -71,7 +71,7 @@ class Settings:
     management_host: str = ""
     ofrep_host: str = ""
     sync_host: str = ""
-    """Address of the management port, where it is another; empty: `host`."""
+    """Addresses of these ports, where they are others; empty: `host`."""
     port: int = 8013
     """Evaluation; 0 takes a free port, here and below."""
     management_port: int = 8014

@@ -42,7 +42,7 @@ class Option:
     """Of Settings, where it is not the name; `otel.x` is a field of OtelSettings, `-` of none."""
     bounds: tuple[int, int] = (0, 2**31 - 1)
     choices: tuple[str, ...] = ()
-    """All that is taken; with a refusal, what is taken because it asks for what is the case anyway."""
+    """All that is accepted; of a refused option, values that ask for what is the case anyway."""
     refusal: str = ""
     """Why any value, or any beside `choices`, is refused, and what to do."""
     flagd: bool = True
@@ -217,10 +217,5 @@ FOREIGN: Final = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "otel.protocol",
 }
 """OpenTelemetry's own variables, which flagd reads too; an endpoint also selects the exporter `otel`."""
-POD: Final = {
-    "POD_NAME": "name",
-    "POD_NAMESPACE": "namespace",
-    "POD_UID": "uid",
-    "NODE_NAME": "node",
-}
+POD: Final = {"POD_NAME": "name", "POD_NAMESPACE": "namespace", "POD_UID": "uid", "NODE_NAME": "node"}
 """Variables in which a container's manifest says where it runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.checking.operators import did_you_mean, shown
@@ -38,20 +39,7 @@ _Read: TypeAlias = "Callable[[object, str], Any]"
 """(value, where it is given) to what it means; raises InvalidSettingError."""
 
 
-def _whole_seconds(value: object, where: str) -> int:
-    return values.whole(value, where, (0, MAX_INTERVAL))
-
-
-def _seconds(value: object, where: str) -> float:
-    return float(_whole_seconds(value, where))
-
-
-def _bytes(value: object, where: str) -> int:
-    return values.whole(value, where, (0, _MOST_MESSAGE_BYTES))
-
-
-def _headers(value: object, where: str) -> dict[str, str]:
-    return values.pairs((value,), where)
+_whole_seconds: Final = partial(values.whole, bounds=(0, MAX_INTERVAL))
 
 
 def _never(value: object, where: str) -> bool:
@@ -83,10 +71,10 @@ _LINES: Final = (
 )  # fmt: skip
 _SOURCE: Final[Mapping[str, _Read]] = {
     **dict.fromkeys(_LINES, values.line),
-    **dict.fromkeys(("interval", "timeout"), _seconds),
-    "headers": _headers,
+    **dict.fromkeys(("interval", "timeout"), lambda value, where: float(_whole_seconds(value, where))),
+    "headers": lambda value, where: values.pairs((value,), where),
     "tls": values.switch,
-    "max_msg_size": _bytes,
+    "max_msg_size": partial(values.whole, bounds=(0, _MOST_MESSAGE_BYTES)),
     "incremental_updates": _never,
     "oauth": _oauth,
 }
@@ -167,10 +155,7 @@ def _checked(source: SourceConfig, where: str) -> SourceConfig:
 
 
 def _fields(
-    given: Mapping[str, object],
-    where: str,
-    known: Mapping[str, _Read],
-    warnings: list[str] | None,
+    given: Mapping[str, object], where: str, known: Mapping[str, _Read], warnings: list[str] | None
 ) -> dict[str, Any]:
     by_case = {spelled(field).lower(): field for field in known}
     found: dict[str, Any] = {}

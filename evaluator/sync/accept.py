@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from types import MappingProxyType
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
     from evaluator.sync.source import Delivery
 
-__all__ = ["Accepted", "Refused", "accept", "fingerprint"]
+__all__ = ["Accepted", "Refused", "accept"]
 
 
 def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
@@ -49,12 +48,3 @@ def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
     keys = keys if isinstance(keys, list) else []
     named = frozenset(each for each in keys if isinstance(each, str))
     return replace(flag_set, metadata=MappingProxyType(metadata)), named - flag_set.flags.keys()
-
-
-def fingerprint(delivery: Delivery) -> bytes:
-    """Equal for deliveries that say the same."""
-    whole = hashlib.sha256(json.dumps(dict(delivery.context), sort_keys=True).encode())
-    for name, content in delivery.documents:
-        whole.update(f"\n{name}\n{len(content)}\n".encode(errors="surrogatepass"))
-        whole.update(content)
-    return whole.digest()

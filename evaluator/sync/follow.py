@@ -38,22 +38,17 @@ class Followers:
         random: Callable[[], float] = _random,
         gc_policy: GcPolicy | None = None,
     ) -> None:
-        """`clock` is Unix seconds, `gc_policy` the policy of a process that is ours alone. Last good sets are
-        kept in `state_dir`, and nowhere where it is None.
-        """
+        """clock: Unix seconds. state_dir: where last good sets are kept; None: nowhere."""
         exchange = Exchange(store, clock, gc_policy)
         self._clock = clock
         self._state_dir = state_dir
-        self._last_good: list[LastGood] = []
         self.keepers: list[Keeper] = []
         """The keepers that save, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
             if state_dir is not None:
-                last_good = LastGood(state_dir, source.identity)
-                self._last_good.append(last_good)
-                keeper = Keeper(last_good, source.name, Backoff(random))
+                keeper = Keeper(LastGood(state_dir, source.identity), source.name, Backoff(random))
                 self.keepers.append(keeper)
             follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)
@@ -78,7 +73,8 @@ class Followers:
         if folder is None:
             return
         try:
-            removed = await asyncio.to_thread(sweep, folder, self._last_good, self._clock())
+            followed = [keeper.last_good for keeper in self.keepers]
+            removed = await asyncio.to_thread(sweep, folder, followed, self._clock())
         except OSError as error:
             log.warning("%s: files of earlier sources cannot be removed: %s", folder, error.strerror)
             return

@@ -15,8 +15,8 @@ from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
 from evaluator.store import Content, Fault, Report
-from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
-from evaluator.sync.source import RENEWAL, Delivery, SourceFault
+from evaluator.sync.accept import Accepted, Refused, accept
+from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +53,7 @@ class Follower:
         keeper: Keeper | None = None,
     ) -> None:
         self._source = source
+        self._changes = Changes(source)
         self._exchange = exchange
         self._store = exchange.store
         self._clock = clock
@@ -60,7 +61,6 @@ class Follower:
         self._keeper = keeper
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
-        self._taken: bytes | None = None
         self._untaken: Delivery | None = None
         """What was delivered last, until it is judged and served: its source will not say it again."""
         self._refusal: SourceFault | None = None
@@ -74,7 +74,7 @@ class Follower:
             return
         name = self._source.name
         try:
-            saved = await self._exchange.read(self._keeper.load)
+            saved = await self._exchange.read(self._keeper.last_good.load)
         except OSError as error:
             self._log.error("the last good flag set cannot be read: %s", error)
             return
@@ -93,8 +93,8 @@ class Follower:
             began, answered = clock(), False
             fault = SourceFault("Ended", "the source ended without a reason")
             try:
-                async with aclosing(self._source.deliveries()) as deliveries:
-                    async for event in deliveries:
+                async with aclosing(self._changes.events()) as events:
+                    async for event in events:
                         await self._on_event(event)
                         answered = True
             except SourceFault as raised:
@@ -120,16 +120,11 @@ class Follower:
             await self._confirm()
 
     async def _take(self, delivery: Delivery) -> None:
-        seen = await asyncio.to_thread(fingerprint, delivery)
-        if seen == self._taken:
-            self._untaken = None
-            await self._confirm()
-            return
         known = self._store.catalog.digest_of(self._source.name)
         judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
         self._log_problems(judged.problems)
         if not isinstance(judged, Accepted):
-            self._taken, self._untaken = seen, None
+            self._untaken = None
             self._refusal = SourceFault("Invalid", judged.cause)
             await self._stale(self._refusal)
             return
@@ -143,7 +138,7 @@ class Follower:
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
         self._accepted, self._context = judged.desired, delivery.context
-        self._taken, self._untaken, self._refusal = seen, None, None
+        self._untaken = self._refusal = None
         self._save(anew=True, changed=changed)
 
     async def _confirm(self) -> None:
@@ -189,10 +184,9 @@ class Follower:
 
 
 def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
-    """What it comes to after `previous`, whose digest is `known`.
-
-    What says the same comes to that very set, or to its flags where only the set's metadata differs: who
-    compares the two on the loop does so at once, and what was made anew is freed here.
+    """Judge a delivery after `previous`, whose digest is `known`. Equal content gives `previous` itself, or
+    its flags where only the set's metadata differs: the loop then compares them at once, and the copy is
+    freed here.
     """
     judged = accept(delivery, previous)
     if previous is None or not isinstance(judged, Accepted) or judged.digest != known:

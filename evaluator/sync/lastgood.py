@@ -46,11 +46,7 @@ class LastGood:
 
 
 def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
-    """Remove what sources left that are not among those, and have not been for long; how many files. `now` is
-    Unix seconds.
-
-    Raises OSError.
-    """
+    """Remove old files of sources that are not `followed`; how many. now: Unix seconds. Raises OSError."""
     kept, removed = {each.path.name for each in followed}, 0
     for path in folder.iterdir() if folder.is_dir() else ():
         named = _OURS.fullmatch(path.name)
@@ -71,7 +67,7 @@ class Keeper:
     ) -> None:
         """`clock` is monotonic seconds."""
         self.source = source
-        self._last_good = last_good
+        self.last_good = last_good
         self._backoff = backoff
         self._clock = clock
         self._newest: tuple[Saved, float | None] | None = None
@@ -90,15 +86,8 @@ class Keeper:
         since = self._unsaved_since
         return 0.0 if since is None else self._clock() - since
 
-    def load(self) -> Saved | None:
-        """What the last process left, as LastGood.load."""
-        return self._last_good.load()
-
     def keep(self, saved: Saved, *, changed: bool) -> None:
-        """Save this as soon as the disk takes it, instead of any that is still waiting.
-
-        `changed`: its content is served from now on, and was not before.
-        """
+        """Save this as soon as the disk takes it, in place of what still waits. changed: it is new."""
         if changed:
             self._served_at = self._clock()
             if self._unsaved_since is None:
@@ -117,7 +106,7 @@ class Keeper:
                 continue
             saved, served_at = newest
             try:
-                await asyncio.to_thread(self._last_good.save, saved)
+                await asyncio.to_thread(self.last_good.save, saved)
             except OSError as error:
                 logged = self._log_failure(error.strerror or type(error).__name__, logged)
                 self._woken.set()
@@ -145,7 +134,7 @@ class Keeper:
             log.warning(
                 "%s: its last good flag set cannot be saved in %s: %s",
                 self.source,
-                self._last_good.path,
+                self.last_good.path,
                 cause,
             )
         return cause

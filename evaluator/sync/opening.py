@@ -35,16 +35,31 @@ def open_sources(
     random: Callable[[], float] = _random,
     companion: Callable[[str, str], Companion] | None = None,
 ) -> tuple[SyncSource, ...]:
-    """A source for each, in order, each under a name of its own; nothing is asked of any yet.
-
-    `clock` is Unix seconds, `random` numbers from 0 to 1; `companion` makes, of a source's name and selector,
-    what talks with a gRPC peer beside the stream. What a
-    kind of source needs is only loaded where there is one. Raises InvalidSourceError.
+    """A source for each, in order, with a name of its own; nothing is asked of any yet. clock: Unix seconds.
+    random: numbers from 0 to 1. companion: makes, of a source's name and selector, what talks with a gRPC
+    peer beside the stream. Raises InvalidSourceError.
     """
-    return tuple(
-        _open(name, identity, config, clock, random, companion)
-        for name, identity, config in zip(names(configs), identities(configs), configs, strict=True)
-    )
+
+    def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
+        if config.provider in FILES:
+            return _open_file(name, identity, config, clock)
+        if config.provider is Provider.GRPC:
+            from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
+
+            beside = None if companion is None else companion(name, config.selector)
+            return GrpcSource(name, identity, config, companion=beside)
+        from evaluator.sync.schedule import Schedule  # noqa: PLC0415
+
+        schedule = Schedule(config, random)
+        if config.provider is Provider.HTTP:
+            from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
+
+            return HttpSource(name, identity, config, schedule, clock)
+        from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
+
+        return BlobSource(name, identity, config, schedule, clock)
+
+    return tuple(map(opened, names(configs), identities(configs), configs))
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
@@ -62,11 +77,9 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """The name of each source's content, the same from one start to the next: a hash of all that may decide
-    what it answers.
-
-    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else
-    distinguishes two sources.
+    """An identity of each source's content, the same from one start to the next: a hash of all that may
+    decide what it answers. Credentials are left out, so that a new token finds the flags of the old one,
+    unless nothing else distinguishes two sources.
     """
     plain = [_sum(_asked(config)) for config in configs]
     found: dict[str, None] = {}
@@ -110,31 +123,3 @@ def _open_file(name: str, identity: str, config: SourceConfig, clock: Callable[[
         if not (path.is_dir() or path.is_file()) and path.exists():
             raise InvalidSourceError(f"file:{name}: {no_file(path.stat())}")
     return FileSource(name, identity, path, clock, watch=watch)
-
-
-def _open(
-    name: str,
-    identity: str,
-    config: SourceConfig,
-    clock: Callable[[], float],
-    random: Callable[[], float],
-    companion: Callable[[str, str], Companion] | None,
-) -> SyncSource:
-    if config.provider in FILES:
-        return _open_file(name, identity, config, clock)
-    if config.provider is Provider.GRPC:
-        from evaluator.sync.sources.grpc import GrpcSource  # noqa: PLC0415
-
-        beside = None if companion is None else companion(name, config.selector)
-        return GrpcSource(name, identity, config, companion=beside)
-    from evaluator.sync.schedule import Schedule  # noqa: PLC0415
-    from evaluator.sync.sources.polls import Polls  # noqa: PLC0415
-
-    polls = Polls(Schedule(config, random), clock)
-    if config.provider is Provider.HTTP:
-        from evaluator.sync.sources.http import HttpSource  # noqa: PLC0415
-
-        return HttpSource(name, identity, config, polls)
-    from evaluator.sync.sources.blob import BlobSource  # noqa: PLC0415
-
-    return BlobSource(name, identity, config, polls)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -58,7 +62,7 @@ class Companion(Protocol):
     """Talks with a source's peer on the connection of its stream."""
 
     async def run(self, ask: Ask) -> None:
-        """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
+        """Talk on a new connection, until cancelled or until there is nothing more to say."""
 
     async def leave(self, ask: Ask) -> None:
         """Say goodbye. Never raises, and takes a second at most."""
@@ -79,9 +83,36 @@ class SyncSource(Protocol):
         """Distinguishes its content from any other source's, from one start to the next."""
 
     def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What the source says, from now on: first of all what it has.
-
-        A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again,
-        after a pause that grows. Called again, an unchanged content may be reported as Unchanged. Ends in no
-        other way.
+        """What the source says from now on, starting with what it has; the same content may come again. After
+        a fault that is yielded more may follow; a SourceFault that is raised ends it, and the follower calls
+        again after a pause that grows. Ends in no other way.
         """
+
+
+class Changes:
+    """The events of one source, compared from one call of `deliveries` to the next."""
+
+    def __init__(self, source: SyncSource) -> None:
+        self._source = source
+        self._last: bytes | None = None
+
+    async def events(self) -> AsyncGenerator[SourceEvent, None]:
+        """As `SyncSource.deliveries`. The same content is Unchanged, whatever came in between."""
+        async with aclosing(self._source.deliveries()) as deliveries:
+            async for event in deliveries:
+                if isinstance(event, Delivery):
+                    content = await asyncio.to_thread(fingerprint, event)
+                    if content == self._last:
+                        yield UNCHANGED
+                        continue
+                    self._last = content
+                yield event
+
+
+def fingerprint(delivery: Delivery) -> bytes:
+    """Equal for deliveries that say the same."""
+    whole = hashlib.sha256(json.dumps(dict(delivery.context), sort_keys=True).encode())
+    for name, content in delivery.documents:
+        whole.update(f"\n{name}\n{len(content)}\n".encode(errors="surrogatepass"))
+        whole.update(content)
+    return whole.digest()

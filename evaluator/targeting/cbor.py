@@ -20,12 +20,10 @@ _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
 
 
 def encode(value: Json, frame: Frame | None = None) -> bytes:
-    """Encode one JSON value; RuleError where it is too large or deep, or no Unicode.
-
-    Every number is read as a float64 first, so that an integer that came as one and an integer that came as a
-    float (as over gRPC) are encoded alike. Whole ones within 64 bits become integers, -0.0 included; the
-    others take the shortest float that keeps them. Keys are sorted by their encoded bytes. frame: is charged
-    a step for each value within, and one for every 512 bytes.
+    """Encode one JSON value. Numbers are read as float64 first, so that an integer and an equal float (as
+    over gRPC) are encoded alike: whole ones within 64 bits as integers, -0.0 included, others as the shortest
+    float that keeps them. Keys are sorted by their encoded bytes. frame: is charged a step for each value
+    within, and one for every 512 bytes. Raises RuleError where it is too large or deep, or no Unicode.
     """
     out: list[bytes] = []
     _encode(value, out, 0)

@@ -1,18 +1,23 @@
 """`fractional`: the same user, the same bucket. Both generations of the algorithm.
 
 v2 hashes text: a bucketing text as it is, else flag key and targeting key joined. v3 hashes CBOR: any
-bucketing value, else the list of flag key and targeting key.
+bucketing value, else the list of flag key and targeting key. Weights are integers, so every platform agrees.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import mmh3
+
+from evaluator.flags.checking.operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import cbor
-from evaluator.targeting.bucketing import Buckets, bucket_of, read_buckets
 from evaluator.targeting.frame import FREE_TEXT, Element, Evaluate, data_of
 from evaluator.targeting.scope import is_static
+from evaluator.targeting.values import RuleError
 from evaluator.targeting.variables import FLAGD
 
 if TYPE_CHECKING:
@@ -30,6 +35,23 @@ _Reader: TypeAlias = "Callable[[Json, Frame], tuple[Json, Buckets | None]]"
 
 TARGETING_KEY: Final = "targetingKey"
 _LIST_OF_TWO: Final = b"\x82"
+_LEAST_WEIGHT: Final = -(2**63)
+"""Below it flagd finds a weight invalid; above, a negative one counts as 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Results by cumulative weight."""
+
+    results: tuple[Json, ...]
+    ends: tuple[int, ...]
+    """Where each result's range ends, exclusively; an empty range repeats the end before it."""
+    total: int
+    """The sum of all weights, at least 1."""
+
+    def result(self, bucket: int) -> Json:
+        """The result that owns `bucket`, 0 <= bucket < total."""
+        return self.results[bisect_right(self.ends, bucket)]
 
 
 def fractional(values: Json, scope: CompileScope) -> Evaluate:
@@ -138,3 +160,39 @@ def _flag_key_within(argument: Json) -> str:
     properties = data_of(argument).get(FLAGD)
     key = properties.get("flagKey") if isinstance(properties, dict) else None
     return key if isinstance(key, str) else ""
+
+
+def bucket_of(hashed: str | bytes, total: int) -> int:
+    """The bucket, 0 <= bucket < total, of text (as UTF-8) or bytes: murmur3 x86 32, seed 0, scaled."""
+    try:
+        # Encoded here: given a lone surrogate, mmh3 itself crashes the process.
+        raw = hashed.encode() if isinstance(hashed, str) else hashed
+    except UnicodeEncodeError:
+        raise RuleError("fractional is given text that is no Unicode") from None
+    return mmh3.mmh3_32_uintdigest(raw) * total >> 32
+
+
+def read_buckets(entries: list[Json]) -> Buckets | None:
+    """Read evaluated `[result, weight]` entries; None where they are invalid or nothing has weight."""
+    results, ends, total = [], [], 0
+    for entry in entries:
+        if not isinstance(entry, list) or not entry or isinstance(entry[0], list | dict):
+            return None
+        weight = _weight(entry[1] if len(entry) > 1 else None)
+        if weight is None:
+            return None
+        total += weight
+        results.append(entry[0])
+        ends.append(total)
+    return Buckets(tuple(results), tuple(ends), total) if 0 < total <= MOST_WEIGHT else None
+
+
+def _weight(value: Json) -> int | None:
+    """1 where none is given; negative ones, which computed roll-outs produce, count as 0."""
+    if value is None:
+        return 1
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not _LEAST_WEIGHT <= value <= MOST_WEIGHT or value != value // 1:
+        return None
+    return max(0, int(value))

@@ -19,17 +19,13 @@ Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the rule's root to an operator, the operator's own name last."""
 
 Trace: TypeAlias = Callable[[Path, str, Json, Mapping[str, Json]], None]
-"""Called with an operator's path, name, result and particulars, innermost first.
-
-Particulars: `var` has `name`; `fractional` has `bucket`, `of` (the total weight) and `hashed` (text, or hex
-of CBOR).
+"""Called with an operator's path, name, result and particulars, innermost first: of `var` its `name`; of
+`fractional` the `bucket`, `of` (the total weight) and `hashed` (text, or hex of CBOR).
 """
 
 STEPS: Final = 20_000
-"""What one evaluation may do in loops: nodes of a body, counted once per element; and elements of long lists
-elsewhere.
-
-A step takes up to half a microsecond, so that an evaluation ends within some ten milliseconds.
+"""Steps that one evaluation may take: nodes of a loop's body, counted once per element, and elements of long
+lists elsewhere. A step takes up to half a microsecond: an evaluation ends within some ten milliseconds.
 """
 
 _FREE: Final = 256
@@ -66,10 +62,8 @@ class Frame:
             self.charge(len(value) >> 9)
 
     def report(self, path: Path, value: Json, **particulars: Json) -> Json:
-        """Report to the trace the result of the operator at `path`; return `value`.
-
-        Operators check for a trace themselves before they call this: the call would cost more than most of
-        them.
+        """Report to the trace the result of the operator at `path`; return `value`. Operators check first
+        whether there is a trace: the call would cost more than most of them.
         """
         if self.trace is not None:
             self.trace(path, str(path[-1]), value, particulars)
@@ -83,11 +77,10 @@ the engine substitutes variables first), and the evaluation's frame.
 
 
 class Element:
-    """An element of a list, and the values whose variables the engine substitutes into the body beforehand,
-    outermost first.
-
-    flagd's engine rewrites the bodies of `filter`, `all`, `none` and `some` before it runs them: a `var` that
-    the outer value knows is replaced by what it finds there, and only the others are left to the element.
+    """An element of a list, and the outer values (`solvers`, outermost first) that are asked for variables
+    before it: flagd's engine rewrites the bodies of `filter`, `all`, `none` and `some` before it runs them. A
+    `var` that an outer value knows is replaced by what it finds there; only the others are left to the
+    element.
     """
 
     __slots__ = ("data", "solvers")
@@ -103,11 +96,9 @@ def data_of(argument: Json) -> Json:
 
 
 def refuse_rule(value: Json, frame: Frame | None = None) -> None:
-    """Raise RuleError if `value`, which flagd's engine would run as a rule once more, could be one.
-
-    It would run any object with one key that a context brings: mostly an unknown operator, at worst the
-    client's own rule. Both are refused here. With a frame, lists are looked through, whose elements the
-    engine would run too.
+    """Raise RuleError if `value`, which flagd's engine would run as a rule once more, could be one: any
+    object with one key that a context brings, at worst the client's own rule. With a frame, the elements of
+    lists are looked at too, as the engine would run them.
     """
     pending = [value]
     while pending:

@@ -52,52 +52,40 @@ def _choice(condition: Evaluate, yes: Json, no: Json, scope: CompileScope) -> Ev
     return choose
 
 
-def conjunction(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `and`: the first false value, or the last."""
-    if not isinstance(values, list):
-        return failing("and needs a list")
-    parts = tuple(scope.child(node, index) for index, node in enumerate(values))
-    path = scope.path
+def joined(*, ends_on: bool) -> Callable[[Json, CompileScope], Evaluate]:
+    """Make a compiler for `and` or `or`: the first value whose truth is `ends_on`, or the last one."""
 
-    def every(data: Json, frame: Frame) -> Json:
-        value = None
-        for part in parts:
-            value = part(data, frame)
-            if not value:
-                break
-        return value if frame.trace is None else frame.report(path, value)
+    def compile_joined(values: Json, scope: CompileScope) -> Evaluate:
+        if not isinstance(values, list):
+            return failing(f"{scope.path[-1]} needs a list")
+        parts = tuple(scope.child(node, index) for index, node in enumerate(values))
+        path = scope.path
 
-    return every
+        def join(data: Json, frame: Frame) -> Json:
+            value = None
+            for part in parts:
+                value = part(data, frame)
+                if value if ends_on else not value:
+                    break
+            return value if frame.trace is None else frame.report(path, value)
 
+        return join
 
-def disjunction(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `or`: the first true value, or the last."""
-    if not isinstance(values, list):
-        return failing("or needs a list")
-    parts = tuple(scope.child(node, index) for index, node in enumerate(values))
-    path = scope.path
-
-    def some(data: Json, frame: Frame) -> Json:
-        value = None
-        for part in parts:
-            value = part(data, frame)
-            if value:
-                break
-        return value if frame.trace is None else frame.report(path, value)
-
-    return some
+    return compile_joined
 
 
 def truth(*, negated: bool) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for `!` or `!!`: of a list its first element counts; an empty list is false."""
 
     def compile_truth(values: Json, scope: CompileScope) -> Evaluate:
-        if not isinstance(values, list) or not values or not all(is_static(node) for node in values[1:]):
-            return _truth_of_first(scope.child(values), scope, negated=negated)
-        first, path = scope.child(values[0], 0), scope.path
+        if isinstance(values, list) and values and all(is_static(node) for node in values[1:]):
+            first_of = scope.child(values[0], 0)
+        else:
+            first_of = _first_of(scope.child(values))
+        path = scope.path
 
         def holds(data: Json, frame: Frame) -> Json:
-            value = bool(first(data, frame)) is not negated
+            value = bool(first_of(data, frame)) is not negated
             return value if frame.trace is None else frame.report(path, value)
 
         return holds
@@ -105,16 +93,12 @@ def truth(*, negated: bool) -> Callable[[Json, CompileScope], Evaluate]:
     return compile_truth
 
 
-def _truth_of_first(arguments_of: Evaluate, scope: CompileScope, *, negated: bool) -> Evaluate:
-    path = scope.path
-
-    def holds(data: Json, frame: Frame) -> Json:
+def _first_of(arguments_of: Evaluate) -> Evaluate:
+    def first(data: Json, frame: Frame) -> Json:
         arguments = arguments_of(data, frame)
-        first = arguments[0] if isinstance(arguments, list) and arguments else arguments
-        value = bool(first) is not negated
-        return value if frame.trace is None else frame.report(path, value)
+        return arguments[0] if isinstance(arguments, list) and arguments else arguments
 
-    return holds
+    return first
 
 
 def equality(values: Json, scope: CompileScope) -> Evaluate:
@@ -144,16 +128,11 @@ def _variable_equals(name: str, known: str, scope: CompileScope, index: int) -> 
 
 
 def compared(
-    holds: Callable[[Json, Json], bool],
-    *,
-    negated: bool = False,
-    ranges: bool = False,
-    bare: bool = False,
+    holds: Callable[[Json, Json], bool], *, negated: bool = False, ranges: bool = False, bare: bool = False
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for a comparison of the first two arguments. With fewer it does not hold.
-
-    ranges: of exactly three arguments, the second and third must compare, too. bare: arguments that are no
-    list count as too few; else they are an error.
+    """Make a compiler for a comparison of the first two arguments; with fewer it is false. ranges: of three
+    arguments, the second and third must compare, too. bare: arguments that are no list count as too few; else
+    they are an error.
     """
 
     def compile_comparison(values: Json, scope: CompileScope) -> Evaluate:
@@ -190,8 +169,8 @@ _EQUALS = compared(equals)
 LOGIC: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "if": conditional,
     "?:": conditional,
-    "and": conjunction,
-    "or": disjunction,
+    "and": joined(ends_on=False),
+    "or": joined(ends_on=True),
     "!": truth(negated=True),
     "!!": truth(negated=False),
     "==": equality,

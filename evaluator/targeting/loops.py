@@ -72,18 +72,24 @@ def _condition(node: Json, scope: CompileScope, *, substituted: bool) -> Evaluat
     return scope.body(node, 1, substituted=substituted)
 
 
-def _too_few(result: Json, scope: CompileScope) -> Evaluate:
-    """With too few arguments the engine gives a value without evaluating any."""
-    path = scope.path
-    return lambda _data, frame: frame.report(path, result)
+def _with_arguments(
+    compile_loop: Callable[[list[Json], CompileScope], Evaluate], *, least: int, otherwise: Json
+) -> Callable[[Json, CompileScope], Evaluate]:
+    """The same compiler for at least so many arguments; with fewer the engine gives `otherwise` at once."""
+
+    def compile_checked(values: Json, scope: CompileScope) -> Evaluate:
+        path = scope.path
+        if not isinstance(values, list):
+            return failing(f"{path[-1]} needs a list of arguments")
+        if len(values) < least:
+            return lambda _data, frame: frame.report(path, otherwise)
+        return compile_loop(values, scope)
+
+    return compile_checked
 
 
-def filtered(values: Json, scope: CompileScope) -> Evaluate:
+def filtered(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `filter`."""
-    if not isinstance(values, list):
-        return failing("filter needs a list of arguments")
-    if len(values) < 2:
-        return _too_few([], scope)
     subject_of, path = _subject(values[0], scope), scope.path
     body, cost = scope.body(values[1], 1, substituted=True), _size(values[1])
 
@@ -99,12 +105,8 @@ def filtered(values: Json, scope: CompileScope) -> Evaluate:
     return keep
 
 
-def mapped(values: Json, scope: CompileScope) -> Evaluate:
+def mapped(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `map`."""
-    if not isinstance(values, list):
-        return failing("map needs a list of arguments")
-    if len(values) < 2:
-        return _too_few([], scope)
     subject_of, path = _subject(values[0], scope), scope.path
     body, cost = scope.body(values[1], 1, substituted=scope.substituted), _size(values[1])
 
@@ -119,12 +121,8 @@ def mapped(values: Json, scope: CompileScope) -> Evaluate:
     return transform
 
 
-def reduced(values: Json, scope: CompileScope) -> Evaluate:
+def reduced(values: list[Json], scope: CompileScope) -> Evaluate:
     """Compile `reduce`: what the accumulator starts as, it stays: a boolean, a number or text."""
-    if not isinstance(values, list):
-        return failing("reduce needs a list of arguments")
-    if len(values) < 3:
-        return _too_few(0.0, scope)
     subject_of, path = _subject(values[0], scope), scope.path
     start = scope.child(values[2], 2) if isinstance(values[2], dict) else constant(values[2])
     body, cost = _condition(values[1], scope, substituted=scope.substituted), _size(values[1])
@@ -157,10 +155,9 @@ def _accumulator(start: Json) -> tuple[Json, str, Callable[[Json], Json]]:
 def quantified(
     element_of: Callable[[Json, Json], Element], *, stops_at: bool, then: bool, empty: bool
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for `all`, `none` or `some`.
-
-    element_of: who substitutes into the condition. stops_at: the outcome of an element that decides. then:
-    the answer if one did. empty: the answer where the list is empty, null or another false value.
+    """Make a compiler for `all`, `none` or `some`. element_of: who substitutes into the condition. stops_at:
+    the outcome of an element that decides. then: the answer if one did. empty: the answer for an empty list,
+    null or another false value.
     """
 
     def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:
@@ -186,9 +183,9 @@ def quantified(
 
 
 LOOPS: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
-    "filter": filtered,
-    "map": mapped,
-    "reduce": reduced,
+    "filter": _with_arguments(filtered, least=2, otherwise=[]),
+    "map": _with_arguments(mapped, least=2, otherwise=[]),
+    "reduce": _with_arguments(reduced, least=3, otherwise=0.0),
     "all": quantified(_by_element, stops_at=False, then=False, empty=False),
     "some": quantified(_by_both, stops_at=True, then=True, empty=False),
     "none": quantified(_by_outer, stops_at=True, then=False, empty=True),

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import sub
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
-from evaluator.targeting.values import (
-    WHITE_SPACE,
-    RuleError,
-    is_number,
-    kind,
-    number,
-    real,
-    text,
-    whole,
-)
+from evaluator.targeting.values import WHITE_SPACE, RuleError, is_number, kind, number, real, text, whole
 from evaluator.targeting.version import sem_ver
 
 if TYPE_CHECKING:
@@ -65,29 +58,16 @@ def _minus(values: Json) -> Json:
     numbers = [number(value) for value in _listed(values)]
     if not numbers:
         return 0
-    if len(numbers) == 1:
-        return -numbers[0]
-    total = numbers[0]
-    for value in numbers[1:]:
-        total -= value
-    return total
+    return -numbers[0] if len(numbers) == 1 else reduce(sub, numbers)
 
 
 def _product(values: Json) -> Json:
-    total = 1.0
-    for value in _listed(values):
-        total *= number(value)
-    return total
+    return math.prod(map(number, _listed(values)), start=1.0)
 
 
 def _quotient(values: Json) -> Json:
     numbers = [number(value) for value in _listed(values)]
-    if not numbers:
-        return 0
-    total = numbers[0]
-    for value in numbers[1:]:
-        total = _divide(total, value)
-    return total
+    return reduce(_divide, numbers) if numbers else 0
 
 
 def _divide(left: float, right: float) -> float:
@@ -242,10 +222,8 @@ def _beside(holds: Callable[[str, str], bool]) -> Callable[[Json], Json]:
 def _eager(
     operate: Callable[[Json], Json], *, grows: bool = False, scans: bool = True
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for an operator that looks at its evaluated arguments.
-
-    grows: its result can be longer than each argument, so that is counted too. scans: it reads arguments
-    through.
+    """Make a compiler for an operator on evaluated arguments. grows: its result may be longer than its
+    arguments, and is charged, too. scans: it reads its arguments through.
     """
 
     def compile_eager(values: Json, scope: CompileScope) -> Evaluate:

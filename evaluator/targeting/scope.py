@@ -66,9 +66,8 @@ def failing(message: str) -> Evaluate:
 
 
 def is_static(node: Json) -> bool:
-    """Whether evaluating `node` gives `node`: nothing in it is an operator.
-
-    An object with several keys is no operator but a value, whatever it holds; so is an empty one.
+    """Whether evaluating `node` gives `node`: nothing in it is an operator. An object without exactly one key
+    is no operator but a value, whatever it holds.
     """
     if isinstance(node, dict):
         return len(node) != 1

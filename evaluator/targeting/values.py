@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking import outcomes
+from evaluator.flags.checking.outcomes import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,16 +29,14 @@ MOST_DIGITS: Final = 4096
 """Characters of a text that is read as a number."""
 
 _DECIMAL = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan",
-    re.IGNORECASE,
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan", re.IGNORECASE
 )
 _HEXADECIMAL = re.compile(r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0-9]+", re.IGNORECASE)
 
 
 class RuleError(Exception):
-    """The engine cannot evaluate this rule with this context; flagd answers PARSE_ERROR.
-
-    Messages never quote the context: they are kept, and a context is anybody's.
+    """The engine cannot evaluate this rule with this context; flagd answers PARSE_ERROR. Messages never quote
+    the context: they are kept, and a context may hold personal data.
     """
 
 
@@ -180,3 +179,32 @@ def kind(value: Json) -> str:
     if isinstance(value, str):
         return "text"
     return "a list" if isinstance(value, list) else "an object"
+
+
+_ESCAPES: Final = str.maketrans(
+    {chr(code): f"\\u{code:04x}" for code in (*range(32), 0x2028, 0x2029, *map(ord, "<>&"))}
+    | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\\": "\\\\", '"': "\\"}
+)
+"""Go's `encoding/json` escapes; an escaped quote leaves a backslash, as flagd removes all quotes."""
+
+
+def variant_name(result: Json) -> str | None:
+    """The name that `result` comes to; None for lists and objects, which name no variant. Raises RuleError
+    for numbers that JSON cannot hold, wherever they are.
+    """
+    if isinstance(result, str):
+        return result.translate(_ESCAPES)
+    if isinstance(result, bool):
+        return "true" if result else "false"
+    if is_number(result):
+        value = real(result)
+        if math.isfinite(value):
+            return number_text(value)
+    if any(isinstance(part, float) and not math.isfinite(part) for part in parts(result)):
+        raise RuleError("the rule came to a number that JSON cannot hold")
+    return None
+
+
+def texts_in(rule: Json) -> frozenset[str]:
+    """The texts that stand in `rule` as values, names of operators and keys of objects aside."""
+    return frozenset(part for part in parts(rule) if isinstance(part, str))

@@ -72,11 +72,9 @@ def top_level_name(values: Json, scope: CompileScope) -> str | None:
 def variable(
     values: Json, scope: CompileScope, *, subject: bool = False, condition: bool = False
 ) -> Evaluate:
-    """Compile `var`.
-
-    subject: the list that a loop runs over, whose elements are not evaluated; another value that is
-    substituted for it counts as no list. condition: the whole body of `all`, `none`, `some` or `reduce`,
-    which must still be a rule after substitution.
+    """Compile `var`. subject: it is the list of a loop, whose elements are not evaluated; another value that
+    is substituted for it counts as no list. condition: it is the whole body of `all`, `none`, `some` or
+    `reduce`, which must still be a rule after substitution.
     """
     if scope.substituted:
         return _substituted(values, scope, subject=subject, condition=condition)

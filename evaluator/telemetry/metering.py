@@ -34,14 +34,8 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "feature_flag_flagd_impression": ("feature_flag.flagd.impression", "{impression}"),
     "feature_flag_flagd_result_reason": ("feature_flag.flagd.result.reason", "{reason}"),
-    "feature_flag_flagd_sync_active_streams": (
-        "feature_flag.flagd.sync.active_streams",
-        "{stream}",
-    ),
-    "feature_flag_flagd_sync_stream_duration_seconds": (
-        "feature_flag.flagd.sync.stream.duration",
-        "s",
-    ),
+    "feature_flag_flagd_sync_active_streams": ("feature_flag.flagd.sync.active_streams", "{stream}"),
+    "feature_flag_flagd_sync_stream_duration_seconds": ("feature_flag.flagd.sync.stream.duration", "s"),
     "http_server_request_duration_seconds": ("http.server.request.duration", "s"),
     "http_server_response_body_size_bytes": ("http.server.response.body.size", "By"),
     "http_server_active_requests": ("http.server.active_requests", "{request}"),

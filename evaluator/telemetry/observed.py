@@ -59,11 +59,9 @@ class Observed:
 def open_session(
     settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
 ) -> Session | None:
-    """Send traces, and `metrics` where they are given; None without a collector, and where flagd's
-    option names one and the extra is not installed. `clock`: Unix seconds.
-
-    Raises InvalidSettingError: OpenTelemetry's own variable names a collector and the extra is not installed,
-    or what is asked for cannot be done.
+    """Send traces, and `metrics` where given; None without a collector. clock: Unix seconds. Where the extra
+    `otel` is not installed: None if flagd's option names the collector, InvalidSettingError if
+    OpenTelemetry's variable does. Raises InvalidSettingError for what cannot be done, too.
     """
     if not settings.collector_uri:
         return None

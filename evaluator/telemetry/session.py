@@ -4,24 +4,144 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from os import environ
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from grpc import ChannelCredentials, ssl_channel_credentials
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from evaluator.telemetry.collector import Collector, RenewedSpanExporter
+from evaluator.settings import InvalidSettingError
 from evaluator.telemetry.metering import Metering
 from evaluator.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
 
     from evaluator.server.monitoring.metrics import Metrics
     from evaluator.settings import OtelSettings
+
+E = TypeVar("E")
+
+
+class Collector:
+    """The address of a collector, and the credentials for it."""
+
+    def __init__(self, settings: OtelSettings) -> None:
+        """Raises InvalidSettingError for files that cannot be used."""
+        uri = settings.collector_uri
+        self._settings = settings
+        self._files = (settings.ca_path, settings.key_path, settings.cert_path)
+        if bool(settings.key_path) != bool(settings.cert_path):
+            raise InvalidSettingError(
+                "--otel-cert-path and --otel-key-path belong together: give both, or neither"
+            )
+        # Without a scheme it is flagd's host:port, which is cleartext unless there are certificates.
+        self._secure = uri.startswith("https://") or any(self._files)
+        self._address = uri.partition("://")[2] if "://" in uri else uri
+        self._address = self._address.rstrip("/")
+        self.metric_interval = _milliseconds("OTEL_METRIC_EXPORT_INTERVAL")
+        """Seconds, where the environment says so."""
+        if self._secure:
+            try:
+                self.credentials()
+            except OSError as error:
+                raise InvalidSettingError(
+                    f"certificates for the collector: {error.filename}: {error.strerror}"
+                ) from error
+
+    def exporter(self, kind: Callable[..., E]) -> E:
+        """A new exporter of one of the SDK's kinds. What we do not set, OTEL_EXPORTER_OTLP_* does."""
+        if not self._secure:
+            return kind(endpoint=self._address, insecure=True)
+        return kind(endpoint=self._address, insecure=False, credentials=self.credentials())
+
+    def credentials(self) -> ChannelCredentials:
+        """As the files are now. Raises OSError."""
+        authority, key, certificate = self.contents()
+        return ssl_channel_credentials(authority, key, certificate)
+
+    def contents(self) -> tuple[bytes | None, ...]:
+        """CA, key, certificate; None for what is not configured. Raises OSError."""
+        return tuple(Path(path).read_bytes() if path else None for path in self._files)
+
+    def renewed(self, kind: Callable[..., E]) -> Callable[[], E]:
+        """A function that returns an exporter, made anew once its certificates have changed."""
+        return Renewed(partial(self.exporter, kind), self.contents, self._settings.reload_interval)
+
+
+class Renewed(Generic[E]):
+    """An exporter for as long as its files stay as they are; looked at every `interval` seconds."""
+
+    def __init__(
+        self,
+        make: Callable[[], E],
+        contents: Callable[[], object],
+        interval: float,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._make, self._contents = make, contents
+        self._interval, self._clock = interval, clock
+        self._lock = threading.Lock()
+        self._seen, self._exporter = contents(), make()
+        self._looked = clock()
+
+    def __call__(self) -> E:
+        """The exporter to use now. Unreadable files change nothing: they may be about to be replaced."""
+        with self._lock:
+            now = self._clock()
+            if self._interval and now - self._looked >= self._interval:
+                self._looked = now
+                self._look()
+            return self._exporter
+
+    def _look(self) -> None:
+        try:
+            found = self._contents()
+        except OSError:
+            return
+        if found != self._seen:
+            former: Any = self._exporter
+            self._seen, self._exporter = found, self._make()
+            former.shutdown()
+
+
+class RenewedSpanExporter(SpanExporter):
+    """Exports spans by the exporter that is current."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._current = collector.renewed(OTLPSpanExporter)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send."""
+        return self._current().export(spans)
+
+    def shutdown(self) -> None:
+        """Close the connection."""
+        self._current().shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is kept back here."""
+        return self._current().force_flush(timeout_millis)
+
+
+def _milliseconds(name: str) -> float | None:
+    text = environ.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise InvalidSettingError(f"{name} is {text!r}: must be a number of milliseconds")
+    return int(text) / 1000
+
 
 EXPORT_SECONDS: Final = 2.0
 """flagd's interval between exports of metrics (core/pkg/telemetry/builder.go)."""
@@ -39,7 +159,7 @@ class Session:
         collector = Collector(settings)
         described = resource()
         self._provider = TracerProvider(resource=described, shutdown_on_exit=False)
-        exporter = RenewedSpanExporter(lambda: collector.exporter(OTLPSpanExporter), collector)
+        exporter = RenewedSpanExporter(collector)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self.tracing = Tracing(self._provider)
         self._stopping = threading.Event()
@@ -52,7 +172,7 @@ class Session:
             self._metering.start()
 
     def _export(self, metering: Metering, collector: Collector) -> None:
-        renewed = collector.renewed(lambda: collector.exporter(OTLPMetricExporter))
+        renewed = collector.renewed(OTLPMetricExporter)
         interval = collector.metric_interval or EXPORT_SECONDS
         while not self._stopping.wait(interval):
             self._send(metering, renewed)

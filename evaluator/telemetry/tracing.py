@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Code
+from evaluator.server.monitoring import rpcs
 from evaluator.server.monitoring.metrics import PROVIDER
-from evaluator.server.monitoring.requests import code_of, status_of, template
+from evaluator.server.monitoring.requests import status_of, template
 from evaluator.server.monitoring.rpcs import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.trace import Tracer, TracerProvider
 
     from evaluator.evaluate import Query
     from evaluator.http.messages import Call, Headers, Request
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})
 """Of the statuses that we send, those with which a server's span is an error; the others are the caller's."""
-
-R = TypeVar("R")
 
 
 class Tracing:
@@ -55,14 +52,8 @@ class Tracing:
 
     def begin(self, call: Call) -> End:
         """A span for one call of plain gRPC, named as otelgrpc does; it lasts as long as the stream."""
-        service, method = named(call.path)
-        span = self._provider.get_tracer("otelgrpc").start_span(
-            f"{service}/{method}",
-            parent(call.headers),
-            SpanKind.SERVER,
-            attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": method},
-        )
-        return partial(_end, span)
+        name, tracer = call.path.removeprefix("/"), self._provider.get_tracer("otelgrpc")
+        return partial(_end, _span(tracer, name, call))
 
     def follow(self, store: Store) -> None:
         """A span for each source whose flags are new (flagd: core/pkg/evaluator/json.go)."""
@@ -86,21 +77,18 @@ class Tracing:
         service, method = named(path)
         tracer = self._provider.get_tracer(service.removesuffix(".Service"))
         name = method[0].lower() + method[1:]
-        fixed = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
 
-        def traced(call: Call, message: bytes) -> bytes | Deferred[bytes]:
-            span = tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=fixed)
+        def begin(call: Call) -> End:
+            self._span = span = _span(tracer, name, call)
+            return partial(_end, span)
+
+        def described(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             try:
-                answer = self._within(span, lambda: run(call, message))
-            except Exception as error:
-                _end(span, code_of(error))
-                raise
-            if isinstance(answer, Deferred):
-                return answer.watched(lambda _: _end(span, Code.OK), lambda error: _end(span, code_of(error)))
-            _end(span, Code.OK)
-            return answer
+                return run(call, message)
+            finally:
+                self._span = None
 
-        return traced
+        return partial(rpcs.unary, described, begin)
 
     def _http(self, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
         tracer = self._provider.get_tracer("flagd.ofrep")
@@ -116,27 +104,29 @@ class Tracing:
             span = tracer.start_span(
                 "flagd.ofrep", parent(request.headers), SpanKind.SERVER, attributes=fixed
             )
+            self._span = span
             try:
-                answer = self._within(span, lambda: run(request))
+                answer = run(request)
             except Exception as error:
                 end(span, status_of(error))
                 raise
+            finally:
+                self._span = None
             if isinstance(answer, Deferred):
                 return answer.watched(
-                    lambda response: end(span, response.status),
-                    lambda error: end(span, status_of(error)),
+                    lambda response: end(span, response.status), lambda error: end(span, status_of(error))
                 )
             end(span, answer.status)
             return answer
 
         return traced
 
-    def _within(self, span: Span, run: Callable[[], R]) -> R:
-        self._span = span
-        try:
-            return run()
-        finally:
-            self._span = None
+
+def _span(tracer: Tracer, name: str, call: Call) -> Span:
+    """The span of an RPC, begun."""
+    service, method = named(call.path)
+    attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+    return tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=attributes)
 
 
 def _end(span: Span, code: Code) -> None:

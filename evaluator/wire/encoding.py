@@ -17,7 +17,7 @@ Two things differ from flagd's, and no published provider is affected:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -28,35 +28,27 @@ from evaluator.flags.syntax.numbers import normal
 if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json
 
-_NO_DEFAULT: Final = ""
-
 
 def encode(flag_set: FlagSet) -> bytes:
-    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: its receivers have
-    no flags any more.
-
-    A rule that cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises
-    ValueError for a number that is no finite float64; the parser admits none.
+    """The document, in UTF-8 without white space; `{"flags":{}}` for a set without flags. A rule that cannot
+    be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises ValueError for a number
+    that is no finite float64; the parser admits none.
     """
     # A flag at a time: one call over a large set would keep every other thread from running for as long as it
     # takes.
     flags = b",".join(
         _text(key) + b":" + _text(_definition(flag)) for key, flag in sorted(fold(flag_set).items())
     )
-    ours = {key: each for key, each in flag_set.metadata.items() if _is_ours(key)}
+    ours = {key: each for key, each in flag_set.metadata.items() if key.startswith(PROVENANCE_PREFIX)}
     metadata = b',"metadata":' + _text(normal(ours)) if ours else b""
     return b'{"flags":{' + flags + b"}" + metadata + b"}"
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith(PROVENANCE_PREFIX)
 
 
 def _definition(flag: Flag) -> dict[str, Json]:
     definition: dict[str, Json] = {
         "state": flag.state.value,
         "variants": normal(dict(flag.variants)),
-        "defaultVariant": flag.default_variant or _NO_DEFAULT,
+        "defaultVariant": flag.default_variant or "",
     }
     if flag.targeting is not ABSENT:
         definition["targeting"] = normal(flag.targeting)

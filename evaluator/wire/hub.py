@@ -50,7 +50,7 @@ class Subscriber(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """Which value a subscriber saw last, without the payload, which would live on for the slowest reader."""
+    """A value without its payload, which would stay in memory for the slowest subscriber."""
 
     number: int
     content: object
@@ -137,12 +137,9 @@ class Hub:
     def publish(
         self, key: Hashable, payload: bytes, content: bytes | None = None, *, quiet: bool = False
     ) -> None:
-        """`payload` is the newest value of the topic; it is encoded, and the same bytes go to all. An equal
-        one changes nothing.
-
-        `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a
-        millisecond. A `quiet` one reaches only subscribers that receive something anyway, such as new ones;
-        it alone causes no delivery.
+        """`payload`, encoded, is the topic's newest value; an equal one changes nothing. `content` is its
+        `digest`, made by the caller off the loop, as that of a megabyte takes a millisecond. A `quiet` value
+        causes no delivery: it reaches those who receive something anyway, such as new subscribers.
         """
         self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 

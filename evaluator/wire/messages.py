@@ -28,14 +28,6 @@ GET_METADATA: Final = SERVICE + "GetMetadata"
 
 
 @dataclass(frozen=True, slots=True)
-class SyncRequest:
-    """The client, by its own account, and what it asks for."""
-
-    provider_id: str = ""
-    selector: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Payload:
     """A message, ready to be sent to any number of streams."""
 
@@ -61,13 +53,12 @@ class Method:
         return Payload(message, digest(message))
 
 
-def read_request(message: bytes) -> SyncRequest:
-    """The request of each of these methods. Raises RpcError INVALID_ARGUMENT."""
+def read_selector(message: bytes) -> str:
+    """The selector in a request of any of these methods. Raises RpcError INVALID_ARGUMENT."""
     try:
-        request = sync_pb2.SyncFlagsRequest.FromString(message)
+        return sync_pb2.SyncFlagsRequest.FromString(message).selector
     except DecodeError as error:
         raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
-    return SyncRequest(request.provider_id, request.selector)
 
 
 def _write_update(flags: bytes, context: Mapping[str, Any]) -> bytes:

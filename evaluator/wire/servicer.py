@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.countdown import Countdown
-from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_request
+from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -43,10 +43,8 @@ class Missing:
     message: str
     """What FetchAllFlags is answered."""
     ends_streams: bool = False
-    """Whether streams that were sent a flag set end with it, too. If not they stay, at what they have, for
-    the flag set that comes next.
-
-    Those that were sent nothing stay in any case: what they wait for may come.
+    """Whether streams that were sent a flag set end with it; if not they stay, at what they have, for the
+    next one. Those that were sent nothing stay in any case: what they wait for may come.
     """
 
 
@@ -65,10 +63,8 @@ class Backend(Protocol):
         """The synchronised context: JSON values by context key."""
 
     def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
-        """Make and deliver the topic's flag set, now or soon, and at each change, until the returned function
-        is called.
-
-        On the loop, latest value wins: what a newer one overtakes need not be delivered, and never is after
+        """Make and deliver the topic's flag set, now or soon and at each change, until the returned function
+        is called: on the loop, the latest one. One that a newer overtakes may be left out, and never follows
         it.
         """
 
@@ -106,10 +102,8 @@ class SyncService:
         observer: StreamObserver | None = None,
     ) -> None:
         """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata
-        is answered.
-
-        ended: called when a SyncFlags stream ends, with the reason in flagd's words and the seconds that it
-        was open. observer: sees every stream open and close.
+        is answered. ended: called at the end of a SyncFlags stream with the reason, in flagd's words, and the
+        seconds that it was open. observer: sees every stream open and close.
         """
         self.hub = hub
         self.timers = timers
@@ -165,9 +159,9 @@ class SyncService:
     def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
-        request = read_request(message)
+        selector = read_selector(message)
         asked = header(call.headers, SELECTOR_HEADER)
-        topic = self._backend.topic(request.selector if asked is None else asked, call)
+        topic = self._backend.topic(selector if asked is None else asked, call)
         key = _Key(method, topic)
         visit = self._observer and self._observer.entered(call, topic, lasting=method.lasting)
         subscriber = _Stream(self, key, stream, visit)
@@ -203,17 +197,7 @@ class SyncService:
 class _Stream:
     """One subscriber of the hub, on one message stream."""
 
-    __slots__ = (
-        "_over",
-        "_sent",
-        "_service",
-        "_stream",
-        "_subscription",
-        "key",
-        "over",
-        "since",
-        "visit",
-    )
+    __slots__ = ("_over", "_sent", "_service", "_stream", "_subscription", "key", "since", "visit")
 
     def __init__(self, service: SyncService, key: _Key, stream: MessageStream, visit: object) -> None:
         self.key = key
@@ -278,7 +262,7 @@ class _Stream:
 
     def _leave(self, reason: str) -> None:
         self._over = reason
-        # Without a subscription it is ended by what it received on subscribing, which comes back here.
+        # A stream that ends while it subscribes has no subscription yet: `subscribe` calls this again.
         if self._subscription is not None:
             self._service.hub.unsubscribe(self._subscription)
             self._service.forget(self, reason)

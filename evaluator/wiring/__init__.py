@@ -44,12 +44,9 @@ log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> None:
-    """Serve last good sets, open the ports, follow the sources, and return once SIGTERM or SIGINT came and
-    requests in flight have ended.
-
-    A source that is down is no reason not to serve. Raises OSError for a port, socket, certificate or state
-    folder that cannot be had, and InvalidSettingError for a source that cannot be followed on this
-    installation.
+    """Serve last good sets, open the ports, follow the sources, whether they are up or not, until SIGTERM or
+    SIGINT came and requests in flight have ended. Raises OSError for a port, socket, certificate or state
+    folder that cannot be had, InvalidSettingError for a source that cannot be followed on this installation.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()

@@ -51,11 +51,9 @@ async def serve(
     history: History | None = None,
     saving: Sequence[Saving] = (),
 ) -> Serving:
-    """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none
-    open then.
-
-    `history` holds earlier versions for /explain, `saving` keeps what is served on disk. `context` is what
-    sources lay over evaluation contexts, beneath what the settings do; it may change in place.
+    """Listen on all ports; return once they are open. `history` holds earlier versions for /explain, `saving`
+    keeps what is served on disk, `context` is what sources lay over evaluation contexts, beneath the
+    settings'; it may change in place. Raises OSError if a port cannot be had, and leaves none open then.
     """
     observed = Observed(store, settings, clock)
     sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
@@ -96,7 +94,7 @@ class _Parts:
             self._loop,
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
-            ended=observed.metrics.state.lifetimes.ended,
+            ended=observed.metrics.state.ended,
         )
         self._health = health.Health(store)
         self._count_streams()

@@ -158,7 +158,7 @@ async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Pl
             sink = ApiServerEvents(api.api, CollectorRegistry())
             async with sink.posting():
                 for each in (Occurrence("A", "first"), Occurrence("B", "second", warning=True)):
-                    sink.accept(event_of(made, each, status, NOW))
+                    sink.accept(event_of(replace(made, status=status), each, NOW))
     events = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
     assert sorted((each["reason"], each["type"], each["count"]) for each in events) == [
         ("A", "Normal", 1), ("B", "Warning", 1),

@@ -17,7 +17,8 @@ from gherkin.pickles.compiler import Compiler
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
-from evaluator.resolve import CompiledFlagSet, FlagType, Resolution, compile_flag_set, resolve
+from evaluator.resolution import FlagType, Resolution
+from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

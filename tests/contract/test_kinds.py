@@ -33,7 +33,7 @@ from controller.api import (
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import Model, Status, read
+from controller.api.fields import Model, read
 from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
@@ -43,6 +43,7 @@ from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
+from controller.api.status import Status
 from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 
 if TYPE_CHECKING:

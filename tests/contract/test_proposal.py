@@ -8,7 +8,8 @@ import yaml
 from controller.api.configuration import flag_document
 from controller.api.meta import Resource
 from evaluator.flags.layers.merge import parse
-from evaluator.resolve import CompiledFlagSet, FlagType, compile_flag_set, resolve
+from evaluator.resolution import FlagType
+from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
 from tests.proposal import manifest
 
 

@@ -18,12 +18,13 @@ from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import open_source
+from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
-from controller.sources.provider import NOTHING_ACCEPTED
+from controller.sources.provider import Provider
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
@@ -36,26 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.provider import Accepted, Fetched, Provider, Revision
+    from controller.sources.provider import Revision
     from tests.buckets.relay import Relay
-
 
 __all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 
-class Source(Protocol):
+class Source(Provider, Protocol):
     """A provider that reports changes, too."""
 
-    @property
-    def shows_every_push(self) -> bool: ...
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def lineage(self) -> str: ...
-    async def resolve(self) -> Revision: ...
-    async def fetch(
-        self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED
-    ) -> Fetched: ...
     def changes(self) -> AsyncIterator[None]: ...
 
 
@@ -181,7 +171,9 @@ class OciPlace:
         else:
             ref = OciReference(tag=value.rpartition("/")[2])
         registry = Registry(parse_address(self.shelf.url, insecure=True), Access(), self.connections)
-        return OciProvider(registry, ref, LayerSelector(), 60.0, interval=0.2)
+        return OciProvider(
+            registry, ref, LayerSelector(), lambda: Deadline(60.0, self.shelf.url), interval=0.2
+        )
 
 
 class BucketPlace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from controller.notifications.forms import templates
+from controller.notifications import messages
 from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 from tests.fuzz.target import Target, Wrong
@@ -30,14 +30,14 @@ def template(content: bytes) -> None:
     """A template is refused with a place or filled, bounded; what is filled in is not filled again."""
     text = content.decode(errors="replace")
     try:
-        templates.check(text)
-    except templates.TemplateError as error:
+        messages.check_template(text)
+    except messages.TemplateError as error:
         placed(error)
         return
-    filled = templates.filled(text, _MESSAGE, "shop")
-    if len(filled) > templates.MOST:
+    filled = messages.filled(text, _MESSAGE, "shop")
+    if len(filled) > messages.MOST_FILLED:
         raise Wrong("longer than it may be")
-    if "$" not in text and filled != text[: templates.MOST]:
+    if "$" not in text and filled != text[: messages.MOST_FILLED]:
         raise Wrong("words changed")
     if (
         "$author" in text

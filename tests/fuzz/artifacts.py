@@ -13,7 +13,7 @@ from typing import Final
 from controller.artifacts.archive import pack
 from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.oci.address import DIGEST, parse_address, parse_target
-from controller.sources.oci.credentials import bearer_of, challenges_of, login_from
+from controller.sources.oci.credentials import challenges_of, login_from
 from controller.sources.oci.layer import extract
 from controller.sources.oci.manifest import read_manifest
 from controller.sources.provider import TreeLimits
@@ -35,9 +35,8 @@ def answer(content: bytes) -> None:
         address, _ = parse_target(f"oci://{text}")
         if parse_address(str(address)) != address:
             raise Wrong(f"{address} is not what it says")
-    bearer = bearer_of(challenges_of([text]))
-    if bearer is not None and not bearer.realm:
-        raise Wrong("a token service without a place")
+    if not all(name == name.lower() for name in challenges_of([text])):
+        raise Wrong("a scheme that would not be found by its name")
     with contextlib.suppress(Setback):
         login = login_from("it", content, ADDRESS)
         if login is not None and not (login.username and login.password and login.basic.isascii()):

@@ -18,12 +18,12 @@ from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve
-from evaluator.sync.accept import Accepted, accept, fingerprint
-from evaluator.sync.source import Delivery, SourceFault
-from evaluator.sync.sources.peer import delivered
+from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.source import Delivery, SourceFault, fingerprint
+from evaluator.sync.sources.connector import delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
-from evaluator.wire.messages import read_request
+from evaluator.wire.messages import read_selector
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def plain(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
 def sync_message(content: bytes) -> None:
     """What a sync peer sends, either way round."""
     with contextlib.suppress(RpcError):
-        read_request(content)
+        read_selector(content)
     try:
         message = sync_pb2.SyncFlagsResponse.FromString(content)
     except DecodeError:

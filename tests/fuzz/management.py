@@ -86,7 +86,7 @@ class Answering:
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def request(self, _: object) -> TokenResponse:
+    async def request(self, *_: object) -> TokenResponse:
         return TokenResponse(200, {}, self._body, ends=True)
 
 

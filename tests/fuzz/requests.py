@@ -139,14 +139,15 @@ def request(content: bytes) -> None:
 
 def answered(asked: Request) -> Response | Streamed:
     """The answer, also where it is deferred."""
-    answer = dispatch().answer(asked)
-    return at_once(answer.steps) if isinstance(answer, Deferred) else answer
+    answer, _ = dispatch().answer(asked)
+    return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
 
 def stream(answer: Streamed) -> None:
     """Open one and hang up."""
     body = Body()
-    answer.start(body)
+    with contextlib.suppress(RpcError):
+        answer.start(body)
     if answer.framing.ending is not None and not body.closed:
         body.finish(answer.framing.ending(Code.UNAVAILABLE, "shutting down"))
     body.closed = True

@@ -14,7 +14,7 @@ from evaluator.settings.load import load
 from evaluator.settings.sources import parse_sources, parse_uri
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.schedule import Schedule
-from evaluator.sync.sources.peer import target
+from evaluator.sync.sources.connector import target
 from tests.fuzz.target import Target, Wrong
 
 if TYPE_CHECKING:

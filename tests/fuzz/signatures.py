@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.listing import read_manifest
 from controller.sources.git.signatures.signed_objects import UnreadableObjectError, read_commit, read_tag
 from controller.sources.oci.factory import public_root
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     read_cosign_keys,
     verify_bundle,
@@ -20,7 +22,6 @@ from controller.sources.verification.cosign import (
 )
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 from controller.sources.verification.keys import Keys, read_keys, verify
-from controller.sources.verification.signer import NotBelievedError
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 
 AT: Final = datetime(2026, 1, 2, tzinfo=UTC)
 _SSH: Final = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti"
-TRUSTED: Final = read_keys("shop/keys", {"ada.sshpub": _SSH})
+TRUSTED: Final = read_keys(SecretTexts("shop/keys", {"ada.sshpub": _SSH}))
 _POINT: Final = b"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q=="
-COSIGN: Final = read_cosign_keys(
-    "shop/keys", {"ci.pub": b"-----BEGIN PUBLIC KEY-----\n" + _POINT + b"\n-----END PUBLIC KEY-----\n"}
-)
+_PEM: Final = b"-----BEGIN PUBLIC KEY-----\n" + _POINT + b"\n-----END PUBLIC KEY-----\n"
+COSIGN: Final = read_cosign_keys(SecretTexts("shop/keys", {"ci.pub": _PEM}))
 WORDS: Final = (
     "tree 0000000000000000000000000000000000000000\n", "gpgsig ", "gpgsig-sha256 ", "author A <a> 1 +0000\n", "committer A <a> 99999999999 +0000\n",
     "object 0000000000000000000000000000000000000000\n", "type commit\n", "tag v1\n", "tagger A <a> 1 +0000\n", "\n\n", "\n ",
@@ -78,7 +78,7 @@ def trusted_keys(content: bytes) -> None:
     """A Secret's key: read, or refused by its name, without what it holds."""
     for name in ("a.sshpub", "allowed_signers", "a.asc"):
         try:
-            found = read_keys("shop/keys", {name: content})
+            found = read_keys(SecretTexts("shop/keys", {name: content}))
         except Stalled as stalled:
             if "shop/keys" not in stalled.message:
                 raise Wrong(f"no place: {stalled.message}") from stalled

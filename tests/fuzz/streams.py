@@ -27,7 +27,7 @@ from tests.unit.evaluator.http.wire import GREETING, parsed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluator.http.messages import Request
+    from evaluator.http.messages import Headers, Request
     from evaluator.http.routes import Answer
 
 LIMITS = Limits(body_bytes=2_048, header_bytes=16_384, streams_per_connection=20)
@@ -49,7 +49,7 @@ class Recorded:
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> tuple[Answer, Headers]:
         self.asked.append(request)
         return dispatch().answer(request)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from controller.cli import VERBS, module_of
-from controller.cli.shared.logins import PASSWORD
+from controller.cli.shared.arguments import PASSWORD
 from controller.settings import OPERATORS, OPERATORS_DEBUG, ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
 from evaluator.server import context

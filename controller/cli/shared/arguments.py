@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +16,12 @@ from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.variable_text import NAME
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket, parse_url
+from controller.sources.oci.credentials import Login
 from controller.wiring.offline.options import LocalOptions
 from evaluator.flags.model import Bucketing
 
+PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
+_LONGEST_LINE: Final = 64 * 1024
 _LONGEST: Final = 86_400.0
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -25,16 +30,12 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
     parser.add_argument("source", metavar="SOURCE", help=source)
     parser.add_argument("--ref", metavar="REF", help=reference)
-    add_insecure_argument(parser)
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",
         help="a file, folder or glob of definitions; repeat for layers, base first "
         "(default: the top folder, without those in it; of a bucket the prefix)",
     )  # fmt: skip
-    add_store_arguments(parser)
-    add_verify_argument(parser)
-    add_input_arguments(parser)
-    add_lenient_argument(parser)
+    add_reading_arguments(parser)
     parser.add_argument(
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
         help="what a bad flag holds back: itself (PerFlag, the default) or the whole set (Atomic)",
@@ -45,10 +46,24 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     )  # fmt: skip
 
 
-def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """--patch, --substitute and --age-key."""
+def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    """How definitions are read, decrypted, verified, changed and judged."""
+    add_insecure_argument(parser)
     parser.add_argument(
-        "--patch", action="append", type=_patch, default=[], metavar="FILE", dest="patches",
+        "--endpoint", metavar="URL",
+        help="the store of an s3:// bucket that is not in AWS, or another one of gs:// and az://; http:// is "
+        "taken as it stands",
+    )  # fmt: skip
+    parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
+    parser.add_argument(
+        "--verify-key", action="append", type=lambda file: (file, _content(file).encode()),
+        default=[], metavar="FILE", dest="verify_keys",
+        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
+        "allowed_signers for a repository's newest commit; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--patch", action="append", type=lambda file: Patch(file, _content(file)), default=[],
+        metavar="FILE", dest="patches",
         help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
     )  # fmt: skip
     parser.add_argument(
@@ -59,6 +74,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--age-key", type=_content, metavar="FILE",
         help="decrypt what sops encrypted with the age keys in FILE",
     )  # fmt: skip
+    parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
 
 
 def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
@@ -73,34 +89,11 @@ def _content(file: str) -> str:
         raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
 
 
-def _patch(file: str) -> Patch:
-    return Patch(file, _content(file))
-
-
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not re.fullmatch(NAME, name):
         raise argparse.ArgumentTypeError(f"{name!r} is not NAME=VALUE; a name has letters, digits and _")
     return name, value
-
-
-def add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    """--endpoint and --region."""
-    parser.add_argument(
-        "--endpoint", metavar="URL",
-        help="the store of an s3:// bucket that is not in AWS, or another one of gs:// and az://; http:// is "
-        "taken as it stands",
-    )  # fmt: skip
-    parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
-
-
-def add_verify_argument(parser: argparse.ArgumentParser) -> None:
-    """--verify-key."""
-    parser.add_argument(
-        "--verify-key", action="append", type=_public_key, default=[], metavar="FILE", dest="verify_keys",
-        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
-        "allowed_signers for a repository's newest commit; may be repeated",
-    )  # fmt: skip
 
 
 def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
@@ -112,10 +105,6 @@ def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
     return found
 
 
-def _public_key(file: str) -> tuple[str, bytes]:
-    return file, _content(file).encode()
-
-
 def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
     """--insecure."""
     parser.add_argument(
@@ -123,9 +112,24 @@ def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_lenient_argument(parser: argparse.ArgumentParser) -> None:
-    """--lenient."""
-    parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
+def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
+    """--insecure and --username."""
+    add_insecure_argument(parser)
+    parser.add_argument(
+        "--username", metavar="NAME",
+        help=f"log in so, with the password of the variable {PASSWORD}, or else of standard input "
+        "(default: as Docker's configuration says)",
+    )  # fmt: skip
+
+
+def login_of(arguments: argparse.Namespace) -> Login | None:
+    """None where no name was given. Raises ValueError where there is no password."""
+    if arguments.username is None:
+        return None
+    password = os.environ.get(PASSWORD) or sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
+    if not arguments.username or not password:
+        raise ValueError(f"--username needs a password, in {PASSWORD} or on standard input")
+    return Login(arguments.username, password)
 
 
 def local_options(arguments: argparse.Namespace) -> LocalOptions:

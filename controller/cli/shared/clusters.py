@@ -8,29 +8,47 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from controller.cli.shared.ending import Ended
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
 
+def add_cluster_arguments(
+    parser: argparse.ArgumentParser, *, of: str = "", timeout: int | None = None
+) -> None:
+    """--namespace, --kubeconfig, and with a default in seconds --timeout. `of`: the default namespace of a
+    verb that is about one object.
+    """
+    text = f"its namespace (default: {of})" if of else "one namespace (default all)"
+    parser.add_argument("-n", "--namespace", default=of, help=text)
+    if timeout is not None:
+        # Imported here, with all that decides what a flag set is: other verbs need none of it.
+        from controller.cli.shared.arguments import seconds
+
+        parser.add_argument(
+            "--timeout", type=seconds, default=float(timeout), metavar="TIME",
+            help=f"how long to wait, such as 90s or 5m (default {timeout}s)",
+        )  # fmt: skip
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+
+
 def run_on_cluster(
     work: Callable[[], Coroutine[Any, Any, T]], kubeconfig: str | None, *, verb: str = "read"
 ) -> T:
-    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in
-    time.
-    """
+    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in time."""
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.client.looking import Unreachable
+    from controller.runtime.reconciling.setbacks import Setback
 
     try:
         return asyncio.run(work())
     except BrokenPipeError:
         # The reader of our output has gone; the cluster is there.
         raise
-    except Unreachable as error:
-        raise Ended(f"the cluster cannot be {verb}: {error}") from error
+    except Setback as setback:
+        raise Ended(f"the cluster cannot be {verb}: {setback.message}") from setback
     except (OSError, ConfigException) as error:
         where = f"{kubeconfig}: " if kubeconfig else ""
         raise Ended(f"cannot find a cluster: {where}{error}") from error

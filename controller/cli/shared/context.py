@@ -1,6 +1,4 @@
-"""The evaluation context as verbs take it: pairs, or a file. Imports nothing of the controller's, so any
-image can use it.
-"""
+"""The evaluation context as verbs take it: pairs, or a file. Imports nothing that an image may lack."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,10 +56,19 @@ def _below(node: Any, step: str | int) -> tuple[Any, Any]:
     return None, None
 
 
+@contextlib.contextmanager
+def reading(file: object) -> Iterator[None]:
+    """Raises Ended where the block cannot read a file, or the file is no YAML."""
+    try:
+        yield
+    except OSError as error:
+        raise Ended(f"{file}: {error.strerror}", USAGE) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise Ended(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
+
+
 def read_manifests(paths: Sequence[str]) -> list[Manifest]:
-    """All objects of these files, and of the YAML and JSON files of these folders; those of a List one by
-    one. Raises Ended.
-    """
+    """The objects in these files, and in folders' YAML and JSON files; Lists taken apart. Raises Ended."""
     found: list[Manifest] = []
     for path in paths:
         place = Path(path)
@@ -68,12 +78,8 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
             else [place]
         )
         for file in files:
-            try:
+            with reading(file):
                 found += _documents(file)
-            except OSError as error:
-                raise Ended(f"{file}: {error.strerror}", USAGE) from None
-            except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-                raise Ended(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
     return found
 
 

@@ -7,12 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.shared.printing import printable
-from evaluator.flags.syntax.problems import Severity
+from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from evaluator.flags.syntax.problems import Problem
 
 SARIF_SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -58,9 +56,7 @@ def as_object(problem: Problem) -> dict[str, Any]:
 
 
 def as_sarif(problems: Sequence[Problem]) -> str:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), which code hosts show beside
-    the lines.
-    """
+    """SARIF 2.1.0 (docs.oasis-open.org/sarif), which code hosts show beside the lines."""
     rules = [{"id": code} for code in sorted({problem.code for problem in problems})]
     tool = {"driver": {"name": "flagstaff", "rules": rules}}
     log = {

@@ -1,30 +1,26 @@
-"""The output of `flagstaff up`: to people as text, to programs as one JSON object a line
-(docs/up-events.schema.json).
-"""
+"""What `flagstaff up` prints: text for people, JSON lines for programs (docs/up-events.schema.json)."""
 
 from __future__ import annotations
 
 import errno
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
 from controller.runtime.clock import now
-from controller.wiring.local_mode.local import Restored, SourceDown, SourceUp
-from controller.wiring.local_mode.local_events import RevisionBuilt
-from evaluator.flags.syntax.visible import visible
+from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.wiring.local_mode.local import LocalEvent, Ports
+    from controller.wiring.local_mode.local import Ports
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where the reader
-    is gone.
-    """
+    """Write a line; a full disk keeps it for the next one. Raises OSError where the reader is gone."""
     try:
         out.write(line + "\n")
         out.flush()
@@ -48,15 +44,7 @@ class JsonReport:
 
     def ready(self, ports: Ports) -> None:
         """Say where to connect."""
-        self._say(
-            event="ready",
-            ports={
-                "grpc": ports.grpc,
-                "sync": ports.sync,
-                "ofrep": ports.ofrep,
-                "management": ports.management,
-            },
-        )
+        self._say(event="ready", ports=asdict(ports))
 
     def revision(self, built: RevisionBuilt) -> None:
         """Say what a revision changed and what is wrong with it."""
@@ -83,10 +71,10 @@ class JsonReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case SourceDown():
-                self.source_down(event.message)
-            case SourceUp():
+            case Looked(reason=""):
                 self._say(event="source", state="up", message=event.message)
+            case Looked():
+                self.source_down(event.message)
             case Restored():
                 pass  # `ready` has said it; the revision follows once the source answers
 
@@ -145,12 +133,12 @@ class TextReport:
         match event:
             case RevisionBuilt():
                 self.revision(event)
-            case SourceDown():
+            case Looked(reason=""):
+                self._say(f"source up: {event.message}")
+            case Looked():
                 self.source_down(
                     f"{event.message}; retrying, and serving the last good flags if there are any"
                 )
-            case SourceUp():
-                self._say(f"source up: {event.message}")
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
                 revision = short(saved.revision) if saved.revision else "unknown revision"

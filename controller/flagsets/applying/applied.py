@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from controller.api import configuration, shard
 from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
-from controller.api.meta import ObjectKey
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
@@ -59,12 +58,8 @@ def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
 
 def read_back(found: Resource, objects: Cache) -> FlagSet | None:
     """The flag set that a FeatureFlagConfiguration or FeatureFlag delivers, or None where it is not whole."""
-
-    def part(name: str) -> Resource | None:
-        return objects.get(ObjectKey(shard.KIND, found.namespace, name))
-
     try:
-        document = flag_document(found, part)
+        document = flag_document(found, shard.finder(objects.get, found.namespace))
     except (InvalidSpecError, MissingShardsError):
         return None
     parsed = parse(document.content, file=f"{found.key.kind}/{found.name}.json")

@@ -10,7 +10,7 @@ from controller.api import shard
 from controller.api.flagset import KIND, LABEL, DriftPolicy
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import Dispute, Kept
-from controller.flagsets.applying.plan import Taken, key_of, plan
+from controller.flagsets.applying.plan import Taken, plan
 from controller.flagsets.stage import BY_OWNER
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
@@ -82,7 +82,7 @@ class Delivery:
         drift: list[_Drift] = []
         for manifest in steps.write:
             self._require_not_deleting(resource)
-            key = key_of(manifest)
+            key = ObjectKey.of(manifest)
             missing = self.objects.get(key) is None
             body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
             self.applied(body)
@@ -95,7 +95,7 @@ class Delivery:
         for each in steps.remove:
             await self._delete(each)
         # What was sent of outdated shards is as large as they are.
-        names = {key_of(each) for each in state.manifests}
+        names = {ObjectKey.of(each) for each in state.manifests}
         state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
         occurrences = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
@@ -106,13 +106,13 @@ class Delivery:
         return occurrences, min((each for each in waits if each is not None), default=None)
 
     def _change(self, manifest: Mapping[str, Any]) -> str:
-        key = key_of(manifest)
+        key = ObjectKey.of(manifest)
         what = "removed" if self.objects.get(key) is None else "changed by hand"
         return f"{key.kind} {key.name} was {what}"
 
     def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
         owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
-        wanted = (self.objects.get(key_of(each)) for each in state.manifests)
+        wanted = (self.objects.get(ObjectKey.of(each)) for each in state.manifests)
         return list((owned | {each.key: each for each in wanted if each is not None}).values())
 
     def _require_not_deleting(self, resource: Resource) -> None:
@@ -123,7 +123,7 @@ class Delivery:
 
     def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
-        there = self.objects.get(key_of(manifest))
+        there = self.objects.get(ObjectKey.of(manifest))
         owner = there.labels.get(LABEL) if there is not None else None
         if there is None or owner is None or owner == resource.name:
             return

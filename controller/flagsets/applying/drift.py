@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition, find
+from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
+from controller.api.flagset import FlagSetStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ class Kept:
             if changed
             else ""
         )
-        known = find(resource.status, DRIFT_KEPT)
-        if not changed or (known is not None and known.get("message") == self.message):
+        if not changed or FlagSetStatus.of(resource).condition(DRIFT_KEPT).message == self.message:
             return ()
         return (Occurrence(DRIFT_KEPT, self.message, warning=True),)
 

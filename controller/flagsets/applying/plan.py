@@ -43,11 +43,11 @@ def plan(
 ) -> Plan:
     """Compare. `found` is what the FlagSet wrote before, and whatever stands where it wants to write."""
     there = {each.key: each for each in found}
-    keys = {key_of(manifest) for manifest in wanted}
+    keys = {ObjectKey.of(manifest) for manifest in wanted}
     write = tuple(
         manifest
         for manifest in wanted
-        if (known := there.get(key := key_of(manifest))) is None
+        if (known := there.get(key := ObjectKey.of(manifest))) is None
         or not matches(known, manifest, (taken or {}).get(key))
     )
     others = [each for key, each in sorted(there.items()) if key not in keys and not each.deleting]
@@ -62,12 +62,6 @@ def plan(
     )
 
 
-def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
-    """Which object a manifest is of."""
-    meta = manifest["metadata"]
-    return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
-
-
 def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = None) -> bool:
     """Whether an object says all that the manifest says, and in its spec nothing else."""
     meta = manifest["metadata"]
@@ -77,7 +71,8 @@ def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = 
         (found.spec == spec or (taken is not None and taken.sent == spec and taken.kept == found.spec))
         and found.labels.items() >= meta["labels"].items()
         and found.annotations.items() >= meta.get("annotations", {}).items()
-        and all(any(_same_owner(owner, each) for each in found.owners) for owner in owners)
+        and {(each["uid"], each["kind"]) for each in owners}
+        <= {(each.get("uid"), each.get("kind")) for each in found.owners}
         and (bool(owners) or not any(each.get("kind") == flagset.KIND for each in found.owners))
     )
 
@@ -85,7 +80,3 @@ def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = 
 def belongs_to(found: Resource, name: str) -> bool:
     """Whether the FlagSet `name` wrote it."""
     return found.labels.get(flagset.LABEL) == name
-
-
-def _same_owner(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.get("uid") == other.get("uid") and one.get("kind") == other.get("kind")

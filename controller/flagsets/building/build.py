@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api.flagset import KIND, Validation
-from controller.api.meta import ACCEPT_REVISION, API_VERSION
+from controller.api.flagset import Validation
+from controller.api.meta import ACCEPT_REVISION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
-from controller.flagsets.building.compose import (
-    Composition,
-    FailurePolicy,
-    bulk_removal,
-    compose,
-    held,
-    refused,
-)
+from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from controller.flagsets.preparing.patches import Patch
 from evaluator.flags.diff import diff
 from evaluator.flags.model import Bucketing, FlagSet
+from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,13 +58,31 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     # A manual edit is not of a commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
-    composition = _composed(archive, spec, artifact, flag_set_id, known, steps)
-    removal = None
-    if last is not None and composition.accepted and _guarded(spec, artifact, resource):
+    files = unpack(archive)
+    composition = compose(
+        files,
+        list(spec.paths),
+        provenance=provenance_of(
+            artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
+        ),
+        previous=known,
+        policy=FailurePolicy(spec.failure_policy),
+        lenient=spec.validation is Validation.LENIENT,
+        default_flag_set_id=flag_set_id,
+        bucketing=Bucketing(spec.bucketing),
+        skipped=take_skipped(files),
+        steps=steps,
+        patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
+    )
+    guarded = spec.prune_guard and not lets_through(
+        resource.annotations.get(ACCEPT_REVISION, ""), artifact.revision
+    )
+    if last is not None and composition.accepted and guarded:
         removal = bulk_removal(last.flag_set, composition.flag_set)
-    if last is not None and removal is not None:
-        guarded = held(composition, removal, last.flag_set)
-        return Built(guarded, _rendered(known, spec, resource), removal=removal)
+        if removal is not None:
+            problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
+            held = refused(last.flag_set, (*composition.problems, problem))
+            return Built(held, _rendered(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
@@ -85,16 +97,6 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
         return Built(refused(known, composition.problems), _rendered(known, spec, resource), str(error))
 
 
-def accepted_by_hand(resource: Resource, revision: str) -> bool:
-    """Whether a user accepted this revision: the annotation names it, or the commit or digest in it."""
-    named = resource.annotations.get(ACCEPT_REVISION, "")
-    return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
-
-
-def _guarded(spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource) -> bool:
-    return spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
-
-
 def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
     """What was last good, as it is to stand; nothing where there is none, or it has become too large."""
     try:
@@ -103,39 +105,12 @@ def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> t
         return ()
 
 
-def _composed(
-    archive: bytes,
-    spec: FlagSetSpec,
-    artifact: ArtifactStatus,
-    flag_set_id: str | None,
-    previous: FlagSet | None,
-    steps: Sequence[Step],
-) -> Composition:
-    files = unpack(archive)
-    skipped = take_skipped(files)
-    return compose(
-        files,
-        list(spec.paths),
-        provenance=provenance_of(
-            artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
-        ),
-        previous=previous,
-        policy=FailurePolicy(spec.failure_policy),
-        lenient=spec.validation is Validation.LENIENT,
-        default_flag_set_id=flag_set_id,
-        bucketing=Bucketing(spec.bucketing),
-        skipped=skipped,
-        steps=steps,
-        patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
-    )
-
-
 def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
     target = Target(
         resource.namespace,
         spec.target.name or resource.name,
         resource.name,
-        _owner(resource) if spec.prune else None,
+        resource.owner_reference | {"controller": True} if spec.prune else None,
     )
     manifests: list[dict[str, Any]] = []
     if "FeatureFlagConfiguration" in spec.target.kinds:
@@ -143,16 +118,3 @@ def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tupl
     if "FeatureFlag" in spec.target.kinds:
         manifests.append(flag_manifest(flag_set, target))
     return tuple(manifests)
-
-
-def _owner(resource: Resource) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": resource.name,
-        "uid": resource.uid,
-        "controller": True,
-        # Deleting the FlagSet in the foreground need not wait, and its author needs no right to
-        # finalizers.
-        "blockOwnerDeletion": False,
-    }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from controller.delivery.problems import one_line
 from controller.flagsets.building.provenance import PLACES, without_forgeries
 from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Preparation
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Step
     from evaluator.flags.model import Scalar
 
-__all__ = ["Composition", "FailurePolicy", "compose", "refused"]
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all definitions of one flag set."""
+_PLACE: Final = attrgetter("file", "line", "column")
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
 _CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
@@ -102,7 +104,8 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     try:
         named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
-        return refused(previous, [_path_problem(refusal)])
+        path, _, message = refusal.message.partition(": ")
+        return refused(previous, [Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)])
     size = sum(len(tree[name]) for names in named for name in names)
     if size > MOST_BYTES:
         message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
@@ -118,7 +121,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     parsed = replace(
         parsed,
         flag_set=_with_defaults(preparation.marked(flag_set), default_flag_set_id, bucketing),
-        problems=tuple(sorted((*parsed.problems, *forged), key=_by_place)) if forged else parsed.problems,
+        problems=tuple(sorted((*parsed.problems, *forged), key=_PLACE)) if forged else parsed.problems,
         warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
@@ -147,15 +150,6 @@ def _with_defaults(flag_set: FlagSet, flag_set_id: str | None, bucketing: Bucket
     return replace(flag_set, metadata=MappingProxyType({**defaults, **flag_set.metadata}))
 
 
-def _by_place(problem: Problem) -> tuple[str, int, int]:
-    return problem.file, problem.line, problem.column
-
-
-def _path_problem(refusal: PathRefused) -> Problem:
-    path, _, message = refusal.message.partition(": ")
-    return Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)
-
-
 def refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
     """A revision of which nothing is delivered: `previous` stays, whole."""
     flag_set = previous if previous is not None else FlagSet()
@@ -179,17 +173,13 @@ def _stamped(
     """The set with its provenance, which names the revision that last changed `content`, its digest."""
     if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
         places = {**provenance, DIGEST_KEY: content}
-    elif _marked(previous) <= set(held):
+    elif {key for key, flag in previous.flags.items() if HELD_FROM_KEY in flag.metadata} <= set(held):
         return previous
     else:
         # A flag recovered to what it was held at: it must not go on saying that it is held.
         places = {key: previous.metadata[key] for key in PLACES if key in previous.metadata}
     metadata = MappingProxyType({**flag_set.metadata, **places})
     return replace(flag_set, metadata=metadata)
-
-
-def _marked(flag_set: FlagSet) -> set[str]:
-    return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +193,7 @@ class BulkRemoval:
 
     def __str__(self) -> str:
         """`removes 8 of 10 flags: banner, checkout, …`, on one line however keys are written."""
-        named = ", ".join(_printable(key) for key in self.keys[:_NAMED])
+        named = ", ".join(one_line(key, _KEY_CHARACTERS) for key in self.keys[:_NAMED])
         more = ", …" if len(self.keys) > _NAMED else ""
         if self.total == 1:
             return f"removes the only flag: {named}"
@@ -219,14 +209,3 @@ def bulk_removal(before: FlagSet | None, after: FlagSet) -> BulkRemoval | None:
     if len(gone) == total or (len(gone) >= FEWEST and len(gone) * PART > total):
         return BulkRemoval(tuple(sorted(gone)), total)
     return None
-
-
-def held(composition: Composition, removal: BulkRemoval, previous: FlagSet) -> Composition:
-    """`composition` refused as a whole because of `removal`: `previous` stays, and a problem says why."""
-    problem = Problem("", 0, 0, Severity.ERROR, "prune-guard", str(removal))
-    return refused(previous, (*composition.problems, problem))
-
-
-def _printable(key: str) -> str:
-    clean = "".join(letter if letter.isprintable() else " " for letter in key[: _KEY_CHARACTERS + 1])
-    return clean if len(clean) <= _KEY_CHARACTERS else f"{clean[: _KEY_CHARACTERS - 1]}…"

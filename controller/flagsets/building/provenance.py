@@ -21,7 +21,7 @@ from evaluator.flags.syntax.problems import Problem, Severity
 from evaluator.flags.syntax.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.layers.layer import Layer
@@ -45,21 +45,15 @@ class ProvenanceDetail(StrEnum):
 def provenance_of(
     revision: str, author: str = "", committed_at: str = "", verified_by: str = ""
 ) -> dict[str, Scalar]:
-    """The set metadata that names `revision` (`main@sha1:…`), and as far as the source says it, its author
-    (`Name <mail>`), its time (RFC 3339, in UTC) and who signed it.
-    """
+    """The set metadata of `revision` (`main@sha1:…`): author (`Name <mail>`), time (RFC 3339), signer."""
     known = {
         REVISION_KEY: revision,
         AUTHOR_KEY: author,
         COMMITTED_AT_KEY: committed_at,
         VERIFIED_BY_KEY: verified_by,
     }
-    return {key: _plain(text) for key, text in known.items() if text}
-
-
-def _plain(text: str) -> str:
-    """Commits hold what bytes they like; metadata travels with every answer, as Unicode."""
-    return text[:_MAX_TEXT].encode(errors="replace").decode()
+    # Commits hold what bytes they like; metadata travels with every answer, as Unicode.
+    return {key: text[:_MAX_TEXT].encode(errors="replace").decode() for key, text in known.items() if text}
 
 
 def without_author(flag_set: FlagSet) -> FlagSet:
@@ -67,37 +61,31 @@ def without_author(flag_set: FlagSet) -> FlagSet:
     names = {AUTHOR_KEY, VERIFIED_BY_KEY}
     if names.isdisjoint(flag_set.metadata):
         return flag_set
-    metadata = {key: value for key, value in flag_set.metadata.items() if key not in names}
-    return replace(flag_set, metadata=MappingProxyType(metadata))
+    return replace(flag_set, metadata=_without(flag_set.metadata, names))
 
 
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
     """The set without keys that we alone write, and a warning for each, in the uppermost of `layers`."""
-    problems = [_problem(layers, None, key) for key in _forged_in_set(flag_set.metadata)]
+    pinned = flag_set.metadata.get(BUCKETING_KEY) in set(Bucketing)
+    in_set = [key for key in _forged(flag_set.metadata) if key != BUCKETING_KEY or not pinned]
+    problems = [_problem(layers, None, key) for key in in_set]
     flags = dict(flag_set.flags)
     for name, flag in flag_set.flags.items():
         if forged := _forged(flag.metadata):
-            flags[name] = replace(flag, metadata=_genuine(flag.metadata))
+            flags[name] = replace(flag, metadata=_without(flag.metadata, forged))
             problems += [_problem(layers, name, key) for key in forged]
     if not problems:
         return flag_set, []
-    forged = _forged_in_set(flag_set.metadata)
-    metadata = {key: value for key, value in flag_set.metadata.items() if key not in forged}
-    return replace(flag_set, flags=MappingProxyType(flags), metadata=MappingProxyType(metadata)), problems
+    metadata = _without(flag_set.metadata, in_set)
+    return replace(flag_set, flags=MappingProxyType(flags), metadata=metadata), problems
 
 
 def _forged(metadata: Mapping[str, Scalar]) -> list[str]:
     return sorted(key for key in metadata if key.startswith(PROVENANCE_PREFIX))
 
 
-def _forged_in_set(metadata: Mapping[str, Scalar]) -> list[str]:
-    pinned = metadata.get(BUCKETING_KEY) in set(Bucketing)
-    return [key for key in _forged(metadata) if key != BUCKETING_KEY or not pinned]
-
-
-def _genuine(metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-    left = {key: value for key, value in metadata.items() if not key.startswith(PROVENANCE_PREFIX)}
-    return MappingProxyType(left)
+def _without(metadata: Mapping[str, Scalar], names: Collection[str]) -> Mapping[str, Scalar]:
+    return MappingProxyType({key: value for key, value in metadata.items() if key not in names})
 
 
 def _problem(layers: Sequence[Layer], flag: str | None, key: str) -> Problem:

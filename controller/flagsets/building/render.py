@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
-from controller.api.meta import API_VERSION
+from controller.api.meta import API_VERSION, ObjectKey
 from controller.api.receipt import OBSERVED_AT
-from controller.flagsets.applying.plan import key_of
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from controller.api.artifact import ArtifactStatus
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from evaluator.flags.model import FlagSet
 
 LARGEST: Final = 1_000_000
@@ -160,7 +159,7 @@ def observed(
 ) -> tuple[dict[str, Any], ...]:
     """The manifests with the time at which their revision was observed, unless an object has one already."""
     moment = _later(artifact.metadata.get(OBSERVED_AT) or artifact.last_update_time, created)
-    return tuple(_stamped(each, artifact.revision, moment, there(key_of(each))) for each in manifests)
+    return tuple(_stamped(each, artifact.revision, moment, there(ObjectKey.of(each))) for each in manifests)
 
 
 def _stamped(manifest: dict[str, Any], found: str, moment: str, known: Resource | None) -> dict[str, Any]:

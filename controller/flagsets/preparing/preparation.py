@@ -100,9 +100,7 @@ def _is_shown(path: Path) -> bool:
     return path[:1] == ("metadata",) or (len(path) == 3 and path[0] == "flags" and path[2] == "key")
 
 
-def _refused(path: Path) -> Finding:
-    message = "this is shown in status: write it in clear, neither encrypted nor as a value of a Secret"
-    return Finding(path, Severity.ERROR, "secret-place", message)
+_SHOWN: Final = "this is shown in status: write it in clear, neither encrypted nor as a value of a Secret"
 
 
 class Preparation:
@@ -122,7 +120,9 @@ class Preparation:
             if document.unreadable:
                 break
             document, secrets = step(document, self._allowance)
-            refused = tuple(_refused(path) for path in secrets if _is_shown(path))
+            refused = tuple(
+                Finding(path, Severity.ERROR, "secret-place", _SHOWN) for path in secrets if _is_shown(path)
+            )
             document = replace(document, findings=(*document.findings, *refused)) if refused else document
             for path in secrets:
                 key = flag_at(document.value, path)

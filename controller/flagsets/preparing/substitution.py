@@ -85,7 +85,7 @@ class _Walk:
 
     def _text(self, text: str, path: Path) -> Json:
         before = len(self.findings)
-        if _is_flag_key(path):
+        if len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key":
             self._find(PLACE, "a flag's key takes no variable; write the key", path)
             return text
         try:
@@ -155,10 +155,6 @@ def _exceeded() -> _ExceededError:
         f"the variables' values, and the work of their patterns, come to more than "
         f"{DEFAULT.document_bytes} characters in all files"
     )
-
-
-def _is_flag_key(path: Path) -> bool:
-    return len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key"
 
 
 def _typed(text: str) -> Json:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api import flagsource
-from controller.api.artifact import ArtifactStatus
-from controller.api.conditions import FALSE, READY, TRUE, Condition, find, why
-from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import KIND, SOURCE_API, source_key
+from controller.api import flagsource, grant
+from controller.api.artifact import artifact_of
+from controller.api.conditions import FALSE, READY, Condition
+from controller.api.fields import InvalidSpecError
+from controller.api.flagset import KIND, SOURCE_API, FlagSetStatus, listed, source_key
+from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey
-from controller.flagsets.reading.references import listed, may_read, require_grant
+from controller.delivery.grants import Referring, denied, granted
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
@@ -56,9 +58,9 @@ def require_dependencies(
             _require_true(f"spec.dependsOn.{index}.readyExpr", each.ready_expr, resource, found)
             continue
         if not ready(found):
-            raise Waiting("DependencyNotReady", f"{what} is not ready{why(found.status)}")
+            raise Waiting("DependencyNotReady", f"{what} is not ready{status_of(found).why}")
         same = each.kind == KIND and source_key(found) == source_key(resource)
-        if same and found.status.get("lastAppliedRevision") != artifact.revision:
+        if same and FlagSetStatus.of(found).last_applied_revision != artifact.revision:
             raise Waiting(
                 "DependencyNotReady", f"FlagSet {each.name} has not applied {artifact.revision} yet"
             )
@@ -110,21 +112,27 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
             "InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} belongs to the API group {group}"
         )
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
-    require_grant(resource.namespace, key, objects)
+    if not may_read(resource.namespace, key, objects):
+        who = Referring(KIND, resource.namespace)
+        raise Stalled("AccessDenied", denied(who, key.namespace, key.name, (key.kind,)))
     source = objects.get(key)
     if source is None:
         raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
-    reported = source.status.get("artifact")
-    if reported is None:
-        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{why(source.status)}")
     try:
-        artifact = read(ArtifactStatus, reported if isinstance(reported, dict) else {})
+        artifact = artifact_of(source)
     except InvalidSpecError as error:
-        message = (
-            f"{what} has an artifact that cannot be used: {str(error).replace('spec.', 'status.artifact.')}"
-        )
-        raise Failed("ArtifactFailed", message) from error
+        raise Failed("ArtifactFailed", f"{what} has an artifact that cannot be used: {error}") from error
+    if artifact is None:
+        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{status_of(source).why}")
     return artifact if reference.kind == flagsource.KIND else artifact.unverified()
+
+
+def may_read(reader: str, source: ObjectKey, objects: Cache) -> bool:
+    """Whether FlagSets of `reader`, a namespace, may refer to `source`: elsewhere by a FlagGrant alone."""
+    if reader == source.namespace:
+        return True
+    grants = objects.of_kind(grant.KIND, source.namespace)
+    return bool(granted(grants, Referring(KIND, reader), source.name, (source.kind,)))
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
@@ -133,22 +141,21 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     source = objects.get(key) if key is not None else None
     if key is None or source is None or not may_read(resource.namespace, key, objects):
         return ()
-    found = find(source.status, READY)
+    found = status_of(source).condition(READY)
     if source.suspended:
         reason, message = "SourceSuspended", "is suspended; nothing new is read from it"
-    elif found is not None and found.get("status") == FALSE:
-        reason, message = "SourceFailed", f"is not ready: {found.get('message') or found.get('reason')}"
+    elif found.status == FALSE:
+        reason, message = "SourceFailed", f"is not ready: {found.message or found.reason}"
     else:
         return ()
     return (Condition(SOURCE_READY, FALSE, reason, f"{key.kind} {key.name} {message}"),)
 
 
-def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+def source_changes(status: FlagSetStatus, details: Iterable[Condition]) -> tuple[Occurrence, ...]:
     """Occurrences for a source that went stale or recovered since the `status` before; `details` are new."""
-    served = str(status.get("lastAppliedRevision") or "")
-    known = find(status, SOURCE_READY) or {}
+    served = status.last_applied_revision
     found = next((each for each in details if each.type == SOURCE_READY), None)
-    if not served or (found.reason if found else None) == known.get("reason"):
+    if not served or (found.reason if found else "") == status.condition(SOURCE_READY).reason:
         return ()
     if found is None:
         return (Occurrence("SourceRecovered", "the source is not stale any more", ends=True),)
@@ -157,9 +164,8 @@ def source_changes(status: Mapping[str, Any], details: Iterable[Condition]) -> t
 
 def ready(resource: Resource) -> bool:
     """Whether an object is Ready, as of its present generation."""
-    found = find(resource.status, READY)
-    current = resource.status.get("observedGeneration") == resource.generation
-    return current and found is not None and found.get("status") == TRUE
+    status = status_of(resource)
+    return status.is_ready and status.observed_generation == resource.generation
 
 
 def _awaited(flag_set: Resource) -> list[str]:

@@ -92,7 +92,14 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         if piece == _EVERYTHING:
             reached = _skipped(parts, min(reached))
         else:
-            reached = {at + 1 for at in reached if at < len(parts) and _fits(parts[at], piece)}
+            visible = piece.startswith(".")
+            reached = {
+                at + 1
+                for at in reached
+                if at < len(parts)
+                and (visible or not parts[at].startswith("."))
+                and fnmatch.fnmatchcase(parts[at], piece)
+            }
         if not reached:
             return False
     return len(parts) in reached
@@ -105,12 +112,6 @@ def _skipped(parts: Sequence[str], start: int) -> set[int]:
             break
         reached.add(at + 1)
     return reached
-
-
-def _fits(part: str, piece: str) -> bool:
-    if part.startswith(".") and not piece.startswith("."):
-        return False
-    return fnmatch.fnmatchcase(part, piece)
 
 
 def _not_found(names: Collection[str], path: str, folder: str) -> str:
@@ -144,16 +145,12 @@ def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -
     listed = {*names, *reasons}
     meant = {name for path in paths for name in _meant(listed, path)}
     through = [f"{_prefix(path)}/" for path in paths]
-    return [
-        _unread_problem(name, reason)
-        for name, reason in sorted(reasons.items())
-        if name in meant or any(prefix.startswith(f"{name}/") for prefix in through)
-    ]
-
-
-def _unread_problem(name: str, reason: str) -> Problem:
-    code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
-    return Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}")
+    problems = []
+    for name, reason in sorted(reasons.items()):
+        if name in meant or any(prefix.startswith(f"{name}/") for prefix in through):
+            code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
+            problems.append(Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}"))
+    return problems
 
 
 def _meant(listed: set[str], path: str) -> list[str]:

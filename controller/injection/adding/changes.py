@@ -1,8 +1,12 @@
-"""A pod with what is added to it, and the JSON patch (RFC 6902) that adds the same. Pure."""
+"""What is added to a pod, as a JSON patch (RFC 6902), and the record of it in an annotation. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,8 +40,9 @@ class Changes:
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
+        pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
         # Only `after` has copies, and only it is changed any more.
-        self.patch.append({"op": "add", "path": _pointer(path), "value": value})
+        self.patch.append({"op": "add", "path": pointer, "value": value})
 
     def _at(self, path: Path) -> Any:
         found: Any = self.after
@@ -53,5 +58,33 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-def _pointer(path: Path) -> str:
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+class Injected(NamedTuple):
+    """What distinguishes one injection from another."""
+
+    image: str
+    """The evaluator's; empty where the application evaluates by itself."""
+    configuration: str
+    """A digest of all else that was added; empty of pods that were injected before it was recorded."""
+
+
+def record_of(
+    followed: Mapping[str, str], container: Mapping[str, Any] | None, *added: object
+) -> dict[str, str]:
+    """The record: `followed`, the image of the evaluator's `container` where there is one, and a digest of
+    the rest of it and of what else is `added`. Only `followed` changes as flags change.
+    """
+    image = {} if container is None else {"image": str(container["image"])}
+    rest = {name: value for name, value in (container or {}).items() if name != "image"}
+    text = json.dumps([rest, *added], sort_keys=True, default=sorted)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {**followed, **image, "configuration": digest}
+
+
+def injected_of(record: Mapping[str, Any]) -> Injected:
+    """What a record says, which any client may have written."""
+    return Injected(str(record.get("image", "")), str(record.get("configuration", "")))
+
+
+def read_record(text: str | None) -> Injected | None:
+    """What an annotation says; None where there is none."""
+    return None if text is None else injected_of(json_object(text) or {})

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.injection import names
+from controller.injection.making import operators
 from controller.injection.options import Refused
+from controller.injection.reading import source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
+    from controller.injection.reading.wanted import Wanted
+
 _LISTS: Final = ("initContainers", "containers")
-_VOLUMES: Final = ("volumes", "name", "[{name: data, emptyDir: {}}]")
 _OF_CONTAINERS: Final = (
     ("env", "name", "[{name: LOG_LEVEL, value: info}]"),
     ("volumeMounts", "mountPath", "[{name: data, mountPath: /data}]"),
@@ -32,7 +34,7 @@ def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         raise Refused("spec: is no object; write a pod's spec")
-    _check_list(spec, "spec.", *_VOLUMES)
+    _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
     for part in _LISTS:
         found = spec.get(part)
         if not isinstance(found, list | None):
@@ -75,7 +77,7 @@ def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
             number = port.get("containerPort")
             if isinstance(number, int):
                 yield number
-    for name in _PROBES:
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         probe = container.get(name)
         for asked in probe.values() if isinstance(probe, dict) else ():
             if isinstance(asked, dict) and isinstance(asked.get("port"), int):
@@ -90,3 +92,41 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
             f"annotation {names.CONTAINERS}: the pod has no container {name[:63]!r}; "
             f"it has {', '.join(sorted(present))}"
         )
+
+
+def warnings(wanted: Wanted) -> tuple[str, ...]:
+    """What is asked for and not done, or will be regretted, whatever the pod is."""
+    if wanted.options.compat:
+        unused = source.warnings(wanted.settings, operators.KEPT)
+        return (*wanted.warnings, *unused, *operators.warnings(wanted))
+    return (*wanted.warnings, *source.warnings(wanted.settings))
+
+
+def pod_warnings(pod: Mapping[str, Any], wanted: Wanted) -> tuple[str, ...]:
+    """The same, and what this pod will regret."""
+    found = warnings(wanted)
+    if wanted.options.compat:
+        found += (*taken_ports(pod, wanted),)
+    security = pod["spec"].get("securityContext")
+    if wanted.claim and not (isinstance(security, dict) and security.get("fsGroup")):
+        found += (
+            f"annotation {names.STATE_CLAIM}: set fsGroup in the pod's securityContext, such as 65532, "
+            "or the evaluator may not write there",
+        )
+    return found
+
+
+def taken_ports(pod: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
+    """The evaluator's ports that the application uses itself, with what to do."""
+    by_number = {
+        number: annotation
+        for annotation, number in wanted.ports.items()
+        if not (wanted.socket_path and annotation == names.PORT)
+    }
+    for _, each in containers(pod):
+        for port in ports_of(each) if each["name"] != wanted.options.container else ():
+            if port in by_number:
+                yield (
+                    f"container {each['name']}: uses port {port}, which is the evaluator's; "
+                    f"give the evaluator another with the annotation {by_number[port]}"
+                )

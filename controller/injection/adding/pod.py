@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from controller.injection import names
-from controller.injection.adding.advice import pod_warnings, taken_ports
-from controller.injection.adding.changes import Changes
-from controller.injection.adding.containers import check_form, containers, mounted_at, require_containers
-from controller.injection.adding.record import record_of
+from controller.injection.adding.changes import Changes, record_of
+from controller.injection.adding.containers import (
+    check_form,
+    containers,
+    mounted_at,
+    pod_warnings,
+    require_containers,
+    taken_ports,
+)
 from controller.injection.making import in_process, operators
-from controller.injection.making.evaluator import check, evaluator, marks, proxied, variables, volumes
-from controller.injection.making.mounts import socket
+from controller.injection.making.evaluator import evaluator, marks, proxied, socket, variables, volumes
 from controller.injection.options import Refused
 from controller.injection.reading.wanted import is_enabled, read
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from controller.injection.making.evaluator import Mounted
     from controller.injection.making.in_process import InProcess
-    from controller.injection.making.mounts import Mounted
     from controller.injection.options import Known, Options
     from controller.injection.reading.wanted import Wanted
-
-_API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
@@ -38,18 +41,17 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     check_form(pod, annotations)
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
-    wanted = read(annotations, namespace, known, compat=options.compat)
-    check(wanted, options, known)
+    wanted = read(annotations, namespace, options, known)
     changes = Changes(pod)
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
         return changes
-    changes.warnings = pod_warnings(pod, wanted, options)
-    if not _is_injected(pod, annotations, wanted, options):
-        _check_free(pod, wanted, options)
-        _add_sidecar(changes, wanted, options)
-    given = variables(wanted, options)
-    for path, each in _clients(changes.after, wanted, options):
+    changes.warnings = pod_warnings(pod, wanted)
+    if not _is_injected(pod, annotations, wanted):
+        _check_free(pod, wanted)
+        _add_sidecar(changes, wanted)
+    given = variables(wanted)
+    for path, each in _clients(changes.after, wanted):
         _extend(changes, path, each, given, socket(wanted))
     return changes
 
@@ -89,16 +91,13 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
 def due(
     annotations: Mapping[str, str], namespace: str, options: Options, known: Known
 ) -> dict[str, str] | None:
-    """What `flagstaff.dev/injected` would say of a pod with these annotations were it created now; None where
-    it asks for nothing. Raises Refused.
-    """
+    """What `flagstaff.dev/injected` of a new pod would say; None: it asks for nothing. Raises Refused."""
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
         return _record_in_process(in_process.provided(annotations, namespace, options, known))
-    wanted = read(annotations, namespace, known, compat=options.compat)
-    check(wanted, options, known)
-    return _record(evaluator(wanted, options), wanted, options)
+    wanted = read(annotations, namespace, options, known)
+    return _record(evaluator(wanted), wanted)
 
 
 def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
@@ -111,8 +110,8 @@ def _record_in_process(made: InProcess) -> dict[str, str]:
     return record_of({"from": made.followed}, None, made.variables, folder, made.containers)
 
 
-def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:
-    beside = volumes(wanted, options), variables(wanted, options)
+def _record(made: Mapping[str, Any], wanted: Wanted) -> dict[str, str]:
+    beside = volumes(wanted), variables(wanted)
     return record_of(wanted.followed, made, *beside, wanted.containers)
 
 
@@ -125,49 +124,45 @@ def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
     return any(each["name"] == options.container for _, each in containers(pod))
 
 
-def _is_injected(
-    pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted, options: Options
-) -> bool:
+def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted) -> bool:
     given = annotations.get(names.INJECTED)
-    present = _has_container(pod, options)
+    container = wanted.options.container
+    present = _has_container(pod, wanted.options)
     if given is None and present:
         raise Refused(
-            f"container {options.container}: the pod has one of this name already; remove it, or set "
+            f"container {container}: the pod has one of this name already; remove it, or set "
             f"{names.ENABLED} to false to keep your own"
         )
     if given is None or not present:
         return False
     # A FeatureFlagSource may have changed since: the pod keeps what it was given.
     field = "from" if names.sources(annotations) else "flagSet"
-    try:
-        before = json.loads(given).get(field)
-    except (ValueError, AttributeError, RecursionError):
-        before = None
+    before = (json_object(given) or {}).get(field)
     if before != wanted.followed[field]:
         raise Refused(
             f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and the pod now asks for "
-            f"{wanted.followed[field]}; remove the annotation and the container {options.container}"
+            f"{wanted.followed[field]}; remove the annotation and the container {container}"
         )
     return True
 
 
-def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
+def _check_free(pod: Mapping[str, Any], wanted: Wanted) -> None:
     """Raise Refused where what is to be added is there, or a container that is named is not."""
-    own = {each["name"] for each in volumes(wanted, options)}
+    own = {each["name"] for each in volumes(wanted)}
     for volume in pod["spec"].get("volumes") or ():
         if volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
     require_containers(pod, wanted.containers)
     if wanted.socket_path:
-        _check_mounts(pod, wanted, options)
-    if not options.compat:
-        for complaint in taken_ports(pod, wanted, options):
+        _check_mounts(pod, wanted)
+    if not wanted.options.compat:
+        for complaint in taken_ports(pod, wanted):
             raise Refused(complaint)
 
 
-def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
+def _check_mounts(pod: Mapping[str, Any], wanted: Wanted) -> None:
     folder = wanted.socket_path.rpartition("/")[0]
-    for _, each in _clients(pod, wanted, options):
+    for _, each in _clients(pod, wanted):
         if folder in mounted_at(each):
             raise Refused(
                 f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
@@ -175,29 +170,27 @@ def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> N
             )
 
 
-def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
-    made = evaluator(wanted, options)
+def _add_sidecar(changes: Changes, wanted: Wanted) -> None:
+    made = evaluator(wanted)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
         changes.extend(("spec", "initContainers"), [_with_access(made, changes.after)], first=True)
     else:
         changes.extend(("spec", "containers"), [_with_access(made, changes.after)])
-    changes.extend(("spec", "volumes"), volumes(wanted, options))
-    _annotate(changes, _record(made, wanted, options))
-    if options.compat and operators.asks_for_kubernetes(wanted):
+    changes.extend(("spec", "volumes"), volumes(wanted))
+    _annotate(changes, _record(made, wanted))
+    if wanted.options.compat and operators.asks_for_kubernetes(wanted):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
-    _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
+    _mark(changes, marks(wanted, changes.after["spec"].get("serviceAccountName")))
 
 
 def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The container with the mount that the API server gives each one. Where it gave it itself, it would ask
-    us about each pod a second time.
-    """
+    """With the API server's own mount: added after us, it would have the pod reviewed a second time."""
     mounts = (
         each
         for container in pod["spec"]["containers"]
         for each in container.get("volumeMounts") or ()
-        if each.get("mountPath") == _API_ACCESS
+        if each.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
     )
     found = next(mounts, None)
     if found is None or not str(found.get("name")).startswith("kube-api-access-"):
@@ -214,13 +207,13 @@ def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _clients(
-    pod: Mapping[str, Any], wanted: Wanted, options: Options
+    pod: Mapping[str, Any], wanted: Wanted
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """The containers that get the evaluator's address. Before a plain sidecar no init container can ask it;
     OpenFeature Operator gives it to none.
     """
-    early = wanted.native and not options.compat
+    early = wanted.native and not wanted.options.compat
     for path, each in containers(pod):
         asks = wanted.containers is None or each["name"] in wanted.containers
-        if asks and each["name"] != options.container and (early or path[1] == "containers"):
+        if asks and each["name"] != wanted.options.container and (early or path[1] == "containers"):
             yield path, each

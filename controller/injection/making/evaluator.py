@@ -1,66 +1,45 @@
-"""What is made for one pod, whichever container its evaluator gets: ours, or OpenFeature Operator's. Pure."""
+"""What is made for a pod: an evaluator, ours or OpenFeature Operator's, its volumes, and variables. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from controller.api.configuration import FLAG_KIND
 from controller.injection import names
 from controller.injection.making import operators, sidecar
-from controller.injection.making.mounts import mounted
-from controller.injection.options import Refused
 from controller.injection.reading import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from controller.injection.options import Known, Options
+    from controller.injection.options import Options
     from controller.injection.reading.wanted import Wanted
 
 
-def check(wanted: Wanted, options: Options, known: Known) -> None:
-    """Raise Refused where there would be nothing that the evaluator is to read."""
-    for each in sorted(operators.direct(wanted, options)):
-        place, _, name = each.partition("/")
-        try:
-            known.flag_set(place, name, (FLAG_KIND,))
-        except Refused:
-            raise Refused(
-                f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
-                "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
-            ) from None
-    if wanted.files and not options.flag_files:
-        raise Refused(
-            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
-            "these flags; add the option, or write the provider kubernetes"
-        )
-
-
-def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
+def evaluator(wanted: Wanted) -> dict[str, Any]:
     """The evaluator's container."""
-    made = operators.container(wanted, options) if options.compat else sidecar.container(wanted, options)
-    mounts = [each.mount for each in mounted(wanted, options)]
+    made = operators.container(wanted) if wanted.options.compat else sidecar.container(wanted)
+    mounts = [each.mount for each in mounted(wanted)]
     return {**made, **({"volumeMounts": mounts} if mounts else {})}
 
 
-def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+def volumes(wanted: Wanted) -> list[dict[str, Any]]:
     """What that container mounts."""
-    return [each.volume for each in mounted(wanted, options)]
+    return [each.volume for each in mounted(wanted)]
 
 
-def variables(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
     """The variables of the application's containers."""
-    return operators.variables(wanted) if options.compat else sidecar.variables(wanted)
+    return operators.variables(wanted) if wanted.options.compat else sidecar.variables(wanted)
 
 
-def marks(wanted: Wanted, options: Options, account: str | None) -> Iterator[tuple[str, str, str]]:
+def marks(wanted: Wanted, account: str | None) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
-    read = operators.direct(wanted, options)
-    asked = any(each.get("selector") not in read for each in wanted.follows if "provider" not in each)
-    if asked or (wanted.files and not options.compat):
-        yield from proxied(options)
-    if read:
+    direct = wanted.direct
+    asked = any(each.get("selector") not in direct for each in wanted.follows if "provider" not in each)
+    if asked or (wanted.files and not wanted.options.compat):
+        yield from proxied(wanted.options)
+    if direct:
         yield "labels", names.FLAG_READER, "true"
         yield "annotations", names.FLAG_READER, account or "default"
 
@@ -69,3 +48,74 @@ def proxied(options: Options) -> Iterator[tuple[str, str, str]]:
     """As `marks`, of a pod that asks the proxy."""
     if options.proxy_on_demand:
         yield "labels", names.PROXIED, "true"
+
+
+class Mounted(NamedTuple):
+    """A volume and its folder: a whole one, since what is mounted by `subPath` is never updated."""
+
+    name: str
+    source: Mapping[str, Any]
+    """The volume without its name."""
+    folder: str
+    writable: bool = False
+
+    @property
+    def volume(self) -> dict[str, Any]:
+        """As the pod has it."""
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """As a container has it."""
+        return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
+
+
+def mounted(wanted: Wanted) -> tuple[Mounted, ...]:
+    """All volumes of the evaluator's container."""
+    options = wanted.options
+    if options.compat:
+        # Stock flagd ends where there is no file.
+        return (*socket(wanted), *_files(wanted, optional=False))
+    token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
+    projected = {"projected": {"sources": [{"serviceAccountToken": token}]}}
+    # Of the folder: twice the most that a source may deliver, with room to replace it.
+    claimed = {"persistentVolumeClaim": {"claimName": wanted.claim}}
+    state = claimed if wanted.claim else {"emptyDir": {"sizeLimit": "256Mi"}}
+    return (
+        Mounted(names.TOKEN, projected, names.TOKEN_PATH),
+        Mounted(names.STATE, state, names.STATE_PATH, writable=True),
+        *socket(wanted),
+        # The startup probe says how long an application waits for flags.
+        *_files(wanted, optional=True),
+        *_tokens(wanted),
+        *authority(options),
+    )
+
+
+def socket(wanted: Wanted) -> tuple[Mounted, ...]:
+    """The volume of the Unix socket, where there is one; the application's containers mount it, too."""
+    folder = wanted.socket_path.rpartition("/")[0]
+    memory = {"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return (Mounted(names.SOCKET, memory, folder, writable=True),) if folder else ()
+
+
+def authority(options: Options) -> tuple[Mounted, ...]:
+    """The volume of the authority that signed the proxy's certificate, where there is one."""
+    source = {"configMap": {"name": options.proxy_ca, "optional": True}}
+    return (Mounted(names.CA, source, names.CA_PATH),) if options.proxy_ca else ()
+
+
+def _files(wanted: Wanted, *, optional: bool) -> Iterator[Mounted]:
+    """One of each flag set in a file. `optional`: the pod starts without it, too."""
+    more = {"optional": True} if optional else {}
+    for number, each in enumerate(wanted.files):
+        yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
+
+
+def _tokens(wanted: Wanted) -> Iterator[Mounted]:
+    """One of each source's token. A pod starts without the Secret, too."""
+    items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
+    for number, each in enumerate(wanted.settings.sources):
+        if each.secret_ref:
+            secret = {"secretName": each.secret_ref.name, "items": items, "optional": True}
+            yield Mounted(f"flagstaff-source-{number}", {"secret": secret}, files.token_folder(number))

@@ -1,6 +1,4 @@
-"""Variables for providers that evaluate by themselves: by OpenFeature Operator's names and in its order, and
-unless a server is named, for our proxy. Pure.
-"""
+"""Variables of applications that evaluate by themselves, as OpenFeature Operator gives them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import inprocess
 from controller.api.inprocess import DEFAULTS
 from controller.injection import names
-from controller.injection.making.mounts import authority
+from controller.injection.making.evaluator import authority
 from controller.injection.options import SERVED, Refused
 from controller.injection.reading import source
 from controller.injection.reading.wanted import read_in_process
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.api.inprocess import InProcessConfigurationSpec
-    from controller.injection.making.mounts import Mounted
+    from controller.injection.making.evaluator import Mounted
     from controller.injection.options import Known, Options
-    from controller.injection.reading.referring import Referring
+    from controller.injection.reading.annotation_values import Referring
 
 _VARIABLES: Final = {
     "HOST": "host",

@@ -1,6 +1,4 @@
-"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat`: stock flagd understands it,
-and so does ours. Flags of the cluster come through our proxy. Pure.
-"""
+"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat` and stock flagd. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +12,10 @@ from controller.injection.reading import source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.injection.options import Options
     from controller.injection.reading.wanted import Wanted
 
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
-SELECTOR: Final = "core.openfeature.dev/"
-_PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 _TOKENS: Final = {
     "http": "stands in the pod's arguments, where everyone who may read pods reads it; bring these flags "
     "into the cluster by a FlagSource",
@@ -30,25 +25,26 @@ _TOKENS: Final = {
 """What becomes of a token in the open, by provider."""
 
 
-def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+def container(wanted: Wanted) -> dict[str, Any]:
     """The sidecar."""
     management = wanted.ports[names.MANAGEMENT_PORT]
     probes = {
         name: {"httpGet": {"path": path, "port": management, "scheme": "HTTP"}, "initialDelaySeconds": 5}
-        for name, path in _PATHS.items()
+        for name, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz"))
     }
     return {
         "name": names.OPERATORS_CONTAINER,
-        "image": wanted.image or options.image,
+        "image": wanted.image or wanted.options.image,
         "imagePullPolicy": "Always",
         **({"restartPolicy": "Always"} if wanted.native else {}),
-        "args": _arguments(wanted, options),
+        "args": _arguments(wanted),
         "ports": [
             {"name": "management", "containerPort": management},
             {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
         ],
         "env": [
-            *_mode(wanted),
+            # Ours lets every user of the pod connect, by a variable that stock flagd does not read.
+            *([{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []),
             *(each for each, _ in source.variables(wanted.settings)),
             *_addresses(wanted),
         ],
@@ -61,11 +57,6 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
     return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
-
-
-def _mode(wanted: Wanted) -> list[dict[str, Any]]:
-    """Ours lets every user of the pod connect, by a variable that stock flagd does not read."""
-    return [{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []
 
 
 def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
@@ -81,9 +72,9 @@ def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
     return [{"name": source.prefixed(settings, name), "value": text} for name, text in values.items() if text]
 
 
-def _arguments(wanted: Wanted, options: Options) -> list[str]:
+def _arguments(wanted: Wanted) -> list[str]:
     ports, settings = wanted.ports, wanted.settings
-    sources = [_source(each, direct(wanted, options), options) for each in wanted.follows]
+    sources = [_source(each, wanted) for each in wanted.follows]
     uri = settings.otel_collector_uri
     words = [
         "start",
@@ -107,21 +98,14 @@ def asks_for_kubernetes(wanted: Wanted) -> bool:
     return any(source.provider_of(each, settings) == source.KUBERNETES for each in settings.sources)
 
 
-def direct(wanted: Wanted, options: Options) -> frozenset[str]:
-    """Selectors of the FeatureFlags that the evaluator reads from the API server."""
-    return wanted.cluster_flags if options.compat and options.flag_readers else frozenset()
-
-
-def _source(given: Mapping[str, Any], read: frozenset[str], options: Options) -> dict[str, Any]:
+def _source(given: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     if "provider" in given:
         return dict(given)
-    if given["selector"] in read:
-        return {"uri": given["selector"], "provider": source.KUBERNETES}
-    return {
-        "uri": options.proxy_address,
-        "provider": "grpc",
-        "selector": f"{SELECTOR}{given['selector']}",
-    }
+    selector = given["selector"]
+    if selector in wanted.direct:
+        return {"uri": selector, "provider": source.KUBERNETES}
+    address = wanted.options.proxy_address
+    return {"uri": address, "provider": "grpc", "selector": f"core.openfeature.dev/{selector}"}
 
 
 def warnings(wanted: Wanted) -> tuple[str, ...]:

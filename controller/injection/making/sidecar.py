@@ -11,9 +11,6 @@ from controller.injection.reading import files, source
 from controller.injection.reading.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from controller.injection.options import Options
     from controller.injection.reading.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
@@ -40,8 +37,6 @@ _PROBES: Final = {
 }
 _OPENING_SECONDS: Final = 60
 """For ports to be open, on nodes that are busy."""
-_FOREVER_SECONDS: Final = 1_000_000
-"""Eleven days, after which the evaluator's container is restarted and goes on waiting."""
 SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
@@ -55,15 +50,15 @@ SECURITY: Final = {
 """What pod security `restricted` asks for, and more."""
 
 
-def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+def container(wanted: Wanted) -> dict[str, Any]:
     """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
     probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
     return {
         "name": names.CONTAINER,
-        "image": wanted.image or options.image,
+        "image": wanted.image or wanted.options.image,
         **always,
-        "args": _arguments(wanted, options),
+        "args": _arguments(wanted),
         "env": [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in _POD_FIELDS.items()
@@ -84,7 +79,8 @@ def _started(wanted: Wanted) -> dict[str, Any]:
     """The probe that applications wait for."""
     if wanted.missing == START:
         return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
-    seconds = _FOREVER_SECONDS if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
+    # Forever is eleven days, after which the evaluator's container is restarted and goes on waiting.
+    seconds = 1_000_000 if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
     return {
         "httpGet": {**_ALIVE, "path": "/startz"},
         "periodSeconds": 1,
@@ -93,9 +89,7 @@ def _started(wanted: Wanted) -> dict[str, Any]:
 
 
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
-    """What an application reads: those of FeatureFlagSources, then OpenFeature Operator's names in its
-    order, then those of newer providers.
-    """
+    """Variables: of FeatureFlagSources, then by OpenFeature Operator's names, then of newer providers."""
     ports, settings = wanted.ports, wanted.settings
     values = {
         "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
@@ -112,23 +106,32 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
 
-def _arguments(wanted: Wanted, options: Options) -> list[str]:
+def _arguments(wanted: Wanted) -> list[str]:
+    options = wanted.options
     proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
     token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}
     secured = {"tls": True, "certPath": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
     sources = [
         each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
     ]
+    # What the proxy learns of each file, in their order; nothing where one is read twice.
+    read = sum(each.get("provider") == files.PROVIDER for each in wanted.follows)
+    receipts = [{"selector": f"{each.namespace}/{each.name}"} for each in wanted.files]
+    receipts = receipts if read == len(wanted.files) else []
     ports = wanted.ports
+    listening = [f"--port={ports[names.PORT]}"]
+    if wanted.socket_path:
+        # Only containers that mount the folder reach it, whatever their user.
+        listening = [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
     return [
         "start",
         f"--sources={_json(sources)}",
-        *(f"--receipts-to={_json({**proxied, **one, **token, **secured})}" for one in _receipts(wanted)),
+        *(f"--receipts-to={_json({**proxied, **each, **token, **secured})}" for each in receipts),
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
         f"--management-host={EVERYWHERE}",
-        *_listening(wanted),
+        *listening,
         f"--management-port={ports[names.MANAGEMENT_PORT]}",
         f"--sync-port={ports[names.SYNC_PORT]}",
         f"--ofrep-port={ports[names.OFREP_PORT]}",
@@ -141,17 +144,3 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
-    """What the proxy learns of each file, in their order; nothing where one is read twice."""
-    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == len(wanted.files):
-        for file in wanted.files:
-            yield {"selector": f"{file.namespace}/{file.name}"}
-
-
-def _listening(wanted: Wanted) -> list[str]:
-    if wanted.socket_path:
-        # Only containers that mount the folder reach it, whatever their user.
-        return [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
-    return [f"--port={wanted.ports[names.PORT]}"]

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -15,14 +14,16 @@ from controller.api.fields import Duration
 from controller.injection import names
 from controller.injection.options import Refused
 from controller.injection.reading import source
+from controller.runtime.user_text.plain_text import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.injection.options import Known
+
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _DEADLINE: Final = TypeAdapter(Duration)
-_START_SECONDS: Final = 30.0
 _LONGEST_START: Final = 3600.0
 _SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
 _SHARED: Final = frozenset({"/var/run", "/var/lib", names.TOKEN_PATH, names.CA_PATH, names.STATE_PATH})
@@ -45,11 +46,19 @@ def containers(given: str | None) -> frozenset[str] | None:
 
 def image(given: str | None) -> str:
     """The evaluator's image; empty: the installation's."""
-    if given is not None and not _IMAGE.fullmatch(given):
-        raise Refused(
-            f"annotation {names.IMAGE}: {given[:100]!r} is no image; "
-            "write one such as registry.example/evaluator:1.0"
-        )
+    what = "no image; write one such as registry.example/evaluator:1.0"
+    return _matching(given, names.IMAGE, _IMAGE, 100, what)
+
+
+def claim(given: str | None) -> str:
+    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
+    what = "no object's name; write the name of a PersistentVolumeClaim"
+    return _matching(given, names.STATE_CLAIM, source.NAME, 253, what)
+
+
+def _matching(given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, what: str) -> str:
+    if given is not None and not pattern.fullmatch(given):
+        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {what}")
     return given or ""
 
 
@@ -57,11 +66,8 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
     """The sidecar's requests and limits, from a JSON object."""
     if given is None:
         return default
-    try:
-        found = json.loads(given)
-    except (ValueError, RecursionError):
-        found = None
-    if not (isinstance(found, dict) and found.keys() <= {"requests", "limits"}):
+    found = json_object(given)
+    if found is None or not found.keys() <= {"requests", "limits"}:
         raise Refused(
             f"annotation {names.RESOURCES}: must be a JSON object with requests, limits or both, "
             """such as {"requests":{"memory":"64Mi"}}"""
@@ -106,7 +112,7 @@ def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mappin
 def deadline(given: str | None, setting: float | None) -> float:
     """Seconds that an application waits for flags, an hour at most."""
     if given is None:
-        return min(setting or _START_SECONDS, _LONGEST_START)
+        return min(setting or 30.0, _LONGEST_START)
     try:
         return min(_DEADLINE.validate_python(given), _LONGEST_START)
     except ValidationError:
@@ -130,11 +136,48 @@ def socket(annotations: Mapping[str, str], setting: str | None) -> str:
     return path
 
 
-def claim(given: str | None) -> str:
-    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
-    if given is not None and not source.NAME.fullmatch(given):
-        raise Refused(
-            f"annotation {names.STATE_CLAIM}: {given[:253]!r} is no object's name; "
-            "write the name of a PersistentVolumeClaim"
-        )
-    return given or ""
+class Named(NamedTuple):
+    """What an annotation names."""
+
+    namespace: str
+    name: str
+    kinds: tuple[str, ...]
+    """Those that may be meant."""
+
+    def shown_to(self, reader: str) -> str:
+        """As pods of the namespace `reader` name it."""
+        return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
+
+
+class Referring:
+    """What a pod refers to, and the warnings that come of it."""
+
+    def __init__(self, namespace: str, known: Known) -> None:
+        self.namespace = namespace
+        self.known = known
+        self.warnings: list[str] = []
+
+    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> Named:
+        """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
+        place, slash, name = given.rpartition("/")
+        where = f"annotation {annotation}"
+        if not source.NAME.fullmatch(name) or (slash and not source.NAME.fullmatch(place)):
+            kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
+            raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
+        return Named(place or self.namespace, name, self.permitted(kinds, place, name, where))
+
+    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[Named]:
+        """The objects that `given` names, separated by commas. Raises Refused."""
+        return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
+
+    def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
+        """Those of `kinds` to which it may refer in the namespace `place`; empty: its own. Raises Refused."""
+        if place in {"", self.namespace}:
+            return kinds
+        try:
+            allowed, warning = self.known.refer(self.namespace, kinds, place, name)
+        except Refused as refusal:
+            raise Refused(f"{where}: {refusal}") from None
+        if warning:
+            self.warnings.append(f"{where}: {warning}")
+        return allowed

@@ -1,6 +1,4 @@
-"""Flags in files: ConfigMaps that the controller keeps at what is delivered, mounted into the evaluator's
-container with OpenFeature Operator's names. Pure.
-"""
+"""Files of the evaluator: flags in ConfigMaps that the controller writes, and tokens in Secrets. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.injection import names
+from controller.injection.options import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from controller.api.featureflagsource import SourceSpec
+
 PROVIDER: Final = "file"
 MOST_KEY: Final = 253
 """Characters of a ConfigMap's key."""
-_MOST: Final = 64
-"""Files of one pod."""
+TOKEN_PROVIDERS: Final = frozenset({"http", "grpc"})
+"""Those that send a token."""
+TOKEN_KEY: Final = "token"  # noqa: S105 - a key of the Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +55,27 @@ def marked(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
     """The files of a pod with this metadata, which anybody may have written."""
     given = (metadata.get("annotations") or {}).get(names.FLAG_FILES) or ""
     found = dict.fromkeys(each.strip() for each in str(given).split(","))
-    return tuple(FlagFile(str(metadata.get("namespace", "")), each) for each in [*found][:_MOST] if each)
+    return tuple(FlagFile(str(metadata.get("namespace", "")), each) for each in [*found][:64] if each)
+
+
+def token_folder(number: int) -> str:
+    """Where the Secret of the source of this number is mounted, a whole one of the pod's namespace."""
+    return f"/var/run/flagstaff/source-{number}"
+
+
+def token_file(number: int) -> str:
+    """Where the evaluator finds the token of the source of this number."""
+    return f"{token_folder(number)}/{TOKEN_KEY}"
+
+
+def check_token(source: SourceSpec, provider: str, where: str, *, compat: bool) -> None:
+    """Raise Refused where the token would not be sent."""
+    if source.secret_ref is None:
+        return
+    if provider not in TOKEN_PROVIDERS:
+        raise Refused(f"{where}: provider {provider[:63]} sends no token; remove secretRef")
+    if compat:
+        raise Refused(
+            f"{where}: secretRef: the controller runs with --compat {names.OPERATORS}, whose evaluator reads "
+            "no token from a file; bring these flags into the cluster by a FlagSource, and name their set"
+        )

@@ -1,33 +1,21 @@
-"""FeatureFlagSources of one pod, merged as OpenFeature Operator documents it: a later one wins, and what it
-does not say stays. Pure.
-"""
+"""FeatureFlagSources of a pod, merged: what a later one says wins, field by field. Pure."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.options import SERVED, Refused
-from controller.injection.reading import files, tokens
+from controller.injection.reading import files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
-
-
-class Permitted(Protocol):
-    """Says to which kinds of objects of another namespace a pod may refer. Raises Refused, where to none."""
-
-    def __call__(self, kinds: tuple[str, ...], place: str, name: str, where: str, /) -> object:
-        """`where` begins the refusal."""
-
-
-class _WithVariables(Protocol):
-    @property
-    def env_vars(self) -> tuple[dict[str, Any], ...]: ...
+    from controller.api.inprocess import InProcessConfigurationSpec
+    from controller.injection.reading.annotation_values import Referring
 
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -70,10 +58,10 @@ def _joined(name: str, before: Any, value: Any) -> Any:
     return {**before, **value} if isinstance(value, dict) else value
 
 
-def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any], ...]:
-    """All variables in the order that OpenFeature Operator leaves them in: each merge keeps the last of a
-    name, and turns the list round.
-    """
+def operators_variables(
+    specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
+) -> tuple[dict[str, Any], ...]:
+    """In OpenFeature Operator's order: each merge keeps the last of a name, and turns the list round."""
     found: tuple[dict[str, Any], ...] = ()
     for spec in specs:
         if spec.env_vars:
@@ -95,24 +83,23 @@ class Followed(NamedTuple):
     """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
 
 
-def followed(spec: FeatureFlagSourceSpec, namespace: str, permitted: Permitted, *, compat: bool) -> Followed:
-    """What the evaluator is to follow. `permitted` refuses what is in another namespace. With `compat`,
-    tokens may stand in arguments. Raises Refused.
-    """
+def followed(spec: FeatureFlagSourceSpec, referring: Referring, *, compat: bool) -> Followed:
+    """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
+    namespace = referring.namespace
     found: list[Mapping[str, Any]] = []
     in_files: dict[files.FlagFile, None] = {}
     cluster_flags: set[str] = set()
     for number, source in enumerate(spec.sources):
         provider = provider_of(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
-        tokens.check(source, provider, where, compat=compat)
+        files.check_token(source, provider, where, compat=compat)
         if provider == files.PROVIDER:
             file = _file(source, namespace, where)
             in_files[file] = None
             found.append(file.source)
         elif provider in PROXIED:
             place, name = flag_set_place(source.source, where)
-            permitted(SERVED, place, name, where)
+            referring.permitted(SERVED, place, name, where)
             found.append({"selector": f"{place or namespace}/{name}"})
             if provider == KUBERNETES and place in {"", namespace}:
                 cluster_flags.add(f"{namespace}/{name}")
@@ -154,12 +141,12 @@ def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
 
 def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
     token = source.http_sync_bearer_token
-    header = {"bearerTokenFile": tokens.file(number)} if source.secret_ref else {}
-    if token and not header and provider in tokens.PROVIDERS:
+    header = {"bearerTokenFile": files.token_file(number)} if source.secret_ref else {}
+    if token and not header and provider in files.TOKEN_PROVIDERS:
         if not compat:
             raise Refused(
                 f"{where}: httpSyncBearerToken would stand in the pod's arguments; keep it in a Secret, as "
-                f"the key {tokens.KEY}, and name that in secretRef"
+                f"the key {files.TOKEN_KEY}, and name that in secretRef"
             )
         # flagd dropped bearerToken, which OpenFeature Operator still writes.
         header = {"authHeader": f"Bearer {token}"} if provider == "http" else {}
@@ -225,4 +212,4 @@ def _why_unused(source: SourceSpec, provider: str) -> str:
     """Why nothing comes of its token in the open; empty where something does."""
     if source.secret_ref:
         return "secretRef has the token"
-    return "" if provider in tokens.PROVIDERS else f"provider {provider[:63]} sends no token"
+    return "" if provider in files.TOKEN_PROVIDERS else f"provider {provider[:63]} sends no token"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import featureflagsource, inprocess
+from controller.api.configuration import FLAG_KIND
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import InvalidSpecError
 from controller.api.fields import read as parse_spec
@@ -16,14 +17,14 @@ from controller.injection import names
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
 from controller.injection.reading import annotation_values as values
 from controller.injection.reading import source
-from controller.injection.reading.referring import Referring
+from controller.injection.reading.annotation_values import Referring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.options import Known
+    from controller.injection.options import Known, Options
+    from controller.injection.reading.annotation_values import Named
     from controller.injection.reading.files import FlagFile
-    from controller.injection.reading.referring import Named
 
 S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
 
@@ -44,8 +45,9 @@ _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM,
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one pod asks for."""
+    """What one pod asks for, and the installation's options."""
 
+    options: Options
     follows: tuple[Mapping[str, Any], ...]
     """As the evaluator's `--sources` has it; what comes from the proxy has a `selector` alone."""
     followed: Mapping[str, str]
@@ -80,16 +82,20 @@ class Wanted:
     cluster_flags: frozenset[str] = frozenset()
     """Selectors among them of what stock flagd could read from the API server."""
 
+    @property
+    def direct(self) -> frozenset[str]:
+        """Selectors of the FeatureFlags that the evaluator reads from the API server."""
+        return self.cluster_flags if self.options.compat and self.options.flag_readers else frozenset()
+
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
     """Whether the pod asks for an evaluator at all. A true that is no string is reported later."""
     return annotations.get(names.ENABLED) in ("true", True)
 
 
-def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool = False) -> Wanted:
-    """What the annotations of a pod in `namespace` ask for; `compat`: of OpenFeature Operator's container.
-    Raises Refused.
-    """
+def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> Wanted:
+    """What a pod's annotations ask for. Raises Refused, also where nothing would be there to be followed."""
+    compat = options.compat
     _check_names(annotations, compat=compat)
     referring = Referring(namespace, known)
     settings, follows, followed = _followed(annotations, referring, compat=compat)
@@ -103,7 +109,8 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         names.MANAGEMENT_PORT: settings.management_port,
         names.OFREP_PORT: settings.ofrep_port,
     }
-    return Wanted(
+    wanted = Wanted(
+        options,
         follows.sources,
         followed,
         settings,
@@ -128,6 +135,26 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         files=follows.files,
         cluster_flags=follows.cluster_flags,
     )
+    _require_flags(wanted, known)
+    return wanted
+
+
+def _require_flags(wanted: Wanted, known: Known) -> None:
+    """Raise Refused where there would be nothing that the evaluator is to read."""
+    for each in sorted(wanted.direct):
+        place, _, name = each.partition("/")
+        try:
+            known.flag_set(place, name, (FLAG_KIND,))
+        except Refused:
+            raise Refused(
+                f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
+                "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
+            ) from None
+    if wanted.files and not wanted.options.flag_files:
+        raise Refused(
+            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
+            "these flags; add the option, or write the provider kubernetes"
+        )
 
 
 def read_in_process(
@@ -180,7 +207,7 @@ def _followed(
     settings = source.merged(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
-    follows = source.followed(settings, namespace, referring.permitted, compat=compat)
+    follows = source.followed(settings, referring, compat=compat)
     return settings, follows, {
         "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
         "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.injection.reading.files import FlagFile
     from controller.kube.client import Cluster
-    from controller.workloads.file_pods import FilePod
+    from controller.workloads.pods import FilePod
 
 log = logging.getLogger(__name__)
 

@@ -17,89 +17,77 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from controller.notifications.forms.posts import Post, basic, bearer, changes, facts, plain, posted, title
+from controller.notifications.forms.posts import basic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import Notice, Post, Target
 
-_RED: Final = 0xD32F2F
-_ORANGE: Final = 0xED6C02
-_GREEN: Final = 0x2E7D32
-_FIELD: Final = 1_000
-"""Characters of a field: Discord takes 1024."""
+_COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}
+"""By severity: red, orange, green."""
 _SECTION: Final = 3_000
 """Characters of a block of Slack's."""
-_FIELDS: Final = 2_000
-"""Characters of a field in one."""
-_DISCORD: Final = 4_000
-"""Characters of its text; it takes 4096, and 6000 in all."""
-_TOPIC: Final = 60
-"""Characters of a topic."""
-_CONTENT: Final = 9_000
-"""Characters of a text; Zulip takes 10000."""
 _FENCE: Final = "`" * 12
 """Longer than any that a text is likely to hold: within it nothing is markup or a mention."""
 
 
-def slack(message: Message, target: Target) -> Post:
+def slack(notice: Notice) -> Post:
     """Blocks, by an incoming webhook, or as a bot by chat.postMessage."""
-    texts = [f"*{_escaped(title(message, target))}*\n{_escaped(message.message)}"[:_SECTION]]
-    if lines := _escaped(changes(message)):
+    texts = [f"*{_escaped(notice.title)}*\n{_escaped(notice.message.message)}"[:_SECTION]]
+    if lines := _escaped(notice.changes):
         texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
-    fields = [_mrkdwn(f"*{name}*\n{_escaped(text)}"[:_FIELDS]) for name, text in facts(message).items()]
+    fields = [_mrkdwn(f"*{name}*\n{_escaped(text)}"[:2_000]) for name, text in notice.facts.items()]
     blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(each)} for each in texts]
     attachment = {
-        "color": f"#{_colour(message):06X}",
-        "fallback": _escaped(_fallback(message, target)),
+        "color": _colour(notice.message),
+        "fallback": _escaped(_fallback(notice)),
         "blocks": [*blocks, {"type": "section", "fields": fields}],
     }
-    content = {"attachments": [attachment], **_sender(target)}
-    return posted(target.address, message, content, **bearer(target))
+    target = notice.target
+    return notice.post({"attachments": [attachment], **_sender(target)}, **target.bearer)
 
 
-def rocket(message: Message, target: Target) -> Post:
+def rocket(notice: Notice) -> Post:
     """An attachment, in the older form of Slack's webhooks."""
-    attachment = _attachment(message, target, str)
-    return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
+    return _attached(notice, str)
 
 
-def mattermost(message: Message, target: Target) -> Post:
+def mattermost(notice: Notice) -> Post:
     """An attachment, too; the text mentions no user, whatever it says."""
-    attachment = _attachment(message, target, _unmentioned)
-    return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
+    # An invisible space keeps `@name` from being a mention.
+    return _attached(notice, lambda text: text.replace("@", "@\u200b"))
 
 
-def discord(message: Message, target: Target) -> Post:
-    """An embed; the text mentions no user, whatever it says."""
-    fields = [
-        {"name": name, "value": text[:_FIELD], "inline": False} for name, text in facts(message).items()
-    ]
+def discord(notice: Notice) -> Post:
+    """An embed; the text mentions no user, whatever it says. It takes some more characters than we send."""
+    message, name = notice.message, notice.target.spec.username
     embed = {
-        "title": title(message, target)[:256],
-        "description": _text(message)[:_DISCORD],
-        "color": _colour(message),
+        "title": notice.title[:256],
+        "description": _text(notice)[:4_000],
+        "color": _COLOURS[message.severity],
         "timestamp": message.time,
-        "fields": fields,
+        "fields": [
+            {"name": name, "value": text[:1_000], "inline": False} for name, text in notice.facts.items()
+        ],
     }
-    username = {"username": target.spec.username[:80]} if target.spec.username else {}
-    content = {"embeds": [embed], "allowed_mentions": {"parse": []}, **username}
-    return posted(target.address, message, content)
+    username = {"username": name[:80]} if name else {}
+    return notice.post({"embeds": [embed], "allowed_mentions": {"parse": []}, **username})
 
 
-def msteams(message: Message, target: Target) -> Post:
+def msteams(notice: Notice) -> Post:
     """An Adaptive Card, as the webhooks of workflows take it."""
+    message = notice.message
     colour = {"error": "Attention", "warning": "Warning"}.get(message.severity, "Good")
     body: list[dict[str, Any]] = [
-        {"type": "TextBlock", "text": title(message, target), "size": "Large", "color": colour, "wrap": True},
+        {"type": "TextBlock", "text": notice.title, "size": "Large", "color": colour, "wrap": True},
         {"type": "TextBlock", "text": message.message, "wrap": True},
     ]
-    if changes(message):
-        lines = changes(message).replace("\n", "\n\n")
+    if notice.changes:
+        lines = notice.changes.replace("\n", "\n\n")
         body.append({"type": "TextBlock", "text": lines, "fontType": "Monospace", "wrap": True})
-    entries = [{"title": name, "value": text} for name, text in facts(message).items()]
+    entries = [{"title": name, "value": text} for name, text in notice.facts.items()]
     body.append({"type": "FactSet", "facts": entries})
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
@@ -108,51 +96,48 @@ def msteams(message: Message, target: Target) -> Post:
         "body": body,
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
-    return posted(target.address, message, {"type": "message", "attachments": [attachment]})
+    return notice.post({"type": "message", "attachments": [attachment]})
 
 
-def googlechat(message: Message, target: Target) -> Post:
+def googlechat(notice: Notice) -> Post:
     """A card; its text is a kind of HTML."""
-    colour = f"#{_colour(message):06X}"
-    texts = [f'<font color="{colour}">{_escaped(message.message)}</font>']
-    if changes(message):
-        texts.append(_escaped(changes(message)).replace("\n", "<br>"))
+    message = notice.message
+    texts = [f'<font color="{_colour(message)}">{_escaped(message.message)}</font>']
+    if notice.changes:
+        texts.append(_escaped(notice.changes).replace("\n", "<br>"))
     widgets: list[dict[str, Any]] = [{"textParagraph": {"text": each}} for each in texts]
     widgets += [
         {"decoratedText": {"topLabel": name, "text": _escaped(text), "wrapText": True}}
-        for name, text in facts(message).items()
+        for name, text in notice.facts.items()
     ]
-    card = {
-        "header": {"title": title(message, target), "subtitle": message.severity},
-        "sections": [{"widgets": widgets}],
-    }
-    content = {"cardsV2": [{"cardId": message.key[:16], "card": card}]}
-    return posted(target.address, message, content)
+    header = {"title": notice.title, "subtitle": message.severity}
+    card = {"header": header, "sections": [{"widgets": widgets}]}
+    return notice.post({"cardsV2": [{"cardId": message.key[:16], "card": card}]})
 
 
-def matrix(message: Message, target: Target) -> Post:
+def matrix(notice: Notice) -> Post:
     """An event in a room, whose transaction is the message's key: the server takes it once."""
+    target = notice.target
     room = quote(target.spec.channel or "", safe="")
-    address = target.address.rstrip("/")
-    url = f"{address}/_matrix/client/v3/rooms/{room}/send/m.room.message/{message.key}"
-    text = f"{title(message, target)}: {plain(message)}"
+    url = f"{target.base}/_matrix/client/v3/rooms/{room}/send/m.room.message/{notice.message.key}"
     # What is mentioned stands in m.mentions alone, where it is there.
-    content = {"msgtype": "m.text", "body": text, "m.mentions": {}}
-    return replace(posted(url, message, content, **bearer(target)), method="PUT")
+    content = {"msgtype": "m.text", "body": f"{notice.title}: {notice.plain}", "m.mentions": {}}
+    return replace(notice.post(content, url, **target.bearer), method="PUT")
 
 
-def zulip(message: Message, target: Target) -> Post:
+def zulip(notice: Notice) -> Post:
     """A message of a bot, in the topic that the channel names behind a slash, or in one of the object."""
+    target = notice.target
     channel, _, topic = (target.spec.channel or "").partition("/")
     fields = {
         "type": "stream",
         "to": channel,
-        "topic": (topic or title(message, target))[:_TOPIC],
-        "content": f"**{title(message, target)}**\n{_FENCE}text\n{plain(message)[:_CONTENT]}\n{_FENCE}",
+        "topic": (topic or notice.title)[:60],
+        # It takes 10,000 characters in all.
+        "content": f"**{notice.title}**\n{_FENCE}text\n{notice.plain[:9_000]}\n{_FENCE}",
     }
-    url, content = f"{target.address.rstrip('/')}/api/v1/messages", urlencode(fields).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": basic(target.token)}
-    return posted(url, message, content, **headers)
+    return notice.post(urlencode(fields).encode(), f"{target.base}/api/v1/messages", **headers)
 
 
 def _mrkdwn(text: str) -> dict[str, str]:
@@ -164,17 +149,18 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 2].rpartition("\n")[0] + "\n…"
 
 
-def _attachment(message: Message, target: Target, clean: Callable[[str], str]) -> dict[str, Any]:
-    return {
-        "color": f"#{_colour(message):06X}",
-        "author_name": title(message, target),
-        "text": clean(_text(message)),
-        "fallback": clean(_fallback(message, target)),
+def _attached(notice: Notice, clean: Callable[[str], str]) -> Post:
+    attachment = {
+        "color": _colour(notice.message),
+        "author_name": notice.title,
+        "text": clean(_text(notice)),
+        "fallback": clean(_fallback(notice)),
         "mrkdwn_in": ["text"],
         "fields": [
-            {"title": name, "value": clean(text), "short": False} for name, text in facts(message).items()
+            {"title": name, "value": clean(text), "short": False} for name, text in notice.facts.items()
         ],
     }
+    return notice.post({"attachments": [attachment], **_sender(notice.target)})
 
 
 def _sender(target: Target) -> dict[str, str]:
@@ -182,19 +168,14 @@ def _sender(target: Target) -> dict[str, str]:
     return {name: text for name, text in given.items() if text}
 
 
-def _text(message: Message) -> str:
-    lines = changes(message)
-    return f"{message.message}\n```\n{lines}\n```" if lines else message.message
+def _text(notice: Notice) -> str:
+    said, lines = notice.message.message, notice.changes
+    return f"{said}\n```\n{lines}\n```" if lines else said
 
 
-def _fallback(message: Message, target: Target) -> str:
+def _fallback(notice: Notice) -> str:
     """For phones' notices, and readers that show no attachments."""
-    return f"{title(message, target)}: {message.message}"
-
-
-def _unmentioned(text: str) -> str:
-    """An invisible space keeps `@name` from being a mention."""
-    return text.replace("@", "@\u200b")
+    return f"{notice.title}: {notice.message.message}"
 
 
 def _escaped(text: str) -> str:
@@ -202,5 +183,5 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _colour(message: Message) -> int:
-    return {"error": _RED, "warning": _ORANGE}.get(message.severity, _GREEN)
+def _colour(message: Message) -> str:
+    return f"#{_COLOURS[message.severity]:06X}"

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.api.receipt import OBSERVED_AT
-from controller.notifications.forms.journeys import APPLIED_AT, SERVED_AT, STORED_AT
-from controller.notifications.forms.posts import bearer, posted
+from controller.notifications.reporting.journeys import APPLIED_AT, SERVED_AT, STORED_AT
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-    from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Notice, Post
 
 TYPE: Final = "otlp"
 _SEVERITIES: Final = {"info": (9, "INFO"), "warning": (13, "WARN"), "error": (17, "ERROR")}
@@ -39,20 +37,20 @@ def trace_id(namespace: str, revision: str) -> bytes:
     return hashlib.sha256(f"{namespace}\n{revision}".encode()).digest()[:16]
 
 
-def post(message: Message, target: Target) -> Post:
+def post(notice: Notice) -> Post:
     """A trace of a journey that is over, a log record of everything else."""
-    found, path = (_trace, "traces") if OBSERVED_AT in message.metadata else (_log, "logs")
-    encoded = found(message, target)
-    headers = {"Content-Type": "application/x-protobuf", **bearer(target)}
-    url = f"{target.address.rstrip('/')}/v1/{path}"
-    return posted(url, message, encoded.SerializeToString(deterministic=True), **headers)
+    found, path = (_trace, "traces") if OBSERVED_AT in notice.message.metadata else (_log, "logs")
+    body = found(notice).SerializeToString(deterministic=True)
+    headers = {"Content-Type": "application/x-protobuf", **notice.target.bearer}
+    return notice.post(body, f"{notice.target.base}/v1/{path}", **headers)
 
 
-def _log(message: Message, target: Target) -> Encoded:
+def _log(notice: Notice) -> Encoded:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 
+    message, target = notice.message, notice.target
     number, text = _SEVERITIES[message.severity]
     revision = message.metadata.get(REVISION_KEY)
     record = LogRecord(
@@ -62,33 +60,35 @@ def _log(message: Message, target: Target) -> Encoded:
         severity_text=text,
         body=AnyValue(string_value=message.message),
         event_name=f"flagstaff.{message.kind}.{message.reason}",
-        attributes=_attributes(_facts(message, target)),
+        attributes=_attributes(_facts(notice)),
         trace_id=trace_id(target.namespace, revision) if revision else b"",
     )
-    resource, scope = _origin(target)
+    resource, scope = _origin(target.instance)
     records = ScopeLogs(scope=scope, log_records=[record])
     return ExportLogsServiceRequest(resource_logs=[ResourceLogs(resource=resource, scope_logs=[records])])
 
 
-def _trace(message: Message, target: Target) -> Encoded:
+def _trace(notice: Notice) -> Encoded:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
+    message, target = notice.message, notice.target
     trace = trace_id(target.namespace, message.metadata.get(REVISION_KEY, ""))
-    moments = {name: _nanoseconds(text) for name, text in message.metadata.items() if name in _MOMENTS}
+    known = (OBSERVED_AT, STORED_AT, APPLIED_AT, SERVED_AT)
+    moments = {name: _nanoseconds(text) for name, text in message.metadata.items() if name in known}
     whole = Span(
         trace_id=trace,
-        span_id=_span_id(trace, message, ""),
+        span_id=_span_id(trace, message.uid),
         name=f"{message.kind} {target.namespace}/{message.name}",
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=min(moments.values()),
         end_time_unix_nano=max(moments.values()),
-        attributes=_attributes(_facts(message, target)),
+        attributes=_attributes(_facts(notice)),
     )
     steps = [
         Span(
             trace_id=trace,
-            span_id=_span_id(trace, message, name),
+            span_id=_span_id(trace, message.uid, name),
             parent_span_id=whole.span_id,
             name=name,
             kind=Span.SPAN_KIND_INTERNAL,
@@ -98,22 +98,20 @@ def _trace(message: Message, target: Target) -> Encoded:
         for name, start, end in _STEPS
         if start in moments and end in moments
     ]
-    resource, scope = _origin(target)
+    resource, scope = _origin(target.instance)
     spans = ScopeSpans(scope=scope, spans=[whole, *steps])
     return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[spans])])
 
 
-_MOMENTS: Final = frozenset({OBSERVED_AT, STORED_AT, APPLIED_AT, SERVED_AT})
-
-
-def _span_id(trace: bytes, message: Message, step: str) -> bytes:
+def _span_id(trace: bytes, uid: str, step: str = "") -> bytes:
     """The same each time that it is sent."""
-    return hashlib.sha256(trace + f"{message.uid}\n{step}".encode()).digest()[:8]
+    return hashlib.sha256(trace + f"{uid}\n{step}".encode()).digest()[:8]
 
 
-def _facts(message: Message, target: Target) -> dict[str, str]:
+def _facts(notice: Notice) -> dict[str, str]:
+    message = notice.message
     facts = {
-        "k8s.namespace.name": target.namespace,
+        "k8s.namespace.name": notice.target.namespace,
         "flagstaff.kind": message.kind,
         "flagstaff.name": message.name,
         "flagstaff.uid": message.uid,
@@ -125,12 +123,12 @@ def _facts(message: Message, target: Target) -> dict[str, str]:
     return {**message.metadata, **{name: text for name, text in facts.items() if text}}
 
 
-def _origin(target: Target) -> tuple[Resource, InstrumentationScope]:
-    """Who says it."""
+def _origin(instance: str) -> tuple[Resource, InstrumentationScope]:
+    """The resource and the scope of what is sent."""
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-    named = {"service.name": "flagstaff-controller", "service.instance.id": target.instance}
+    named = {"service.name": "flagstaff-controller", "service.instance.id": instance}
     return Resource(attributes=_attributes(named)), InstrumentationScope(name="flagstaff")
 
 

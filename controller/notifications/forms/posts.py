@@ -1,4 +1,4 @@
-"""A provider as it is used, a request to it, and what forms of messages are made of. Pure."""
+"""A provider as it is used, a message on its way to it, and the request that delivers it. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import GROUP
 from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
-from controller.notifications.messages import SUMMARY
+from controller.notifications.messages import SUMMARY, event_json
 from controller.runtime.user_text.secret_texts import Tls
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.forms.github_apps import App
-    from controller.notifications.forms.nats_logins import Login
-
+    from controller.notifications.forms.repositories.github_apps import App
+    from controller.notifications.sending.nats import Login
 
 _NO_CERTIFICATES: Final = Tls()
+_FACTS: Final = {
+    SUMMARY: "Summary",
+    REVISION_KEY: "Revision",
+    LINK: "Commit",
+    AUTHOR: "Author",
+    SUBJECT: "Subject",
+    VERIFIED_BY: "Signed by",
+}
+"""By key of a message's metadata: the name that people see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,16 @@ class Target:
     login: Login | None = None
     """At a NATS server, in place of `token`."""
 
+    @property
+    def base(self) -> str:
+        """The address, to which a path is added."""
+        return self.address.rstrip("/")
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """The header that shows the token, where there is one."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Post:
@@ -65,64 +83,75 @@ class Post:
     """Whether the answer's content is asked for."""
 
 
-def posted(url: str, message: Message, content: Any, **headers: str) -> Post:
-    """`content` as JSON, or bytes as they are, with the message's key."""
-    body = content
-    if not isinstance(content, bytes):
-        body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    fixed = {"Content-Type": "application/json", "Idempotency-Key": message.key}
-    return Post(url, body, fixed | headers)
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message on its way to a provider."""
 
+    message: Message
+    target: Target
 
-def bearer(target: Target) -> dict[str, str]:
-    """The header that shows the token, where there is one."""
-    return {"Authorization": f"Bearer {target.token}"} if target.token else {}
+    def post(self, content: Any, url: str = "", **headers: str) -> Post:
+        """`content` as JSON, or bytes as they are, to the address or another URL, with the message's key."""
+        body = content
+        if not isinstance(content, bytes):
+            body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        fixed = {"Content-Type": "application/json", "Idempotency-Key": self.message.key}
+        return Post(url or self.target.address, body, fixed | headers)
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """As Flux's Event."""
+        return event_json(self.message, self.target.namespace, self.target.instance)
+
+    @property
+    def title(self) -> str:
+        """`FlagSet/checkout.shop`, as Flux writes it."""
+        return f"{self.message.kind}/{self.message.name}.{self.target.namespace}"
+
+    @property
+    def subject(self) -> str:
+        """What an incident is known by: the same for its beginning and its end."""
+        message = self.message
+        return f"{GROUP}/{message.alert}/{message.kind}/{self.target.namespace}/{message.name}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What it is about, as tools filter by it."""
+        message = self.message
+        place = {"kind": message.kind, "name": message.name, "namespace": self.target.namespace}
+        return {**place, "reason": message.reason}
+
+    @property
+    def changes(self) -> str:
+        """What a revision changed, a line for each flag; empty where it was not reported."""
+        return self.message.metadata.get(CHANGES, "")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is known beside the message, by the names that people see; never empty texts."""
+        found = {name: self.message.metadata.get(key, "") for key, name in _FACTS.items()}
+        return {"Reason": self.message.reason} | {name: text for name, text in found.items() if text}
+
+    @property
+    def details(self) -> dict[str, str]:
+        """The same for machines, with the changes and the message's key."""
+        found = {name.lower(): text for name, text in self.facts.items()}
+        lines = {"changes": self.changes} if self.changes else {}
+        return found | lines | {"idempotency_key": self.message.key}
+
+    @property
+    def text(self) -> str:
+        """The message, then what changed."""
+        return f"{self.message.message}\n{self.changes}" if self.changes else self.message.message
+
+    @property
+    def plain(self) -> str:
+        """All that is known, as lines for people, for services that show nothing but text."""
+        changes = f"\n\n{self.changes}" if self.changes else ""
+        facts = "\n".join(f"{name}: {text}" for name, text in self.facts.items())
+        return f"{self.message.message}{changes}\n\n{facts}"
 
 
 def basic(credentials: str) -> str:
     """The value of the header that shows `user:password`."""
     return f"Basic {b64encode(credentials.encode()).decode()}"
-
-
-def title(message: Message, target: Target) -> str:
-    """`FlagSet/checkout.shop`, as Flux writes it."""
-    return f"{message.kind}/{message.name}.{target.namespace}"
-
-
-def subject(message: Message, target: Target) -> str:
-    """What an incident is known by: the same for its beginning and its end."""
-    return f"{GROUP}/{message.alert}/{message.kind}/{target.namespace}/{message.name}"
-
-
-def changes(message: Message) -> str:
-    """What a revision changed, a line for each flag; empty where it was not reported."""
-    return message.metadata.get(CHANGES, "")
-
-
-def facts(message: Message) -> dict[str, str]:
-    """What is known beside the message, by the names that people see; never empty texts."""
-    names = {
-        SUMMARY: "Summary",
-        REVISION_KEY: "Revision",
-        LINK: "Commit",
-        AUTHOR: "Author",
-        SUBJECT: "Subject",
-        VERIFIED_BY: "Signed by",
-    }
-    found = {name: message.metadata.get(key, "") for key, name in names.items()}
-    return {"Reason": message.reason} | {name: text for name, text in found.items() if text}
-
-
-def details(message: Message) -> dict[str, str]:
-    """The same for machines, with the changes and the message's key."""
-    found = {name.lower(): text for name, text in facts(message).items()}
-    lines = changes(message)
-    return found | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
-
-
-def plain(message: Message) -> str:
-    """All that is known, as lines for people, for services that show nothing but text."""
-    lines = [message.message]
-    if said := changes(message):
-        lines += ["", said]
-    return "\n".join([*lines, "", *(f"{name}: {text}" for name, text in facts(message).items())])

@@ -1,6 +1,4 @@
-"""Reads what an alert chooses, and decides whether it sends a message: by severity, words, flags, flag sets
-and conditions. Pure.
-"""
+"""Which messages an alert wants: by severity, words, flags, flag sets and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +12,11 @@ import re2
 from controller.api import configuration, flagset
 from controller.api.alert import FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
+from controller.api.flagset import FlagSetStatus
+from controller.api.meta import ObjectKey
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
-from controller.notifications.forms import templates
+from controller.notifications.messages import TemplateError, check_template
 from controller.runtime.user_text import patterns
 from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
@@ -30,16 +30,32 @@ if TYPE_CHECKING:
 
 MOST_FLAGS: Final = 500
 """Flags that conditions see of one Event."""
-_VARIABLES: Final = frozenset({"event"})
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
-_KEPT: Final = 256
-"""Expressions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A FlagAlert that can be used."""
+
+    resource: Resource
+    spec: FlagAlertSpec
+
+    def subject(self, key: ObjectKey) -> str:
+        """The name under which it is remembered what was reported of an object."""
+        place = "" if key.namespace == self.resource.namespace else f"{key.namespace}/"
+        return f"{self.resource.name}/{key.kind}/{place}{key.name}"
+
+
+def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
+    """(an alert's name, the object) of what `Alert.subject` made of them; `namespace` is the alert's."""
+    alert, kind, *place = subject.split("/")
+    return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A message before it is known who wants it."""
+    """A message, with what alerts choose by."""
 
     message: Message
     subject: Resource | None
@@ -88,15 +104,15 @@ def usable(resource: Resource) -> FlagAlertSpec:
         except ExpressionError as error:
             raise InvalidSpecError(f"spec.{field}:{error}") from None
     try:
-        templates.check(spec.template or "")
-    except templates.TemplateError as error:
+        check_template(spec.template or "")
+    except TemplateError as error:
         raise InvalidSpecError(f"spec.template:{error}") from None
     return spec
 
 
 def compiled(condition: str) -> Expression:
     """An expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, _VARIABLES)
+    return Expression.of(condition, frozenset({"event"}))
 
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
@@ -113,16 +129,14 @@ def _found_by(expressions: Iterable[str], message: str) -> bool:
 
 
 # Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=256)
 def _compiled(expression: str) -> re2._Regexp:
     """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
     return patterns.compiled(expression, _MEMORY)
 
 
 def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
-    """Whether the alert wants it. A condition that cannot be evaluated leaves nothing out, and `complain` is
-    given why.
-    """
+    """Whether the alert wants it. A condition that fails leaves nothing out; `complain` is told why."""
     if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
@@ -143,7 +157,7 @@ def flag_set_id(subject: Resource | None) -> str:
     if subject is None:
         return ""
     if subject.key.kind == flagset.KIND:
-        given = subject.status.get("flagSetId") or subject.spec.get("flagSetId")
+        given = FlagSetStatus.of(subject).flag_set_id or subject.spec.get("flagSetId")
         return str(given or f"{subject.namespace}/{subject.name}")
     if subject.key.kind not in {configuration.KIND, configuration.FLAG_KIND}:
         return ""

@@ -21,23 +21,15 @@ KEY: Final = 16
 INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
 """Types of providers that know an incident by its object: to these each is reported by itself."""
 _LINES: Final = 20
-_LINE: Final = 300
-_CHANGES: Final = 4_000
-"""Characters."""
 
 
 def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     """The message as it is to wait in the box of a provider of this type."""
     if spec.group_wait is None or (type_ in INCIDENTS and message.state is not None):
         return message
-    given = {
-        "kind": message.kind,
-        "name": message.name,
-        "reason": message.reason,
-        "severity": message.severity,
-        "revision": message.metadata.get(REVISION_KEY, ""),
-    }
-    group = "/".join((message.state or "", *(given[each] for each in spec.group_by)))
+    # All but the revision are fields of the message.
+    revision = message.metadata.get(REVISION_KEY, "")
+    group = "/".join((message.state or "", *(getattr(message, each, revision) for each in spec.group_by)))
     after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
     return message.model_copy(update={"group": group, "after": timestamp(after)})
 
@@ -68,7 +60,7 @@ def together(group: Message, message: Message) -> Message:
     else:
         lines = "\n".join((*lines.split("\n")[: _LINES - 1], f"… and {count + 2 - _LINES} more"))
     changes = "\n".join(text for each in (group, message) if (text := each.metadata.get(CHANGES)))
-    metadata = message.metadata | group.metadata | ({CHANGES: changes[:_CHANGES]} if changes else {})
+    metadata = message.metadata | group.metadata | ({CHANGES: changes[:4_000]} if changes else {})
     objects = group.objects
     if not _is_about(group, _object(message)):
         objects = (*objects, _object(message))
@@ -95,4 +87,4 @@ def _is_about(message: Message, subject: str) -> bool:
 
 def _line(message: Message) -> str:
     words = message.message.replace("\n", " ")
-    return f"{_object(message)}: {words}"[:_LINE]
+    return f"{_object(message)}: {words}"[:300]

@@ -1,6 +1,4 @@
-"""What one alert reports of one object to a provider: each incident once, again where the alert asks for
-that, and its end.
-"""
+"""What an alert reports of an object: each incident once, again where the alert asks for it, and its end."""
 
 from __future__ import annotations
 
@@ -9,17 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.conditions import READY
+from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey, about, timestamp
 from controller.api.provenance import LINK
 from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
-from controller.notifications.forms import comments, commits, journeys, otlp, templates
-from controller.notifications.forms.journeys import Moments
-from controller.notifications.forms.repositories import link_of
-from controller.notifications.reporting.choosing import Fact, chooses
+from controller.notifications.forms import otlp
+from controller.notifications.links import link_of
+from controller.notifications.reporting import journeys, standing
+from controller.notifications.reporting.choosing import Alert, Fact, chooses
 from controller.notifications.reporting.grouping import waiting
-from controller.runtime.events import content
+from controller.notifications.reporting.journeys import Moments
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Reporter:
-    """Has messages wait in boxes."""
+    """Puts messages into boxes, where they wait to be sent."""
 
     objects: Cache
     now: Callable[[], datetime]
@@ -46,73 +45,73 @@ class Reporter:
     _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
     """By an alert's uid: the generation of its spec, and why a condition could not be evaluated."""
 
-    def compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+    def compare(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report of one object what was not reported yet."""
-        if box.type in comments.STANDING:
-            self.standing(box, alert, spec, thing)
+        if box.type in standing.STANDING:
+            self.standing(box, alert, thing)
             return
         if box.type == otlp.TYPE:
-            self._journey(box, alert, spec, thing)
-        subject = subject_of(alert, thing.key)
-        reported, (_, digest) = box.of_subject(subject), content(thing.status)
-        failing = failure(thing.status)
-        if failing:
-            self.fails(box, alert, spec, thing)
+            self._journey(box, alert, thing)
+        subject = alert.subject(thing.key)
+        reported, status = box.of_subject(subject), status_of(thing)
+        digest = status.content[1]
+        if status.failure:
+            self.fails(box, alert, thing)
         elif reported is not None and reported.failures:
-            if works(thing):
-                self.recovered(box, alert, spec, thing)
+            if status.is_ready:
+                self.recovered(box, alert, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
-            message = messages.of_state(thing, alert, spec, digest, self.now())
-            if self._chosen(alert, spec, Fact(message, thing)):
-                self._push(box, alert, spec, message)
+            message = messages.of_state(thing, alert, digest, self.now())
+            if self._chosen(alert, Fact(message, thing)):
+                self._push(box, alert, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
             # What was there before the alert is not reported.
             box.remember(subject, Reported((), shortened(digest)))
 
-    def report(self, box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
+    def report(self, box: Box, alert: Alert, event: Event) -> None:
         """Have the Event wait, unless it is another word about an incident that was reported."""
-        subject = subject_of(alert, event.object)
+        subject = alert.subject(event.object)
         reported = box.of_subject(subject) or Reported()
-        message = messages.of_event(event, alert, spec)
+        message = messages.of_event(event, alert)
         if event.reason == messages.RECOVERED:
             # Recipients of the failure receive its end, whatever else they select.
             box.due.pop(subject, None)
             if reported.failures:
-                self._push(box, alert, spec, message.model_copy(update={"state": "recovered"}))
+                self._push(box, alert, message.model_copy(update={"state": "recovered"}))
                 box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
             return
         failures, reported_at = reported.failures, reported.reported_at
         fact = Fact(message, self.objects.get(event.object), event.flags, event.ends)
-        if self._chosen(alert, spec, fact):
+        if self._chosen(alert, fact):
             if message.severity == "error":
                 if event.failure in failures:
                     return
-                due = _due(spec, fact.subject, reported, event.time)
+                due = _due(alert.spec, fact.subject, reported, event.time)
                 if due is not None and due.first and not due.is_now(event.time):
                     box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
                     box.due[subject] = due
                     return
                 message = message.model_copy(update={"state": "failing"})
                 failures, reported_at = (*failures, event.failure), timestamp(event.time)
-            self._push(box, alert, spec, message)
+            self._push(box, alert, message)
         # What is not wanted now is not wanted by the next leader either.
         after = Reported(failures, shortened(event.digest) or reported.digest, reported_at)
         box.remember(subject, after)
-        self._again(box, subject, spec, fact.subject, after)
+        self._again(box, alert, subject, fact.subject, after)
 
-    def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
-        namespace = message.namespace or alert.namespace
+    def _push(self, box: Box, alert: Alert, message: Message) -> None:
+        namespace = message.namespace or alert.resource.namespace
         named = ObjectKey(message.kind, namespace, message.name)
         if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
             message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
-        if spec.template is not None:
-            words = templates.filled(spec.template, message, namespace)
+        if alert.spec.template is not None:
+            words = messages.filled(alert.spec.template, message, namespace)
             message = message.model_copy(update={"message": words})
-        box.push(waiting(message, spec, box.type))
+        box.push(waiting(message, alert.spec, box.type))
 
-    def _chosen(self, alert: Resource, spec: FlagAlertSpec, fact: Fact) -> bool:
-        return chooses(spec, fact, lambda why: self._complain(alert, why))
+    def _chosen(self, alert: Alert, fact: Fact) -> bool:
+        return chooses(alert.spec, fact, lambda why: self._complain(alert.resource, why))
 
     def _complain(self, alert: Resource, why: str) -> None:
         """A condition could not be evaluated: the alert's status says so, until its spec changes."""
@@ -126,12 +125,12 @@ class Reporter:
         generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
         return why if generation == alert.generation else ""
 
-    def fails(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+    def fails(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report an object that fails, if it has done so for long enough, and again if it is time."""
-        subject, reason, now = subject_of(alert, thing.key), failure(thing.status), self.now()
+        subject, reason, now = alert.subject(thing.key), status_of(thing).failure, self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
-        due = _due(spec, thing, reported if again else Reported(), now)
+        due = _due(alert.spec, thing, reported if again else Reported(), now)
         if due is not None and not due.is_now(now):
             box.due[subject] = due
             return
@@ -139,109 +138,84 @@ class Reporter:
             return
         again_after = f" after {reported.reported_at}" if again else ""
         state = f"{reason} {_since(thing, now)}{again_after}"
-        message = messages.of_state(thing, alert, spec, state, now, severity="error", state="failing")
-        if not self._chosen(alert, spec, Fact(message, thing)):
+        message = messages.of_state(thing, alert, state, now, severity="error", state="failing")
+        if not self._chosen(alert, Fact(message, thing)):
             box.due.pop(subject, None)
             return
-        self._push(box, alert, spec, message)
+        self._push(box, alert, message)
         failures = reported.failures if again else (*reported.failures, reason)
         after = Reported(failures, reported.digest, timestamp(now))
         box.remember(subject, after)
-        self._again(box, subject, spec, thing, after)
+        self._again(box, alert, subject, thing, after)
 
-    def _again(
-        self, box: Box, subject: str, spec: FlagAlertSpec, thing: Resource | None, now: Reported
-    ) -> None:
+    def _again(self, box: Box, alert: Alert, subject: str, thing: Resource | None, now: Reported) -> None:
         """Plan the next report of what is repeated while it fails."""
         if now.failures:
             box.due.pop(subject, None)
-            if (due := _due(spec, thing, now, self.now())) is not None:
+            if (due := _due(alert.spec, thing, now, self.now())) is not None:
                 box.due[subject] = due
 
-    def recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+    def recovered(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report that an object works whose failure was reported."""
-        subject = subject_of(alert, thing.key)
+        subject = alert.subject(thing.key)
+        reported = box.of_subject(subject) or Reported()
         box.due.pop(subject, None)
-        reported = box.of_subject(subject) or Reported()
-        identity, how = (
-            f"{thing.resource_version} works",
-            {"state": "recovered", "reason": messages.RECOVERED},
-        )
-        self._push(box, alert, spec, messages.of_state(thing, alert, spec, identity, self.now(), **how))
-        box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
+        self._end(box, alert, thing, "works", reason=messages.RECOVERED)
+        box.remember(subject, Reported((), shortened(status_of(thing).content[1]) or reported.digest))
 
-    def gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+    def gone(self, box: Box, alert: Alert, thing: Resource) -> None:
         """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
-        subject = subject_of(alert, thing.key)
-        reported = box.of_subject(subject) or Reported()
-        if reported.failures:
-            identity = f"{thing.resource_version} gone"
-            how = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
-            self._push(box, alert, spec, messages.of_state(thing, alert, spec, identity, self.now(), **how))
+        subject = alert.subject(thing.key)
+        if (box.of_subject(subject) or Reported()).failures:
+            self._end(box, alert, thing, "gone", reason="Deleted", message="it was deleted while it failed")
         box.remember(subject, None)
 
-    def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Report to a commit, its pull request or a collector how far the flag set made of it has come.
-        Returns whether that changed.
-        """
+    def _end(self, box: Box, alert: Alert, thing: Resource, why: str, **how: str) -> None:
+        identity = f"{thing.resource_version} {why}"
+        given = {"state": "recovered", **how}
+        self._push(box, alert, messages.of_state(thing, alert, identity, self.now(), **given))
+
+    def standing(self, box: Box, alert: Alert, thing: Resource) -> bool:
+        """Report a flag set's progress to its commit, pull request or collector; whether that changed."""
         if box.type == otlp.TYPE:
-            return self._journey(box, alert, spec, thing)
-        subject = subject_of(alert, thing.key)
+            return self._journey(box, alert, thing)
+        subject = alert.subject(thing.key)
         before = (box.of_subject(subject) or Reported()).digest
-        if box.type in comments.TYPES:
-            base = comments.base_of(self.objects, thing)
-            state = comments.standing_of(thing, base, alert, spec, self.now())
+        if box.type in standing.PULL_REQUESTS:
+            base = standing.base_of(self.objects, thing)
+            state = standing.of_pull_request(thing, base, alert, self.now())
         else:
-            state = commits.standing_of(thing, before, alert, spec, self.now())
+            state = standing.of_commit(thing, before, alert, self.now())
         if state is None or state[1] == before:
             return False
         message, after = state
         box.remember(subject, Reported((), after))
-        if self._chosen(alert, spec, Fact(message, thing)):
+        if self._chosen(alert, Fact(message, thing)):
             box.push(message)
         return True
 
-    def _journey(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
+    def _journey(self, box: Box, alert: Alert, thing: Resource) -> bool:
         """Report the trace of a revision to a collector, once. Returns whether that was due."""
         now = self.now()
         journey = journeys.journey_of(thing, self.objects, self.moments, now)
         if not journey:
             return False
-        message = journeys.message_of(thing, alert, spec, journey, now)
-        subject = subject_of(alert, thing.key)
+        message = journeys.message_of(thing, alert, journey, now)
+        subject = alert.subject(thing.key)
         if box.journeys.get(subject) == message.key:
             return False
         box.journeys[subject] = message.key
-        if not self._chosen(alert, spec, Fact(message, thing)):
+        if not self._chosen(alert, Fact(message, thing)):
             return False
         box.push(message)
         return True
 
 
-def subject_of(alert: Resource, key: ObjectKey) -> str:
-    """As what is reported of an object is remembered."""
-    place = "" if key.namespace == alert.namespace else f"{key.namespace}/"
-    return f"{alert.name}/{key.kind}/{place}{key.name}"
-
-
-def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
-    """(an alert's name, the object) of what `subject_of` made of them; `namespace` is the alert's."""
-    alert, kind, *place = subject.split("/")
-    return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
-
-
-def works(resource: Resource) -> bool:
-    """Whether it is ready."""
-    ready = find(resource.status, READY)
-    return ready is not None and ready.get("status") == TRUE
-
-
 def _since(thing: Resource | None, now: datetime) -> datetime:
     """Since when an object fails: `now` where its status does not say so yet."""
-    if thing is None or not failure(thing.status):
+    if thing is None or not (status := status_of(thing)).failure:
         return now
-    ready = find(thing.status, READY) or {}
-    return _moment(str(ready.get("lastTransitionTime")), now)
+    return _moment(status.condition(READY).since, now)
 
 
 def _due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: datetime) -> Due | None:

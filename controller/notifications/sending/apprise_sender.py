@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Way
     from controller.notifications.sending.posting import Sender
 
-_REFUSED: Final = 400
-"""The status of what is not tried again."""
-_NOT_TAKEN: Final = 502
-"""The status of an answer that refuses, against its own."""
-_TOO_MANY: Final = 429
-_FAILED: Final = 500
-"""This status and all above end the try, as the one above does: the deliverer says when the next one is."""
-
 
 class AppriseSender:
     """Belongs to one event loop."""
@@ -59,7 +51,8 @@ class AppriseSender:
         try:
             return await self._threads.run(way.namespace, seconds, partial(_notify, line), line.hang_up)
         except (TimeoutError, AddressRefused) as error:
-            return Answer(0 if isinstance(error, TimeoutError) else _REFUSED, why(error, seconds))
+            # What is refused, by 400, is not tried again.
+            return Answer(0 if isinstance(error, TimeoutError) else 400, why(error, seconds))
         except Exception as error:  # noqa: BLE001 - the library's, or of its reading of strange answers
             # Its text may hold the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
@@ -108,7 +101,8 @@ class _Line:
             self.sending.cancel()
         answer = self.sending.result()
         self.answers.append(answer)
-        if not answer.status or answer.status == _TOO_MANY or answer.status >= _FAILED:
+        if not answer.status or answer.status == 429 or answer.status >= 500:
+            # That ends the try: the deliverer says when the next one is.
             raise requests.exceptions.ConnectionError(answer.text)
         return _response(asked.url or "", answer)
 
@@ -120,7 +114,7 @@ class _Line:
             if not 200 <= answer.status < 300:
                 return answer
         if self.answers:
-            return Answer(_NOT_TAKEN, f"the service refused it: {self.answers[-1].text}")
+            return Answer(502, f"the service refused it: {self.answers[-1].text}")
         return Answer(0, otherwise)
 
 
@@ -150,9 +144,6 @@ class _Requests:
         return _CURRENT.get().request("GET", url, {"params": params, **options})
 
 
-_OURS: Final = _Requests()
-
-
 def built(address: str) -> Any:
     """The apprise object of an address. Raises AddressRefused. Blocks: the library is imported at first."""
     service = known(address).service
@@ -160,7 +151,7 @@ def built(address: str) -> Any:
     module = importlib.import_module(f"apprise.plugins.{service.module}")
     # It logs URLs and whole requests.
     logging.getLogger("apprise").disabled = True
-    module.requests = _OURS  # type: ignore[attr-defined]
+    module.requests = _Requests()  # type: ignore[attr-defined]
     kind = getattr(module, service.class_)
     # Without a timeout of its own it stays in our thread.
     asset = apprise.AppriseAsset(

@@ -6,34 +6,31 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.forms import comments, github_apps, repositories
 from controller.notifications.forms.payloads import post_of
+from controller.notifications.forms.posts import Notice
+from controller.notifications.forms.repositories import github_apps, servers
+from controller.notifications.forms.repositories.comments import MOST_PAGES, PAGE, Thread, read
+from controller.notifications.reporting.standing import CHANGE_REQUEST
 from controller.notifications.sending.posting import Answer
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.provider import Message
-    from controller.notifications.forms.github_apps import App, Grant
     from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.repositories.github_apps import App, Grant
     from controller.notifications.sending.posting import Sender
 
 _NOT_GRANTED: Final = 502
 """The status of what is tried again, whatever the server said of the App: no message is at fault."""
 _REFUSED: Final = 422
 """The status of what is not tried again."""
-_MISSED: Final = frozenset({400, 404, 422, 500})
-"""Answers to a status of a commit that does not exist, by a server that accepted the token: Gitea's is
-500.
-"""
 
 
 async def granted(
     sender: Sender, target: Target, app: App, known: Grant | None, now: datetime
 ) -> Grant | Answer:
-    """A token of the App that is good for minutes: the known one while it lasts, or another; or why there is
-    none.
-    """
+    """A token of the App, which may be the known one; or why there is none."""
     if known is not None and now < known.until:
         return known
     answer = await _asked(sender, target, await asyncio.to_thread(github_apps.asked, app, target, now))
@@ -47,49 +44,43 @@ async def granted(
 
 
 async def try_status(sender: Sender, message: Message, target: Target) -> Answer:
-    """What came of the status of a commit that does not exist. Where the server may miss nothing but the
-    commit, the answer is that to a look at the repository, if it is there.
-    """
+    """Send the status of a commit that does not exist. Where only the commit may be missing, look further."""
     answer = await _asked(sender, target, post_of(message, target))
-    if answer.status not in _MISSED:
+    # By these servers may miss the commit; Gitea's is 500.
+    if answer.status not in {400, 404, 422, 500}:
         return answer
-    looked = await _asked(sender, target, repositories.look(target))
+    looked = await _asked(sender, target, servers.look(target))
     return looked if looked.status == 200 else answer
 
 
 async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
-    """Edit the comment of the message's object, or add it where there is none: the answer to the last request
-    that was needed.
-    """
-    if comments.CHANGE_REQUEST not in message.metadata:
+    """Edit the comment of the message's object, or add it; the answer to the last request that was needed."""
+    if CHANGE_REQUEST not in message.metadata:
         # A test is of no pull request: whether the address is right, and the token is taken.
-        return await _asked(sender, target, repositories.look(target))
-    thread = comments.thread_of(message, target)
-    for page in range(1, comments.MOST_PAGES + 1):
+        return await _asked(sender, target, servers.look(target))
+    thread = Thread(Notice(message, target))
+    for page in range(1, MOST_PAGES + 1):
         answer = await _asked(sender, target, thread.listed(page))
         if not 200 <= answer.status < 300:
             return await _missing(sender, message, target, answer) if answer.status == 404 else answer
         try:
-            found = comments.read(answer.content, target.spec.type)
+            found = read(answer.content, target.spec.type)
         except (ValueError, RecursionError):
             return Answer(0, "the list of comments cannot be read")
         for number, text in found:
-            if text.startswith(comments.marker(message, target)):
-                return await _asked(sender, target, comments.edited(message, target, number))
-        if not thread.size or len(found) < comments.PAGE:
-            return await _asked(sender, target, comments.created(message, target))
-    most = comments.PAGE * comments.MOST_PAGES
-    return Answer(_REFUSED, f"the pull request has more than {most} comments")
+            if text.startswith(thread.marker):
+                return await _asked(sender, target, thread.edited(number))
+        if thread.is_last(len(found)):
+            return await _asked(sender, target, thread.created())
+    return Answer(_REFUSED, f"the pull request has more than {PAGE * MOST_PAGES} comments")
 
 
 async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
-    """There is no such pull request, or the token may not read it: a request for the repository shows
-    which.
-    """
-    looked = await _asked(sender, target, repositories.look(target))
+    """Whether there is no such pull request, or the token may not read it: asks for the repository."""
+    looked = await _asked(sender, target, servers.look(target))
     if not 200 <= looked.status < 300:
         return answer
-    number = message.metadata[comments.CHANGE_REQUEST]
+    number = message.metadata[CHANGE_REQUEST]
     return replace(answer, status=_REFUSED, text=f"the repository has no pull request {number}")
 
 

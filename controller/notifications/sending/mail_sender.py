@@ -1,6 +1,4 @@
-"""Sends e-mail, with the standard library's client in threads: by TLS alone, to servers that providers may
-have, and hardly listening to what they answer.
-"""
+"""Sends e-mail with smtplib, in threads: by TLS alone, to servers that providers may have."""
 
 from __future__ import annotations
 
@@ -10,12 +8,12 @@ import smtplib
 import socket
 import time
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from controller.delivery.problems import one_line
-from controller.notifications.forms.mails import PORTS
 from controller.notifications.forms.posts import DIRECT
+from controller.notifications.forms.services import MAIL_PORTS
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
 from controller.notifications.sending.threads import Threads
 from controller.runtime.network.client_tls import context_of
@@ -27,21 +25,13 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Post, Way
     from controller.runtime.tenancy.hosts import Hosts
 
-_MOST_ADDRESSES: Final = 4
-"""Of one name that are tried."""
-_MOST: Final = 64 * 1024
-"""Bytes that are read of one server's answers."""
-_SHOWN: Final = 200
-_REFUSED: Final = 400
-"""The status of what is not tried again: as a server answers that does not want a message's content."""
-
 
 class _Answers:
-    """A server's answers, as far as they are read."""
+    """A server's answers, of which at most 64 KiB are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._left = _MOST
+        self._left = 64 * 1024
 
     def readline(self, limit: int) -> bytes:
         line = self._file.readline(min(limit, self._left))
@@ -75,7 +65,7 @@ class Client(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         problem: OSError = OSError("the name has no address")
-        for number in self._numbers[:_MOST_ADDRESSES]:
+        for number in self._numbers[:4]:
             self._require_wanted()
             try:
                 self.sock = socket.create_connection((number, port), self._left())
@@ -151,7 +141,7 @@ class MailSender:
     async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
         """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
         parts = urlsplit(post.url)
-        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or MAIL_PORTS[parts.scheme]
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         try:
@@ -176,7 +166,8 @@ def _answer(host: str, error: Exception) -> Answer:
     elif isinstance(error, smtplib.SMTPNotSupportedError):
         return Answer(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
     else:
-        return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", _SHOWN))
-    # These numbers mean something else where HTTP is spoken. What is refused by now is tried again.
-    status = _REFUSED if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
+        return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", 200))
+    # These numbers mean something else where HTTP is spoken: by 400, a message whose content is not wanted is
+    # not tried again. What is refused before that is.
+    status = 400 if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
     return Answer(status, f"status {code}")

@@ -1,6 +1,4 @@
-"""Requests to addresses that users name: only to those that they may, never further, and hardly listening to
-the answer.
-"""
+"""Requests to addresses that users name: only to those that they may name, with bounded answers."""
 
 from __future__ import annotations
 
@@ -30,7 +28,6 @@ _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""
 _MOST_CONTENT: Final = 1 << 20
 """Bytes that are read of an answer whose content is asked for."""
-_SHOWN: Final = 200
 _KNOWN: Final = (
     "channel_not_found", "channel_is_archived", "not_in_channel", "action_prohibited", "invalid_auth",
     "invalid_payload", "invalid_token", "msg_too_long", "no_service", "not_authed", "ratelimited",
@@ -39,9 +36,7 @@ _KNOWN: Final = (
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
     "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
-"""What is shown of a response: these words of the known services."""
-_AT_ONCE: Final = 256
-_NUMERIC: Final = socket.AI_NUMERICHOST
+"""Words of known services, which alone are shown of an answer."""
 ANY: Final = Hosts(denied=(), kind="provider")
 """All hosts that may be asked at all."""
 MOST_RETRY_AFTER: Final = 3_600.0
@@ -90,9 +85,7 @@ class _TooLong(Exception):
 
 
 class PublicResolver(AbstractResolver):
-    """Looks a name up, and gives out nothing unless each of its addresses may be asked. A connection is made
-    to just these.
-    """
+    """Looks a name up, and returns its addresses only where each of them may be asked."""
 
     def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
         self._allow_local = allow_local
@@ -110,15 +103,13 @@ class PublicResolver(AbstractResolver):
             raise OSError(error.message) from None
         results = []
         for kind, _, protocol, _, address in found:
-            number = str(address[0])
+            number, flags = str(address[0]), socket.AI_NUMERICHOST
             try:
                 require_public(number, allow_local=self._allow_local)
             except AddressRefused as error:
                 raise OSError(str(error)) from None
             results.append(
-                ResolveResult(
-                    hostname=host, host=number, port=port, family=kind, proto=protocol, flags=_NUMERIC
-                )
+                ResolveResult(hostname=host, host=number, port=port, family=kind, proto=protocol, flags=flags)
             )
         return results
 
@@ -137,7 +128,7 @@ class Poster:
         self._allow_local = allow_local
         self._hosts = hosts
         connector = aiohttp.TCPConnector(
-            limit=_AT_ONCE,
+            limit=256,
             use_dns_cache=False,
             resolver=PublicResolver(allow_local=allow_local, hosts=hosts),
         )
@@ -212,9 +203,7 @@ async def _content(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def why(error: Exception, seconds: float) -> str:
-    """Why a try that was to end within so many seconds has no answer; empty for what is known to one protocol
-    alone.
-    """
+    """Why there is no answer within so many seconds; empty where only the protocol's own code knows."""
     if isinstance(error, AddressRefused):
         return f"the address cannot be used: {error}"
     if isinstance(error, Stalled):
@@ -228,7 +217,7 @@ def _why(error: Exception) -> str:
         cause: BaseException = error.os_error
         refused = isinstance(cause, ConnectionRefusedError)
         said = "connection refused" if refused else (getattr(cause, "strerror", None) or str(cause))
-        return one_line(f"{error.host}: {said}", _SHOWN)
+        return one_line(f"{error.host}: {said}", 200)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered with status {error.status}"
     if isinstance(error, aiohttp.ServerDisconnectedError):

@@ -6,22 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.forms import commits
+from controller.notifications.reporting.standing import COMMITS
+from controller.runtime.reconciling.queue import Backoff
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.notifications.sending.posting import Answer
 
-FIRST: Final = 1.0
 LONGEST: Final = 300.0
 """Seconds between tries, without a Retry-After."""
-JITTER: Final = 0.2
+_BACKOFF: Final = Backoff(first=1.0, most=LONGEST)
 OLDEST: Final = timedelta(hours=24)
 """A message that could not be delivered for so long is dead."""
-_UNWANTED: Final = frozenset({400, 413, 415, 422})
-"""Answers by which a provider refuses what a message says: it will do so again."""
-_NOT_FOUND: Final = 404
-"""Of the status of a commit: the server does not know the commit, and rarely learns of it later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +43,24 @@ def verdict(
     # Azure DevOps answers a token that it does not take with a page to sign in, and this status.
     if 200 <= answer.status < 300 and not (answer.status == 203 and type_.startswith("azuredevops")):
         return None
-    if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in commits.TYPES):
+    # A provider that refuses what a message says does so again, and a server rarely learns of a commit later.
+    if answer.status in {400, 413, 415, 422} or (answer.status == 404 and type_ in COMMITS):
         return Dead(answer.text)
     if answer.status and not message.alert:
         # The user who asked for a test reads the answer; other messages must not wait a day behind it.
         return Dead(answer.text)
-    if _is_old(message, now):
-        return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
-    delay = min(LONGEST, FIRST * 2.0 ** min(failures - 1, 30))
-    return Again(max(answer.retry_after, delay * (1.0 - JITTER * random)))
-
-
-def _is_old(message: Message, now: datetime) -> bool:
     try:
-        return now - datetime.fromisoformat(message.time) > OLDEST
+        old = now - datetime.fromisoformat(message.time) > OLDEST
     except (ValueError, TypeError):
-        return True
+        old = True
+    if old:
+        return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
+    return Again(max(answer.retry_after, _BACKOFF.delay(failures, random)))
 
 
 @dataclass(slots=True)
 class Pace:
-    """How fast one provider is reported: a burst, then a steady rate. `now`: seconds of a clock that does not
-    jump.
-    """
+    """How fast a provider is sent messages: a burst, then a steady rate. `now`: seconds of a steady clock."""
 
     burst: float = 20.0
     per_second: float = 2.0

@@ -79,9 +79,7 @@ class Access:
         return None if found is None else found.value
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for in
-        the background.
-        """
+        """Who calls, as far as the cluster has said; asked in the background where that is not fresh."""
         token = bearer(call)
         if token is None:
             return ANONYMOUS
@@ -101,9 +99,7 @@ class Access:
         return token is not None and not self._users.decided(self._hash(token))
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
-        """Whether the caller may read the flags there; None: it is not known yet, and asked in the
-        background.
-        """
+        """Whether the caller may read the flags there; None: not known yet, and asked in the background."""
         token = bearer(call)
         if token is None:
             return False

@@ -82,9 +82,7 @@ class Answers(Generic[T]):
         return (await asyncio.shield(task)).value
 
     def ask_without_waiting(self, key: object, question: Callable[[], Awaitable[T]]) -> None:
-        """Have the answer asked for, where it is not fresh. One that fails is asked for again by a later
-        call.
-        """
+        """Ask in the background where the answer is not fresh; after a failure a later call asks again."""
         if self.fresh(key) is None and len(self._asking) < MOST_UNAWAITED:
             asked = asyncio.ensure_future(question())
             self._unawaited.add(asked)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from controller.proxy.access.tokens import bearer
 from controller.proxy.streams.limits import StreamLimits, host_of
-from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
+from controller.proxy.streams.selector import Identified, Named, Topic, parse
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
-from evaluator.wire.messages import SELECTOR_HEADER, read_request
+from evaluator.wire.messages import SELECTOR_HEADER, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -108,12 +108,8 @@ class Authorizer:
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
             asked = header(call.headers, SELECTOR_HEADER)
-            selector = read_request(message).selector if asked is None else asked
-            try:
-                topic = parse(selector)
-            except InvalidSelectorError as error:
-                raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
-            self._authorize(topic, call, stream, partial(handler, call, message, stream))
+            selector = read_selector(message) if asked is None else asked
+            self._authorize(parse(selector), call, stream, partial(handler, call, message, stream))
 
         return open_stream
 
@@ -228,9 +224,7 @@ class Authorizer:
                 del self._open[key]
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
-        """(reader, topic) of open streams whose reader may no longer read the topic. While the API server
-        does not answer nothing is revoked.
-        """
+        """(reader, topic) of open streams whose reader lost the right. Without an API server nobody does."""
         found: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):
             user = self._access.user_of(reader)
@@ -257,7 +251,11 @@ class Authorizer:
         elif self._allowed_already(topic, call):
             self.results[ALLOWED] += 1
         elif len(self._tasks) < self.limits.most:
-            self._spawn(self._observe_later(topic, call))
+
+            async def observe() -> None:
+                self._count(topic, call, *await self._review(topic, call))
+
+            self._spawn(observe())
         else:
             self.results[UNKNOWN] += 1
 
@@ -267,10 +265,6 @@ class Authorizer:
             return topic
         holders = self._catalog.holders(topic.flag_set_id)
         return Named(*holders[0]) if holders else topic
-
-    async def _observe_later(self, topic: Topic | None, call: Call) -> None:
-        result, user = await self._review(topic, call)
-        self._count(topic, call, result, user)
 
     def _count(self, topic: Topic | None, call: Call, result: str, user: str) -> None:
         self.results[result] += 1

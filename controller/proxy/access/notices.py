@@ -37,9 +37,7 @@ class Notices:
         """Subscribers by place and reason, and whether an Event has named them."""
 
     def add(self, place: Place, who: str, why: str) -> None:
-        """The subscriber `who` was served the flags at `place`, which it may not read; `why` is a review's
-        result.
-        """
+        """`who` was served the flags at `place`, which it may not read; `why` is the result of a review."""
         key = place, why
         if key not in self._named and len(self._named) >= MOST_PLACES:
             return

@@ -25,9 +25,7 @@ def bearer(call: Call) -> str | None:
 
 
 def seconds_left(token: str, now: float, *, unlimited: float) -> float:
-    """Seconds until a token that the cluster has accepted expires by its own claim; `unlimited` where it
-    states none. `now` is Unix seconds.
-    """
+    """Seconds until an accepted token expires, or `unlimited` where it does not say. `now`: Unix seconds."""
     parts = token.split(".")
     if len(parts) != 3:
         return unlimited

@@ -1,6 +1,4 @@
-"""Who sends a request: the user of a bearer token as the cluster describes it, and the pod that it belongs
-to.
-"""
+"""Who sends a request: the user that the cluster finds in its token, and the pod of the token."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ class Views:
         return "" if user is None else user.reader
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
-        """Whether `place` is in a reader's view; None: it is being reviewed, and `changed` is called
-        afterwards.
-        """
+        """Whether `place` is in a reader's view; None: it is being reviewed, and then `changed` is called."""
         if not reader:
             return not self._enforced
         found = self._access.seen(reader, place)

@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from controller.api.histogram import step
 from controller.api.receipt import entry
-from controller.proxy.receipts.standing import Group, Identity, Report, Standing
+from controller.proxy.receipts.standing import Identity, Report, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,10 @@ AHEAD: Final = 5.0
 """Seconds by which a member's clock may be ahead of ours; a later time is cut to that."""
 _SAME: Final = 2.0
 """Seconds by which two reports of the same moment may differ, because of the network."""
+
+
+Alike: TypeAlias = tuple[str, str, bool, bool]
+"""What members serve, as digest and revision; whether they are silent, and without a reviewed token."""
 
 
 class Pods(Protocol):
@@ -164,14 +168,15 @@ class Membership:
                 member.silent = True
                 self._silent[key] = None
                 self.version += 1
-        for key in [key for key in self._silent if self._over(key)]:
-            self._forget(key)
+        for key in tuple(self._silent):
+            if self._is_over(self._members[key], FORGOTTEN):
+                self._forget(key)
         if any(
             before - each.last_report < SILENT <= self._awake - each.last_report
             for each in self._left.values()
         ):
             self.version += 1
-        for key in [key for key, each in self._left.items() if self._outdated(each)]:
+        for key in [key for key, each in self._left.items() if self._is_over(each, REMEMBERED)]:
             del self._left[key]
             self.version += 1
 
@@ -201,14 +206,14 @@ class Membership:
         )
         return [self._standing(self._members[key]) for key in keys]
 
-    def groups(self) -> list[Group]:
-        """All members, grouped by what they serve."""
-        found: dict[tuple[str, str, bool, bool], list[bytes]] = {}
+    def groups(self) -> dict[Alike, list[bytes]]:
+        """All members, grouped by what they serve: as lists of `entry`."""
+        found: dict[Alike, list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
             alike = (report.digest, report.revision, member.silent, not member.who.verified)
             found.setdefault(alike, []).append(entry(key, report.connected_at))
-        return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
+        return found
 
     def left(self, *, claimed: bool, lately: bool) -> list[bytes]:
         """Members that said goodbye: verified ones or, with `claimed`, the others; within the last SILENT
@@ -227,9 +232,7 @@ class Membership:
         return dict(Counter(step(seconds) for seconds in latencies if seconds is not None))
 
     def counts(self) -> tuple[int, int]:
-        """(members that serve what is delivered and are not silent, the other members). May be called in a
-        thread beside the loop.
-        """
+        """(members that report and serve what is delivered, the others). May be called in any thread."""
         members = tuple(self._members.values())
         served = sum(not each.silent and each.report.digest == self.digest for each in members)
         return served, len(members) - served
@@ -239,9 +242,7 @@ class Membership:
         return who.id in self._members
 
     def claims(self) -> Iterator[str]:
-        """The addresses of all unverified members, with those that said goodbye: anyone can make more of
-        them.
-        """
+        """The addresses of all unverified members and of such goodbyes: anyone can send these."""
         return (who.host for who in self._all() if not who.verified)
 
     def namespaces(self) -> Iterator[str]:
@@ -290,12 +291,13 @@ class Membership:
             self._silent.pop(key, None)
             self.version += 1
 
-    def _over(self, key: bytes) -> bool:
-        member = self._members[key]
-        return self._awake - member.last_report >= FORGOTTEN and not self._kept(member.who)
-
-    def _outdated(self, goodbye: _Goodbye) -> bool:
-        return self._awake - goodbye.last_report >= REMEMBERED and not self._kept(goodbye.who)
+    def _is_over(self, known: _Member | _Goodbye, seconds: float) -> bool:
+        """Whether its last report is so long ago, and no event of its Pod will remove it. While Pods are
+        unknown no member is removed.
+        """
+        uid = known.who.pod_uid
+        kept = bool(uid) and self._pods.exists(uid) is not False
+        return self._awake - known.last_report >= seconds and not kept
 
     def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
         """Whether a report was sent before the goodbye. No report is under way for SILENT seconds: a later
@@ -308,10 +310,6 @@ class Membership:
     def _fresh(self, goodbye: _Goodbye) -> bool:
         return self._awake - goodbye.last_report < SILENT
 
-    def _kept(self, who: Identity) -> bool:
-        """Whether an event of its Pod will remove it. While Pods are unknown no member is removed."""
-        return bool(who.pod_uid) and self._pods.exists(who.pod_uid) is not False
-
 
 def _connected(known: _Member | None, said_at: int, now: float) -> int:
     """When a member connected, in milliseconds since 1970: the same with each report of one connection."""
@@ -321,18 +319,14 @@ def _connected(known: _Member | None, said_at: int, now: float) -> int:
 
 
 def _outranked(who: Identity, at: int, known: _Member) -> bool:
-    """Whether a report is of an earlier connection, or only claims to be of a verified member. A verified
-    report is always taken.
-    """
+    """Whether a report is of an earlier connection, or claims without a token to be of a verified member."""
     if who.verified is not known.who.verified:
         return known.who.verified
     return at < known.report.connected_at
 
 
 def _settled(known: _Member | None, report: Report) -> Report:
-    """The report with the time that the first report of the same content had: later ones differ because of
-    the network.
-    """
+    """The report with the time of the first one of the same content: the network makes later ones differ."""
     if known is None:
         return report
     before = known.report

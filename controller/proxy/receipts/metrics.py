@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from controller.proxy.receipts.receipts import Counts, Receipts
+    from controller.proxy.receipts.receipts import Receipts
 
 MOST_SETS: Final = 500
 """Flag sets that have series of their own: those with laggards first, then those that most follow."""
@@ -74,12 +74,7 @@ class ReceiptMetrics(Collector):
             "Evaluators by flag set and by what they serve, for flag sets that lag or have most followers.",
             labels=("namespace", "name", "state"),
         )
-        for each in heapq.nsmallest(MOST_SETS, counts, key=_weight):
+        for each in heapq.nsmallest(MOST_SETS, counts, key=lambda each: (not each.lagging, -each.followers)):
             for state in _STATES:
                 by_set.add_metric((*each.place, state), getattr(each, state))
         yield by_set
-
-
-def _weight(counts: Counts) -> tuple[bool, int, tuple[str, str]]:
-    followers = counts.served + counts.lagging + counts.delivered
-    return not counts.lagging, -followers, counts.place

@@ -19,9 +19,7 @@ class PodUids:
     def __init__(
         self, namespaces: Collection[str] = ("",), gone: Callable[[str], None] = lambda _uid: None
     ) -> None:
-        """`namespaces` are listed one by one; an empty name is all of them. `gone` is called with the uid of
-        each Pod that is gone.
-        """
+        """`namespaces`: an empty name is all. `gone` is called with the uid of each Pod that is gone."""
         self.gone = gone
         self._unlisted = set(namespaces)
         self._uids: dict[tuple[str, str], str] = {}

@@ -58,6 +58,11 @@ class Counts:
     delivered: int
     """Streams of subscribers that send no receipts."""
 
+    @property
+    def followers(self) -> int:
+        """All of them."""
+        return self.served + self.lagging + self.delivered
+
 
 @dataclass(slots=True)
 class Subscribers:
@@ -90,9 +95,7 @@ class Receipts:
     """All flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Where the object is that a selector means to a caller; None: there is none. Raises RpcError for what
-    the caller may not read.
-    """
+    """Where the object is that a selector means to a caller, or None. Raises RpcError if not readable."""
     expected: Callable[[Place], Expected | None]
     """What is delivered there now."""
     caller: Callable[[Call], Caller | None]
@@ -219,22 +222,17 @@ class Receipts:
         if who.verified:
             require_quota("receipts", who.namespace, self._verified, self.quota, "--quota-receipts")
             self._verified[who.namespace] += 1
-        else:
-            self._admit_claimed(who.host)
-
-    def _admit_claimed(self, host: str) -> None:
-        """Count one more member without a reviewed token; members that are known stay over the limit. Raises
-        RpcError RESOURCE_EXHAUSTED.
-        """
+            return
+        # Members that are known stay over the limit.
         if self._claimed_total >= MOST_CLAIMED:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
-        if self._claimed[host] >= self.most_per_host:
+        if self._claimed[who.host] >= self.most_per_host:
             raise RpcError(
                 Code.RESOURCE_EXHAUSTED,
                 f"{self.most_per_host} members without a token from this address already; raise "
                 "--max-streams-per-host, or give the evaluators tokens",
             )
-        self._claimed[host] += 1
+        self._claimed[who.host] += 1
         self._claimed_total += 1
 
     def _subscribers_of(self, place: Place) -> Subscribers:

@@ -257,15 +257,7 @@ class Recorder:
                 "name": receipt_name(owner.name, self.identity),
                 "namespace": owner.namespace,
                 "labels": PROXY_LABEL,
-                "ownerReferences": [
-                    {
-                        "apiVersion": owner.api_version,
-                        "kind": owner.key.kind,
-                        "name": owner.name,
-                        "uid": owner.uid,
-                        "blockOwnerDeletion": False,
-                    }
-                ],
+                "ownerReferences": [owner.owner_reference],
             },
             "spec": {"configuration": owner.name, "proxy": self.identity},
             "status": status,

@@ -32,9 +32,7 @@ def read(kind: Any, message: bytes) -> Any:
 
 
 def identity(call: Call, member: Member, caller: Caller | None) -> Identity:
-    """Who reports: the pod that the caller's token is bound to; without one, the pod that it claims to be.
-    Raises RpcError INVALID_ARGUMENT.
-    """
+    """Who reports: the pod of the token, else the one that is claimed. Raises RpcError INVALID_ARGUMENT."""
     text = MemberText.of(member)
     verified = caller is not None and caller.verified and bool(caller.pod)
     if caller is not None and verified:

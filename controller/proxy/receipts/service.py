@@ -1,6 +1,4 @@
-"""Which flag set a receipt is about, who sends it, and what is expected of its sender; and which streams are
-open.
-"""
+"""Which flag set a receipt is about, who sends it and what it should serve; and which streams are open."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class ReceiptService:
         self._mode = mode
 
     def place(self, selector: str, call: Call) -> Place | None:
-        """Where the object is that a selector means to a caller. Raises RpcError for a caller who may not
-        read it.
-        """
+        """Where the object is that a selector means to a caller. Raises RpcError if it may not be read."""
         enforced = self._mode == ENFORCE
         # At first: which object a flagSetId means depends on who the caller is.
         if enforced and not self.caller(call).pod:
@@ -83,9 +79,7 @@ class ReceiptService:
 
 
 class OpenStreams:
-    """Implements `StreamObserver` of the sync service: notifies the Authorizer and the Receipts of each
-    stream.
-    """
+    """Implements `StreamObserver` of the sync service: tells Authorizer and Receipts of each stream."""
 
     def __init__(self, authorizer: Authorizer, deliveries: Deliveries, receipts: Receipts) -> None:
         self._authorizer = authorizer

@@ -65,15 +65,3 @@ class Standing:
     lagging: bool
     since: float
     """Unix seconds: since when it lags, or has served what it serves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Members that serve the same."""
-
-    digest: str
-    revision: str
-    silent: bool
-    claimed: bool
-    """Whether they are unverified."""
-    entries: tuple[bytes, ...]

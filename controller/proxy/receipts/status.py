@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import precise_timestamp
 from controller.api.receipt import (
     MOST_GROUPS,
     MOST_LAGGARDS,
@@ -14,10 +15,9 @@ from controller.api.receipt import (
     ServedGroup,
     pack,
 )
-from controller.proxy.receipts.standing import Group
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts.members import Membership
+    from controller.proxy.receipts.members import Alike, Membership
     from controller.proxy.receipts.standing import Standing
 
 
@@ -28,14 +28,8 @@ _KINDS: Final = tuple(product((False, True), repeat=2))
 def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
     """The status. `delivered`: streams of subscribers that send no receipts."""
     groups = [
-        ServedGroup(
-            digest=each.digest,
-            revision=each.revision,
-            silent=each.silent,
-            claimed=each.claimed,
-            members=pack(each.entries),
-        )
-        for each in _fewer(membership.groups(), membership.digest)
+        ServedGroup(digest=digest, revision=revision, silent=silent, claimed=claimed, members=pack(entries))
+        for (digest, revision, silent, claimed), entries in _fewer(membership)
     ]
     observed = membership.observed_at
     return FlagReceiptStatus(
@@ -54,22 +48,22 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
     )
 
 
-def _fewer(groups: list[Group], digest: str) -> list[Group]:
+def _fewer(membership: Membership) -> list[tuple[Alike, list[bytes]]]:
     """As many groups as a receipt holds; small ones of other digests are joined, without their digest."""
+    groups = sorted(membership.groups().items())
     if len(groups) <= MOST_GROUPS:
         return groups
-    ordered = sorted(groups, key=lambda each: (each.digest != digest, -len(each.entries)))
+    ordered = sorted(groups, key=lambda each: (each[0][0] != membership.digest, -len(each[1])))
     kept, rest = ordered[: MOST_GROUPS - len(_KINDS)], ordered[MOST_GROUPS - len(_KINDS) :]
     for silent, claimed in _KINDS:
-        alike = [each for each in rest if (each.silent, each.claimed) == (silent, claimed)]
-        entries = tuple(entry for each in alike for entry in each.entries)
-        kept.append(Group("", "", silent, claimed, entries))
+        joined = [entry for alike, entries in rest if alike[2:] == (silent, claimed) for entry in entries]
+        kept.append((("", "", silent, claimed), joined))
     return kept
 
 
 def moment(seconds: float) -> str:
     """Unix seconds as RFC 3339 with milliseconds, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return precise_timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
 def _laggard(standing: Standing) -> Laggard:

@@ -17,8 +17,8 @@ import orjson
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
-from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
@@ -46,9 +46,7 @@ class EncodedFlagSet:
     held: tuple[str, ...] = ()
     """Keys of the flags that stay at their last good definition."""
     left_out: tuple[str, ...] = ()
-    """Keys of the flags with an error of which no good definition is known here; the document names them, for
-    receivers that have one.
-    """
+    """Keys of bad flags with no good definition here; the document names them: receivers may have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,7 @@ def build(
     previous: bytes | None,
     progress: Progress = NO_PROGRESS,
 ) -> EncodedFlagSet | Undeliverable:
-    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it,
-    if anything was.
-    """
+    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before."""
     try:
         found = delivered(resource, shard, progress, previous)
     except MissingShardsError as missing:
@@ -97,9 +93,7 @@ def build(
 
 
 def _marked(document: bytes, left_out: tuple[str, ...]) -> bytes:
-    """The document with the flags that are left out named in its own metadata, and not in that of
-    each flag.
-    """
+    """The document with the flags that are left out named in its own metadata alone."""
     if not left_out:
         return document
     whole = orjson.loads(document)

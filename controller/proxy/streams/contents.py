@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
     from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 
@@ -113,9 +113,7 @@ class Contents:
             self._building.cancel()
 
     def newest(self, place: Place) -> Content:
-        """What is delivered there. It is up to date if the object is small; a large one is built in the
-        thread, and its subscribers receive it afterwards.
-        """
+        """What is delivered there. A large object is built in the thread, and delivered afterwards."""
         served = self._catalog.served(place)
         if served is None:
             return self._contents.get(place) or Content()

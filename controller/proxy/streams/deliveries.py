@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from controller.proxy.streams.contents import NOT_SYNCED
-from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, parse
-from evaluator.http.messages import Code, RpcError
+from controller.proxy.streams.selector import Identified, Named, parse
+from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ class Deliveries:
 
     def topic(self, selector: str, call: Call) -> Hashable:
         """The topic that a selector means; raises RpcError INVALID_ARGUMENT."""
-        try:
-            topic = parse(selector)
-        except InvalidSelectorError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
+        topic = parse(selector)
         if isinstance(topic, Identified):
             return Identified(topic.flag_set_id, self._views.reader(call))
         return topic
@@ -132,9 +129,7 @@ class Deliveries:
         self.contents.close()
 
     def _find(self, topic: Topic) -> Place | None:
-        """As `place_of`. Raises UnreviewedError while it is not known whether the reader may read the oldest
-        object that it has not been refused.
-        """
+        """As `place_of`. Raises UnreviewedError while the reader's right to an older object is reviewed."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from evaluator.http.messages import Code, RpcError
+
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SOURCE: Final = "source="
@@ -14,10 +16,6 @@ _IDENTIFIER: Final = "flagSetId="
 MOST_IDENTIFIER: Final = 512
 """Characters of a flagSetId."""
 SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or flagSetId=ID"
-
-
-class InvalidSelectorError(ValueError):
-    """A text that is no selector of this proxy; the message says how they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +45,20 @@ Topic: TypeAlias = Named | Identified
 
 
 def parse(selector: str) -> Topic:
-    """Read a selector in any of the forms that OpenFeature Operator and flagd write. Raises
-    InvalidSelectorError.
-    """
+    """A selector in any form of OpenFeature Operator and flagd. Raises RpcError INVALID_ARGUMENT."""
     if not selector:
-        raise InvalidSelectorError(f"a selector is needed: {SYNTAX}")
+        raise _invalid(f"a selector is needed: {SYNTAX}")
     if selector.startswith(_IDENTIFIER):
         wanted = selector.removeprefix(_IDENTIFIER)
         if not wanted or len(wanted) > MOST_IDENTIFIER or not wanted.isprintable():
-            raise InvalidSelectorError(f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters")
+            raise _invalid(f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters")
         return Identified(wanted)
     path = selector.removeprefix(_SOURCE).removeprefix(_FLAGD_PREFIX)
     namespace, slash, name = path.partition("/")
     if not slash or not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
-        raise InvalidSelectorError(f"not a selector of this proxy: {SYNTAX}")
+        raise _invalid(f"not a selector of this proxy: {SYNTAX}")
     return Named(namespace, name)
+
+
+def _invalid(message: str) -> RpcError:
+    return RpcError(Code.INVALID_ARGUMENT, message)

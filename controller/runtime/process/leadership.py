@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LABEL_AGAIN: Final = 1.0
-"""Seconds from one comparison of the label with the role to the next."""
+"""Seconds until a label that is not set yet is tried, and tried again."""
 
 
 class Election(Protocol):
@@ -51,8 +51,9 @@ class Leadership:
         self._role = role
         self._election = election
         self._label = label
-        self._labelled: bool | None = None
-        """Whether the label is set; None: not known, a process before us may have set it."""
+        self._mislabelled = asyncio.Event()
+        """The label may not match the role: a process before us may have set it."""
+        self._mislabelled.set()
         self._labelling = asyncio.Lock()
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -83,18 +84,19 @@ class Leadership:
             await self._set_label()
 
     async def _keep_label(self) -> None:
-        """Retry the label until it matches the role."""
-        if self._labelled is not self._role.leading:
-            await self._set_label()
+        """Set the label where that failed, or was not done yet."""
+        await self._mislabelled.wait()
         await asyncio.sleep(LABEL_AGAIN)
+        if self._mislabelled.is_set():
+            await self._set_label()
 
     async def _set_label(self) -> None:
         async with self._labelling:
-            leading = self._role.leading
+            self._mislabelled.set()
             if self._label is not None:
                 try:
-                    await self._label(leading)
+                    await self._label(self._role.leading)
                 except Setback as setback:
                     log.warning("this pod could not be labelled as the leader: %s", setback.message)
                     return
-            self._labelled = leading
+            self._mislabelled.clear()

@@ -9,6 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from controller.api.artifact import SourceStatus
+from controller.api.configuration import ConfigurationStatus
+from controller.api.kinds import status_of
 from evaluator.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import ObjectKey
+    from controller.api.status import Status
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
     from controller.runtime.process.leadership import Role
@@ -141,10 +145,9 @@ class Metrics(Collector):
                 continue
             key = (each.key.kind, each.namespace, each.name)
             suspended.add_metric(key, float(each.suspended))
-            for condition in each.status.get("conditions") or ():
-                labels = (str(condition.get("type")), str(condition.get("status")))
-                conditions.add_metric((*key, *labels), 1.0)
-            since = _artifact_time(each)
+            for condition in (status := status_of(each)).conditions:
+                conditions.add_metric((*key, condition.type, condition.status), 1.0)
+            since = _artifact_time(status)
             if since is not None:
                 age.add_metric(key, max(0.0, (self._now() - since).total_seconds()))
         yield conditions
@@ -159,13 +162,14 @@ class Metrics(Collector):
             labels=("namespace", "name", "state"),
         )
         for each in self._objects:
-            total, served = each.status.get("total"), _served(each)
-            if isinstance(total, int) and served is not None:
-                delivered = each.status.get("delivered")
+            status = status_of(each)
+            if not isinstance(status, ConfigurationStatus) or status.total is None:
+                continue
+            if (served := status.served_by) is not None:
                 key = (each.namespace, each.name)
                 evaluators.add_metric((*key, "served"), served)
-                evaluators.add_metric((*key, "lagging"), total - served)
-                evaluators.add_metric((*key, "delivered"), delivered or 0)
+                evaluators.add_metric((*key, "lagging"), status.total - served)
+                evaluators.add_metric((*key, "delivered"), status.delivered or 0)
         return evaluators
 
 
@@ -183,17 +187,11 @@ class ProcessMetrics(Collector):
         yield from self.ports.families()
 
 
-def _served(resource: Resource) -> int | None:
-    """The first number of `411/412`."""
-    count = str(resource.status.get("served")).partition("/")[0]
-    return int(count) if count.isascii() and count.isdigit() else None
-
-
-def _artifact_time(resource: Resource) -> datetime | None:
-    artifact = resource.status.get("artifact")
-    updated = artifact.get("lastUpdateTime") if isinstance(artifact, dict) else None
+def _artifact_time(status: Status) -> datetime | None:
+    if not isinstance(status, SourceStatus) or status.artifact is None:
+        return None
     try:
-        return datetime.fromisoformat(updated) if isinstance(updated, str) else None
+        return datetime.fromisoformat(status.artifact.last_update_time)
     except ValueError:
         return None
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
+from controller.api.status import Status
 from controller.runtime.events import Severity
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_SECONDS: Final = 2.0
+SLOW_SECONDS: Final = 10.0
 """A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
+Where thousands are new each takes seconds, and one more write of each would make all slower.
 """
 MOST_UNWRITTEN: Final = 30.0
 """Seconds: after an outage of the API server of an hour, its results must not wait for another hour."""
@@ -189,14 +190,11 @@ def _steady(resource: Resource) -> bool:
     """Whether all that was asked for is done and well: looking again is no progress that anybody
     waits for.
     """
-    status = resource.status
-    ready = find(status, READY)
-    asked = resource.annotations.get(REQUESTED_AT)
+    status, asked = Status.of(resource), resource.annotations.get(REQUESTED_AT)
     return (
-        ready is not None
-        and ready.get("status") == TRUE
-        and status.get("observedGeneration") == resource.generation
-        and asked in (None, status.get("lastHandledReconcileAt"))
+        status.is_ready
+        and status.observed_generation == resource.generation
+        and asked in (None, status.last_handled_reconcile_at)
     )
 
 

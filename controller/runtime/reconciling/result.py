@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from controller.api.meta import NOTHING
+from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.status import Status
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from controller.api.conditions import Condition
+    from controller.api.meta import Resource
     from controller.runtime.events import Occurrence
+
+M = TypeVar("M", bound=Model)
+
+
+def spec_of(model: type[M], resource: Resource) -> M:
+    """An object's spec as `model`. Raises Stalled (InvalidSpec)."""
+    try:
+        return read(model, resource.spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+
+
+NOTHING: Final = Status()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +41,9 @@ class Result:
     """What a reconcile came to. After a setback it holds what came of the reconcile all the same."""
 
     outcome: Done | Setback
-    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
-    """Fields of the kind's own status; None removes one. Done: all of them, what is missing here is removed.
-    Setback: the others stay as they are.
+    status: Status = NOTHING
+    """The kind's own fields that are given; None removes one. Done: all of them, what is not given here is
+    removed. Setback: the others stay as they are.
     """
     details: tuple[Condition, ...] = ()
     """Detail conditions. Done: all of the kind's. Setback: those that are known now; the others stay, unless
@@ -48,7 +61,7 @@ class Result:
         cls,
         setback: Setback,
         *,
-        status: Mapping[str, Any] = NOTHING,
+        status: Status = NOTHING,
         details: tuple[Condition, ...] = (),
         events: tuple[Occurrence, ...] = (),
         next_look: float | None = None,

@@ -10,6 +10,7 @@ Setback
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ class Passing(Waiting):
 
 class Failed(Setback):
     """An outside party failed; trying again may help."""
+
+
+def as_failed(error: OSError, what: str) -> Failed:
+    """The setback for a disk that refused: StorageFull where space or quota ran out, else StorageFailed."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    cause = error.strerror or type(error).__name__
+    return Failed("StorageFull" if full else "StorageFailed", f"{what}: {cause}")
 
 
 @contextlib.contextmanager

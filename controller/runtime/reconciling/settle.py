@@ -5,7 +5,7 @@ The only place that decides on `Ready`, `Reconciling` and `Stalled`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import (
@@ -16,13 +16,11 @@ from controller.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    failure,
-    find,
-    read,
     short,
     written,
 )
 from controller.api.meta import REQUESTED_AT, timestamp
+from controller.api.status import Status
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import Event
     from controller.runtime.reconciling.result import Result
 
-_SHARED: Final = frozenset({"conditions", "observedGeneration", "lastHandledReconcileAt"})
+_SHARED: Final = frozenset(each.alias for each in Status.model_fields.values())
 """Status fields that stand in every kind and are settled here."""
 _SUMMARY: Final = (READY, RECONCILING, STALLED)
 
@@ -59,19 +57,20 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
     outcome = result.outcome
     if isinstance(outcome, Done):
         ready = Condition(READY, TRUE, outcome.reason, outcome.message)
-        status = _status(resource, result.status, (ready, *result.details), now)
+        status = _status(resource, result.status.fields(), (ready, *result.details), now)
         occurrences = _recovery(resource, outcome)
     else:
         found = {*result.ended, *(each.type for each in result.details)}
         kept = tuple(each for each in _details(resource) if each.type not in found)
-        own = {**_own(resource), **result.status}
+        own = {**_own(resource), **result.status.fields()}
         passing = isinstance(outcome, Passing)
         summary = _under_way(resource, outcome.message) if passing else _summary_of(outcome)
         status = _status(resource, own, (*summary, *result.details, *kept), now)
         if passing:
             status = _not_done(status, resource)
         occurrences = _failure(resource, outcome)
-    events = tuple(event_of(resource, each, status, now) for each in (*occurrences, *result.events))
+    after = replace(resource, status=status)
+    events = tuple(event_of(after, each, now) for each in (*occurrences, *result.events))
     return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
 
 
@@ -85,14 +84,12 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
 
 def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
     """Ready as it was, and Reconciling."""
-    before = find(resource.status, READY)
-    current = resource.status.get("observedGeneration") == resource.generation
-    if before is not None and current:
-        ready = Condition(READY, before["status"], before["reason"], before.get("message", ""))
-    else:
+    before = Status.of(resource)
+    ready, current = before.condition(READY), before.observed_generation == resource.generation
+    if not ready.status or not current:
         ready = Condition(READY, UNKNOWN, "Progressing", message)
     # That it failed before must not be lost: its recovery is an Event.
-    again = failure(resource.status) and current
+    again = before.failure and current
     return ready, Condition(RECONCILING, TRUE, "ProgressingWithRetry" if again else "Progressing", message)
 
 
@@ -117,9 +114,7 @@ def _own(resource: Resource) -> dict[str, Any]:
 
 
 def _details(resource: Resource) -> tuple[Condition, ...]:
-    return tuple(
-        read(each) for each in resource.status.get("conditions", ()) if each.get("type") not in _SUMMARY
-    )
+    return tuple(each for each in Status.of(resource).conditions if each.type not in _SUMMARY)
 
 
 def _status(
@@ -128,18 +123,16 @@ def _status(
     conditions: tuple[Condition, ...],
     now: datetime,
 ) -> dict[str, Any]:
-    moment = timestamp(now)
+    before, moment = Status.of(resource), timestamp(now)
     status = {
         **cleaned({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,
         "conditions": [
-            cleaned(
-                written(each, find(resource.status, each.type), generation=resource.generation, now=moment)
-            )
+            cleaned(written(each, before.condition(each.type), generation=resource.generation, now=moment))
             for each in conditions
         ],
     }
-    asked = resource.annotations.get(REQUESTED_AT, resource.status.get("lastHandledReconcileAt"))
+    asked = resource.annotations.get(REQUESTED_AT, before.last_handled_reconcile_at)
     if asked is not None:
         status["lastHandledReconcileAt"] = asked
     return status
@@ -147,13 +140,13 @@ def _status(
 
 def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
     """A word about what works again, after a word about what did not."""
-    return (Occurrence("Recovered", outcome.message),) if failure(resource.status) else ()
+    return (Occurrence("Recovered", outcome.message),) if Status.of(resource).failure else ()
 
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
     """An Event for a failure the first time; none for what waits."""
-    before = find(resource.status, READY) or {}
-    said = before.get("status") == FALSE and (before["reason"], before["message"])
+    before = Status.of(resource).condition(READY)
+    said = before.status == FALSE and (before.reason, before.message)
     if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):
         return ()
     return (Occurrence(setback.reason, setback.message, warning=True),)

@@ -7,6 +7,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api.status import Status
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -75,7 +77,7 @@ class Statuses:
         if written is None:
             return
         self._objects.learn(written)
-        if written.status.get("conditions"):
+        if Status.of(written).conditions:
             # Those that were not written differ now from what they should say.
             for key in self._unwritten or ():
                 self._wake(key, 0.0)

@@ -43,12 +43,17 @@ class Reconciles:
     """Those of the cache that the stage uses."""
 
 
-def listed_by(index: Index) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
-    """For `Watch.keys`: the objects beside a changed one that `index` lists under its name."""
+def listed_by(
+    index: Index, name: Callable[[Resource], str] = lambda changed: changed.name
+) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
+    """For `Watch.keys`: the objects that `index` lists under the `name` of a changed one, beside it unless
+    the index is of everywhere.
+    """
 
     def keys(cache: Cache, change: Change) -> Iterable[ObjectKey]:
         changed = change.latest
-        return [each.key for each in cache.find(index, changed.namespace, changed.name)]
+        namespace = "" if index.everywhere else changed.namespace
+        return [each.key for each in cache.find(index, namespace, name(changed))]
 
     return keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import failure
+from controller.api.kinds import status_of
 from controller.runtime.objects.cache import Cache, Index
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.reconciling.watches import Watch
@@ -104,7 +104,7 @@ def exceeded(kind: str) -> Index:
     return Index(
         f"{kind} over a quota",
         frozenset({kind}),
-        lambda each: (REASON,) if failure(each.status) == REASON else (),
+        lambda each: (REASON,) if status_of(each).failure == REASON else (),
     )
 
 

@@ -15,6 +15,8 @@ from controller.runtime.tenancy.secret_hosts import binding_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from controller.runtime.tenancy.secret_hosts import Binding
+
 PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LONGEST: Final = 64 * 1024
 """Bytes of one value: a bundle of certificates has less, and it is written to a file for each run of git."""
@@ -37,20 +39,26 @@ class SecretTexts:
     """One Secret's texts by their keys."""
 
     def __init__(self, name: str, content: Mapping[str, bytes]) -> None:
-        self._name = name
-        self._content = content
+        self.name = name
+        """`namespace/name`, or what else the content is from."""
+        self.content = content
 
     def invalid(self, why: str) -> Stalled:
         """The setback for what is wrong with it."""
-        return Stalled("InvalidSecret", f"Secret {self._name}: {why}")
+        return Stalled("InvalidSecret", f"Secret {self.name}: {why}")
+
+    @property
+    def binding(self) -> Binding:
+        """The hosts to which alone it may be shown."""
+        return binding_of(self.content)
 
     def require_host(self, host: str) -> None:
         """Raises Stalled for a host that the Secret may not be shown to."""
-        binding_of(self._content).require(host)
+        self.binding.require(host)
 
     def text(self, key: str) -> str:
         """Empty where there is none."""
-        raw = self._content.get(key, b"")
+        raw = self.content.get(key, b"")
         if len(raw) > _LONGEST:
             raise self.invalid(f"{key!r} is longer than {_LONGEST} bytes")
         try:
@@ -72,7 +80,7 @@ class SecretTexts:
         """A text that must be there."""
         if text := self.text(key).strip():
             return text
-        has = ", ".join(map(repr, sorted(self._content)[:10])) or "no key at all"
+        has = ", ".join(map(repr, sorted(self.content)[:10])) or "no key at all"
         raise self.invalid(f"key {key!r} is missing, which is required {purpose}; the Secret has {has}")
 
     def pem(self, key: str, kind: str) -> str:

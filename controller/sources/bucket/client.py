@@ -13,7 +13,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.complaints import explained, impossible_key
 from controller.sources.bucket.listing import Listed
-from controller.sources.bucket.place import Store
+from controller.sources.bucket.place import Bucket, Store
 from controller.sources.files.quarantine import created
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from obstore import ObjectMeta
 
-    from controller.sources.bucket.place import Bucket
     from controller.sources.provider import TreeLimits
 
 _STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {

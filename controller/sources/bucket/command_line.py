@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
@@ -44,24 +46,24 @@ def open_bucket(
     An endpoint with `http://` is consent to plain HTTP. Without one it is that of `environment`, as the
     vendor's own tools take it.
     """
-    store, name, prefix = parse_url(text)
+    bucket = parse_url(text)
+    store, prefix = bucket.store, bucket.prefix
     if store is Store.S3:
         endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     endpoint = (endpoint or "").rstrip("/")
     if endpoint and not is_endpoint(endpoint):
         raise Stalled("URLInvalid", "--endpoint: write https://HOST or http://HOST:PORT")
-    bucket = Bucket(
-        store,
-        name,
-        f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
-        endpoint,
-        _config(store, environment, endpoint, region),
-        {"timeout": "60s"},
+    bucket = replace(
+        bucket,
+        prefix=f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
+        endpoint=endpoint,
+        config=_config(store, environment, endpoint, region),
+        client={"timeout": "60s"},
         secrets=tuple(filter(None, map(environment.get, _SECRETS))),
     )
     spec = {
         "provider": _PROVIDERS[store],
-        "bucketName": name,
+        "bucketName": bucket.name,
         "prefix": bucket.prefix,
         "endpoint": endpoint,
         "region": region or "",
@@ -75,7 +77,7 @@ def open_bucket(
 def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
     if bucket.prefix and not bucket.prefix.endswith("/"):
         raise Stalled("URLInvalid", f"{bucket.shown}: --verify-key: name a folder, which alone is signed")
-    keys = read_cosign_keys(OF_OPTIONS, content)
+    keys = read_cosign_keys(SecretTexts(OF_OPTIONS, content))
     return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))
 
 

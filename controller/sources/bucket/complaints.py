@@ -44,11 +44,7 @@ _CODES: Final = frozenset(
     }
 )  # fmt: skip
 """What is shown of an answer: these words of S3, of the services that give keys, of Azure and of Google."""
-_BY_STATUS: Final = {
-    "401": "AuthenticationFailed",
-    "403": "AuthenticationFailed",
-    "407": "AuthenticationFailed",
-}
+_DENIED: Final = frozenset({"401", "403", "407"})
 
 
 def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
@@ -81,8 +77,8 @@ def impossible_key(complaint: str) -> str:
 def _answered(status: str, text: str) -> tuple[str, str]:
     found = _CODE.search(text)
     code = found[1] if found and found[1] in _CODES else ""
-    reason = _BY_CODE.get(code) or _BY_STATUS.get(status, "BucketOperationFailed")
-    return reason, f"the store answered {status} {code}".rstrip()
+    otherwise = "AuthenticationFailed" if status in _DENIED else "BucketOperationFailed"
+    return _BY_CODE.get(code, otherwise), f"the store answered {status} {code}".rstrip()
 
 
 def _line(text: str, secrets: Iterable[str]) -> str:

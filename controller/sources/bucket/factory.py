@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from controller.api.flagsource import BucketSpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.places import Places
@@ -19,6 +20,7 @@ from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.looking.deadline import Deadline, LimitedTasks
+from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -26,12 +28,8 @@ from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
-    from controller.api.flagsource import BucketSpec
-    from controller.api.meta import ObjectKey
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
@@ -60,7 +58,7 @@ _AZURE: Final = {
 }  # fmt: skip
 
 
-class BucketFactory:
+class BucketFactory(ProviderFactory[BucketSpec]):
     """Opens buckets; all of them share a few helper processes."""
 
     def __init__(
@@ -82,11 +80,13 @@ class BucketFactory:
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
-        texts = self._secrets.texts
-        secret = await texts(spec.secret_ref, look, "spec.bucket.secretRef")
-        authority = await texts(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
-        proxy = await texts(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
-        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
+        read = self._secrets.optional
+        secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
+        authority = await read(spec.cert_secret_ref, look, "spec.bucket.certSecretRef")
+        proxy = await read(spec.proxy_secret_ref, look, "spec.bucket.proxySecretRef")
+        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority)}
+        if proxy is not None:
+            client["proxy_url"] = proxy_url(proxy, ("http", "https"))
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
@@ -110,12 +110,6 @@ class BucketFactory:
         trust = await self._trust(look)
         return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
 
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept of a source."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing is kept on disk."""
-
     async def close(self) -> None:
         """End the helpers."""
         await asyncio.gather(self._own.close(), self._others.close())
@@ -137,10 +131,10 @@ class BucketFactory:
     async def _trust(self, look: Look) -> ManifestTrust | None:
         if look.verify is None:
             return None
-        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
-        keys = read_cosign_keys(name, content)
-        advice = in_cluster(look.key, name, (each.name for each in keys))
-        return ManifestTrust(keys, epoch({"provider": "bucket"}, content), advice)
+        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        keys = read_cosign_keys(secret)
+        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        return ManifestTrust(keys, epoch({"provider": "bucket"}, secret.content), advice)
 
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
@@ -264,7 +258,3 @@ def _trusted(secret: SecretTexts | None) -> dict[str, str]:
     if not authority:
         raise secret.invalid("key 'ca.crt' is missing")
     return {"root_certificate": authority}
-
-
-def _proxied(secret: SecretTexts | None) -> dict[str, str]:
-    return {} if secret is None else {"proxy_url": proxy_url(secret, ("http", "https"))}

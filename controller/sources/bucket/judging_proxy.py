@@ -21,11 +21,11 @@ _HEAD: Final = 64 * 1024
 _CHUNK: Final = 64 * 1024
 _REFUSED: Final = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _OWN: Final = {"proxy-authorization", "proxy-connection", "connection"}
-"""Fields that are for us."""
+"""Headers that are for the proxy, and are not passed on."""
 
 
 class JudgingProxy:
-    """Listens once it is asked for. One event loop's."""
+    """Listens once `url` was called. Belongs to one event loop."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts

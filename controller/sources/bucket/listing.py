@@ -6,20 +6,16 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object
-from controller.sources.provider import Revision
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.provider import Revision, TreeLimits
+from controller.sources.verification import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from controller.sources.provider import TreeLimits
 
 _LONGEST_NAME = 255
 """Bytes that a folder's entry may have."""
@@ -47,14 +43,10 @@ class Listed:
     """Bytes."""
 
 
-def index_of(listing: Iterable[Listed]) -> bytes:
-    """All keys and ETags, in the form whose digest Flux makes its revision; their order does not matter."""
-    return "".join(f"{each.key} {each.etag}\n" for each in sorted(listing)).encode()
-
-
-def revision_of(index: bytes) -> Revision:
-    """The revision of an index."""
-    return Revision("", f"sha256:{hashlib.sha256(index).hexdigest()}")
+def revision_of(listing: Iterable[Listed]) -> Revision:
+    """The digest of all keys and ETags, as Flux computes it; their order does not matter."""
+    index = "".join(f"{each.key} {each.etag}\n" for each in sorted(listing))
+    return Revision("", f"sha256:{hashlib.sha256(index.encode()).hexdigest()}")
 
 
 def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
@@ -100,7 +92,7 @@ class Manifest:
     """All objects of a folder."""
 
     signed_at: str
-    """As `time_of` writes it: the later of two is the greater text."""
+    """As `precise_timestamp` writes it: the later of two is the greater text."""
     files: Mapping[str, str]
     """`sha256:<hex>` by name below the folder, with `/` between folders."""
 
@@ -108,11 +100,6 @@ class Manifest:
         """As it is signed; the same manifest is the same bytes."""
         found = {"type": _TYPE, "signedAt": self.signed_at, "files": dict(sorted(self.files.items()))}
         return json.dumps(found, indent=1).encode() + b"\n"
-
-
-def time_of(moment: datetime) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_manifest(content: bytes) -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
@@ -50,26 +50,19 @@ class Bucket:
 _URL: Final = re.compile(rf"({'|'.join(Store)})://([^/?#@\s]+)(?:/([^?#]*))?")
 
 
-class BucketUrl(NamedTuple):
-    """A bucket as a person names it: `s3://BUCKET/PREFIX`."""
-
-    store: Store
-    name: str
-    prefix: str
-    """A folder or a file, without a slash at its end; empty: the whole bucket."""
-
-
 def is_bucket(text: str) -> bool:
     """Whether a bucket is meant."""
     return text.startswith(tuple(f"{store}://" for store in Store))
 
 
-def parse_url(text: str) -> BucketUrl:
-    """Raises Stalled (URLInvalid)."""
+def parse_url(text: str) -> Bucket:
+    """The bucket of `s3://BUCKET/PREFIX`; the prefix is a folder or a file, without a slash at its end.
+    Raises Stalled (URLInvalid).
+    """
     found = _URL.fullmatch(text)
     if found is None:
         raise Stalled("URLInvalid", "not a bucket: write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://…")
-    return BucketUrl(Store(found[1]), found[2], (found[3] or "").strip("/"))
+    return Bucket(Store(found[1]), found[2], (found[3] or "").strip("/"))
 
 
 def is_endpoint(url: str) -> bool:

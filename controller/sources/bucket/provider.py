@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provenance import SIGNED_AT
-from controller.artifacts.storage import as_failed
-from controller.runtime.reconciling.setbacks import Failed, Waiting, advised
-from controller.sources.bucket.listing import PROOF, index_of, revision_of, wanted
+from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
+from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import Question
+from controller.sources.bucket.trust import ManifestTrust, Question
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
+    Revision,
     TreeLimits,
     with_signer,
 )
@@ -26,15 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.bucket.trust import ManifestTrust
-    from controller.sources.provider import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider(PolledProvider):
-    """The objects of one bucket. Implements `LocalProvider`."""
+class BucketProvider(LocalProvider):
+    """The objects of one bucket."""
 
     bucket: Bucket
     call: Call = call_here
@@ -48,6 +45,7 @@ class BucketProvider(PolledProvider):
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
+    """The newest listing, if there is one: `fetch` need not ask again for what `resolve` read."""
 
     @property
     def shows_every_push(self) -> bool:
@@ -69,13 +67,12 @@ class BucketProvider(PolledProvider):
         listing = await self._listing()
         if not listing:
             raise Waiting("EmptyBucket", f"{self.bucket.shown}: no object has this prefix, or may be read")
-        return revision_of(index_of(listing))
+        return revision_of(listing)
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
         listing = self._last[0] if self._last else await self._listing()
-        index = index_of(listing)
-        if revision_of(index) != revision:
+        if revision_of(listing) != revision:
             raise Failed("RevisionGone", f"{self.bucket.shown}: {revision} is not what it holds any more")
         chosen, skipped = wanted(listing, self.limits)
         fetched = Fetched(revision, skipped=tuple(skipped))

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.runtime.process.helper import TaskLimits
-from controller.sources.looking.deadline import Deadline
+from controller.sources.looking.deadline import Deadline, LimitedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.looking.deadline import LimitedTasks
     from controller.sources.provider import TreeLimits
 
 CLIENT: Final = "controller.sources.bucket.client"

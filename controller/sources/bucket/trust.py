@@ -6,21 +6,19 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
-from controller.sources.provider import Unverified, lets_through
-from controller.sources.verification.cosign import verify_content
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.provider import Accepted, Fetched, Unverified
+from controller.sources.verification import NotBelievedError, Signer
+from controller.sources.verification.cosign import CosignKey, verify_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set
     from pathlib import Path
 
     from controller.sources.bucket.listing import Manifest
-    from controller.sources.provider import Accepted, Fetched
     from controller.sources.trust_advice import TrustAdvice
-    from controller.sources.verification.cosign import CosignKey
-    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidBucketSignature"
 REWRITTEN: Final = "HistoryRewritten"

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import FALSE, READY, Condition, find, why
-from controller.api.flagsource import INCLUDE_LIMIT, KIND
-from controller.api.meta import ObjectKey
+from controller.api.conditions import FALSE, READY, Condition
+from controller.api.flagsource import (
+    INCLUDE_LIMIT,
+    KIND,
+    FlagSourceSpec,
+    FlagSourceStatus,
+    Include,
+    IncludedArtifact,
+)
+from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from controller.api.flagsource import FlagSourceSpec, Include
-    from controller.api.meta import Resource
     from controller.artifacts.storages import Storages
     from controller.runtime.objects.cache import Cache
 
 INCLUDES_READY: Final = "IncludesReady"
-"""A detail, there only while it is False."""
+"""A condition that is there only while it is False."""
 _GONE: Final = 15.0
 """Seconds: a source that lost its storage stores the same artifact again, which its status does not show."""
-_COPIED: Final = ("path", "url", "revision", "digest", "lastUpdateTime", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,7 @@ class Included:
 
     include: Include
     source: Resource
-
-    @property
-    def artifact(self) -> Mapping[str, Any]:
-        """The source's `status.artifact`, without its metadata."""
-        artifact = self.source.status["artifact"]
-        return {name: artifact[name] for name in _COPIED if name in artifact}
+    artifact: IncludedArtifact
 
 
 def included_names(source: Resource) -> Iterator[str]:
@@ -63,33 +62,30 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
         if source is None:
             message = f"{what} does not exist; create it, or correct spec.include"
             raise Waiting("IncludeUnavailable", message)
-        if not isinstance(source.status.get("artifact"), dict):
-            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{why(source.status)}")
-        if spec.verify is not None and not source.status.get("observedVerification"):
+        status = FlagSourceStatus.of(source)
+        if status.artifact is None:
+            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{status.why}")
+        if spec.verify is not None and not status.observed_verification:
             # To readers of this source's artifact all of it is signed.
             message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
             raise Stalled("IncludeUnverified", message)
-        found.append(Included(each, source))
+        artifact = IncludedArtifact.model_validate(status.artifact.model_dump())
+        found.append(Included(each, source, artifact))
     return tuple(found)
 
 
 def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
-    """`IncludesReady`, while one of them brings nothing new. Its last good artifact is taken."""
+    """`IncludesReady` as False while one of them fails or is suspended: its last artifact is taken."""
     for each in includes:
-        ready = find(each.source.status, READY)
+        status = FlagSourceStatus.of(each.source)
         what = f"FlagSource {each.source.name}"
         if each.source.suspended:
             message = f"{what} is suspended; its last artifact is included"
             return (Condition(INCLUDES_READY, FALSE, "SourceSuspended", message),)
-        if ready is not None and ready.get("status") == FALSE:
-            message = f"{what} is not ready; its last artifact is included{why(each.source.status)}"
+        if status.condition(READY).status == FALSE:
+            message = f"{what} is not ready; its last artifact is included{status.why}"
             return (Condition(INCLUDES_READY, FALSE, "SourceFailed", message),)
     return ()
-
-
-def digests(artifacts: Iterable[Mapping[str, Any]]) -> list[object]:
-    """The digests of artifacts in the shape of `status.artifact`."""
-    return [each.get("digest") for each in artifacts]
 
 
 async def copy_included(folder: Path, includes: Iterable[Included], stores: Storages) -> tuple[str, ...]:
@@ -152,7 +148,7 @@ class _Copying:
 
 def _archive(each: Included, stores: Storages) -> bytes:
     storage = stores.of(each.source.key)
-    known = storage.find(str(each.artifact.get("digest")))
+    known = storage.find(each.artifact.digest)
     try:
         if known is not None:
             return storage.open(known)

@@ -43,7 +43,7 @@ class Leftovers:
             log.warning("old artifacts were not removed: %s", setback.message)
 
     async def sweep(self) -> None:
-        """Wait, then sweep. Not at once: later every source was opened that can be, and says what it uses."""
+        """Wait, then sweep: by then every source that can be opened was, and it is known what each uses."""
         await asyncio.sleep(SWEEP)
         for sweep in self.sweeps:
             await sweep(self.now())

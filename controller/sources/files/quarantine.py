@@ -7,8 +7,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from controller.artifacts.storage import as_failed
 from controller.runtime.process.temporary import TemporaryFolder
+from controller.runtime.reconciling.setbacks import as_failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,42 +15,6 @@ UNADVERTISED: Final = "ObjectNotAdvertised"
 """The reason where a server gives out only what its references point at."""
 LIMIT: Final = "LimitExceeded"
 
-_REASONS: Final = (
-    ("HostKeyRefused", r"host key verification failed|host key for .* has changed"),
-    (
-        "AuthenticationFailed",
-        r"authentication failed|could not read (username|password)|permission denied \("
-        r"|returned error: 40[137]|access denied|invalid credentials|CONNECT tunnel failed, response 407"
-        r"|incorrect passphrase",
-    ),
-    (
-        "CertificateRefused",
-        r"certificate verification failed|certificate problem|unable to get local issuer"
-        r"|alert (unknown ca|certificate|bad certificate|handshake failure)"
-        r"|self[- ]signed certificate|could not load (pem )?client cert",
-    ),
-    (
-        "RepositoryNotFound",
-        r"repository '.*' not found|does not appear to be a git repository|no such file or directory"
-        r"|returned error: 404|repository not found|project .* could not be found|does not exist",
-    ),
-    ("Redirected", r"returned error: 30[12378]"),
-    (UNADVERTISED, r"unadvertised object"),
-    ("RevisionGone", r"couldn't find remote ref|not our ref"),
-)
-_LIMITS: Final = (
-    ("file size", r"died of signal 25|file too large"),
-    ("CPU time", r"died of signal 24"),
-    ("memory", r"out of memory|cannot allocate memory|unable to create thread|inflateinit: out of"),
-)
-_BROKEN: Final = (
-    r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
-    r"|did not send all necessary objects|unresolved deltas|shallow file"
-    r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
-    # Left by a git that was killed: git runs on a mirror only under our lock, so no other git is at work.
-    r"|\.lock': File exists"
-)
-
 
 def _compiled(pattern: str) -> re2._Regexp:
     options = re2.Options()
@@ -59,9 +23,38 @@ def _compiled(pattern: str) -> re2._Regexp:
     return re2.compile(pattern, options)
 
 
-_REASON_PATTERNS: Final = tuple((reason, _compiled(pattern)) for reason, pattern in _REASONS)
-_LIMIT_PATTERNS: Final = tuple((name, _compiled(pattern)) for name, pattern in _LIMITS)
-_BROKEN_PATTERN: Final = _compiled(_BROKEN)
+_REASONS: Final = {
+    "HostKeyRefused": _compiled(r"host key verification failed|host key for .* has changed"),
+    "AuthenticationFailed": _compiled(
+        r"authentication failed|could not read (username|password)|permission denied \("
+        r"|returned error: 40[137]|access denied|invalid credentials|CONNECT tunnel failed, response 407"
+        r"|incorrect passphrase"
+    ),
+    "CertificateRefused": _compiled(
+        r"certificate verification failed|certificate problem|unable to get local issuer"
+        r"|alert (unknown ca|certificate|bad certificate|handshake failure)"
+        r"|self[- ]signed certificate|could not load (pem )?client cert"
+    ),
+    "RepositoryNotFound": _compiled(
+        r"repository '.*' not found|does not appear to be a git repository|no such file or directory"
+        r"|returned error: 404|repository not found|project .* could not be found|does not exist"
+    ),
+    "Redirected": _compiled(r"returned error: 30[12378]"),
+    UNADVERTISED: _compiled(r"unadvertised object"),
+    "RevisionGone": _compiled(r"couldn't find remote ref|not our ref"),
+}
+_LIMITS: Final = {
+    "file size": _compiled(r"died of signal 25|file too large"),
+    "CPU time": _compiled(r"died of signal 24"),
+    "memory": _compiled(r"out of memory|cannot allocate memory|unable to create thread|inflateinit: out of"),
+}
+_BROKEN: Final = _compiled(
+    r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
+    r"|did not send all necessary objects|unresolved deltas|shallow file"
+    r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
+    # Left by a git that was killed: git runs on a mirror only under our lock, so no other git is at work.
+    r"|\.lock': File exists"
+)
 _OWN: Final = ("fatal: ", "error: ", "ssh: ")
 _QUOTED: Final = _compiled(
     r"(\bremote error|\bgot|\breceived|\bresponse|\bcharacter|\bunexpected line|\bunknown object format)"
@@ -88,19 +81,19 @@ _TIME: Final = _compiled(r" after \d+ (?:ms|milliseconds|seconds)\b")
 
 def reason_of(complaint: str) -> str:
     """The reason of a failure, as conditions have it."""
-    found = (reason for reason, pattern in _REASON_PATTERNS if pattern.search(complaint))
+    found = (reason for reason, pattern in _REASONS.items() if pattern.search(complaint))
     return next(found, "GitOperationFailed")
 
 
 def limit_of(complaint: str) -> str | None:
     """The limit that git or a child of it met: `memory`, `CPU time`, `file size`; None: none."""
     ours = _ours(complaint)
-    return next((name for name, pattern in _LIMIT_PATTERNS if pattern.search(ours)), None)
+    return next((name for name, pattern in _LIMITS.items() if pattern.search(ours)), None)
 
 
 def is_damage(complaint: str) -> bool:
     """Whether git found its own copy damaged; what the server wrote does not count."""
-    return _BROKEN_PATTERN.search(_ours(complaint)) is not None
+    return _BROKEN.search(_ours(complaint)) is not None
 
 
 def shown(complaint: str, credentials: Credentials | None) -> str:

@@ -18,7 +18,7 @@ from controller.runtime.process.temporary import sweep_temporary
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
-from controller.runtime.tenancy.secret_hosts import UNBOUND, binding_of
+from controller.runtime.tenancy.secret_hosts import UNBOUND
 from controller.sources.git.git_url import Transport, credentials_from, parse_location, with_proxy
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
@@ -160,19 +160,18 @@ class GitFactory:
     async def _credentials(self, git: GitSpec, look: Look, location: Location) -> Credentials | None:
         credentials, binding, transport = None, UNBOUND, location.transport
         if git.secret_ref is not None:
-            name, content = await self._secrets.content(git.secret_ref, look, "spec.git.secretRef")
-            binding = binding_of(content)
+            secret = await self._secrets.required(git.secret_ref, look, "spec.git.secretRef")
+            binding = secret.binding
             binding.require(location.server[0])
-            credentials = credentials_from(name, content, transport)
+            credentials = credentials_from(secret, transport)
         elif transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
             raise Stalled("AuthenticationFailed", message)
         if git.proxy_secret_ref is not None:
-            field = "spec.git.proxySecretRef"
-            name, content = await self._secrets.content(git.proxy_secret_ref, look, field)
-            credentials = with_proxy(credentials, name, content, transport)
+            secret = await self._secrets.required(git.proxy_secret_ref, look, "spec.git.proxySecretRef")
+            credentials = with_proxy(credentials, secret, transport)
             proxy = urlsplit(credentials.proxy).hostname or ""
-            binding_of(content).require(proxy)
+            secret.require_host(proxy)
             if transport is Transport.HTTP:
                 # The proxy reads what is sent in clear.
                 binding.require(proxy)
@@ -189,13 +188,12 @@ class GitFactory:
                 f"spec.verify.mode {mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
             )
             raise Stalled("InvalidVerificationMode", message)
-        found = look.verify.keys
-        name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
-        keys = read_keys(name, content)
+        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        keys = read_keys(secret)
         policy = {"mode": mode, "rules": [each.model_dump() for each in look.verify.rules]}
-        advice = in_cluster(look.key, name, keys.names)
+        advice = in_cluster(look.key, secret.name, keys.names)
         rules = _rules(look.verify.rules)
-        return Trust(reader.judge, advice, mode, keys, epoch(policy, content), rules)
+        return Trust(reader.judge, advice, mode, keys, epoch(policy, secret.content), rules)
 
     @property
     def _all_mirrors(self) -> frozenset[Path]:

@@ -13,15 +13,11 @@ from base64 import b64encode
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import PEM, SecretTexts, proxy_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from controller.runtime.user_text.secret_texts import PEM, SecretTexts, Tls, proxy_url
 
 _PROXIES: Final = ("http", "https", "socks5")
 _OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
@@ -52,12 +48,8 @@ class Credentials:
     """Opens `ssh_key`, where that is encrypted."""
     bearer: str = field(default="", repr=False)
     """A token for http and https, in place of a username."""
-    authority: str = field(default="", repr=False)
-    """PEM: the authorities of the server's certificate; empty for the system's."""
-    certificate: str = field(default="", repr=False)
-    """PEM, with any intermediates: the client's own."""
-    certificate_key: str = field(default="", repr=False)
-    """PEM: the private key of `certificate`."""
+    tls: Tls = field(default=Tls(), repr=False)
+    """For https; without an authority the system's are believed."""
     proxy: str = field(default="", repr=False)
     """URL of a proxy for http and https, with its username and password; empty for the environment's."""
 
@@ -77,7 +69,8 @@ class Credentials:
     @property
     def identity(self) -> str:
         """Distinguishes two sets of credentials without disclosing them."""
-        parts = (str(getattr(self, each.name)) for each in fields(self))
+        texts = (getattr(self, each.name) for each in fields(self))
+        parts = (each if isinstance(each, str) else "\0".join(each) for each in texts)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -179,14 +172,9 @@ def _from_url(scheme: str, text: str) -> Location:
     if parts.query:
         raise _invalid("it has a query (?…); a token belongs into the Secret that secretRef names")
     url = f"{scheme}://{address}{parts.path}"
-    return Location(Transport(scheme), url, url, credentials=_carried(username, password))
-
-
-def _carried(username: str, password: str) -> Credentials | None:
-    if not username and not password:
-        return None
     # A lone name is how tokens are pasted (`https://TOKEN@host/…`), with any password.
-    return Credentials(username or "git", password)
+    carried = Credentials(username or "git", password) if username or password else None
+    return Location(Transport(scheme), url, url, credentials=carried)
 
 
 def _from_ssh_url(parts: SplitResult, address: str, username: str, password: str) -> Location:
@@ -217,26 +205,21 @@ def _from_scp(scp: re.Match[str]) -> Location:
     return Location(Transport.SSH, url, url)
 
 
-def credentials_from(name: str, content: Mapping[str, bytes], transport: Transport) -> Credentials | None:
-    """What the Secret `name` (`namespace/name`) proves, for a repository reached by `transport`; None:
-    nothing.
+def credentials_from(secret: SecretTexts, transport: Transport) -> Credentials | None:
+    """What the Secret proves, for a repository reached by `transport`; None: nothing.
 
     http, https: `username` with `password`, or `bearerToken`; `ca.crt` (or `caFile`); `tls.crt` with
     `tls.key`. ssh: `identity` with `known_hosts`, and `password` where the key has one. Raises Stalled
     (InvalidSecret).
     """
-    secret = SecretTexts(name, content)
     if transport is Transport.FILE:
         return None
     found = _ssh(secret) if transport is Transport.SSH else _http(secret)
     return found if found != Credentials() else None
 
 
-def with_proxy(
-    credentials: Credentials | None, name: str, content: Mapping[str, bytes], transport: Transport
-) -> Credentials:
-    """`credentials` with the proxy of the Secret `name`. Raises Stalled (InvalidSecret)."""
-    secret = SecretTexts(name, content)
+def with_proxy(credentials: Credentials | None, secret: SecretTexts, transport: Transport) -> Credentials:
+    """`credentials` with the proxy of the Secret. Raises Stalled (InvalidSecret)."""
     if transport not in {Transport.HTTP, Transport.HTTPS}:
         raise secret.invalid(f"a proxy can be used with http and https only, not with {transport}")
     return replace(credentials or Credentials(), proxy=proxy_url(secret, _PROXIES))
@@ -250,15 +233,7 @@ def _http(secret: SecretTexts) -> Credentials:
     if bool(username) != bool(password):
         has, lacks = ("username", "password") if username else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
-    tls = secret.tls()
-    return Credentials(
-        username=username,
-        password=password,
-        bearer=bearer,
-        authority=tls.authority,
-        certificate=tls.certificate,
-        certificate_key=tls.key,
-    )
+    return Credentials(username, password, bearer=bearer, tls=secret.tls())
 
 
 def _ssh(secret: SecretTexts) -> Credentials:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import REQUESTED_AT
+from controller.api.status import Status
 
 if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
@@ -47,16 +48,16 @@ class LookSchedule:
         """How recent the answer to a look at `now` must be."""
         due = self._due.pop(resource.key, None)
         asked = resource.annotations.get(REQUESTED_AT)
-        before = resource.status.get("observedGeneration")
+        status = Status.of(resource)
         early = due is not None and now < due
         since = now
-        if before in {None, -1}:
+        if status.observed_generation == -1:
             # Many are created at once: for each, an answer from after its creation is recent enough.
             since = min(now, _made(resource) or now)
         elif (
             not early
-            and before == resource.generation
-            and asked in {None, resource.status.get("lastHandledReconcileAt")}
+            and status.observed_generation == resource.generation
+            and asked in {None, status.last_handled_reconcile_at}
         ):
             return Freshness(now, now - SHARED, scheduled=True)
         return Freshness(now, since)

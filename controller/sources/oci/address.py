@@ -8,6 +8,7 @@ from typing import Final
 
 from yarl import URL
 
+from controller.api.flagsource import OciReference
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.oci import SCHEME
 
@@ -54,15 +55,6 @@ class Address:
         return f"{SCHEME}{self.host}/{self.repository}"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One artifact: by its digest, or by whatever a tag points at. With neither, none was named."""
-
-    tag: str = ""
-    digest: str = ""
-    """`sha256:` and 64 hexadecimal digits; goes before the tag."""
-
-
 def parse_address(text: str, *, insecure: bool = False) -> Address:
     """`oci://HOST/REPOSITORY`. Raises Stalled (URLInvalid)."""
     if not text.startswith(SCHEME):
@@ -88,18 +80,17 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
     return address
 
 
-def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, Target]:
+def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:
     """`oci://HOST/REPOSITORY[:TAG][@DIGEST]`. Raises Stalled (URLInvalid, InvalidReference)."""
     bare, _, digest = text.partition("@sha256:")
     head, slash, end = bare.rpartition("/")
     name, colon, tag = end.partition(":")
     address = parse_address(head + slash + name, insecure=insecure)
-    target = Target(tag, f"sha256:{digest}" if digest else "")
     if colon:
         check_tag(tag)
     if digest:
-        check_digest(target.digest)
-    return address, target
+        check_digest(f"sha256:{digest}")
+    return address, OciReference(tag=tag or None, digest=f"sha256:{digest}" if digest else None)
 
 
 def check_tag(tag: str) -> None:

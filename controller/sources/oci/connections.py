@@ -1,4 +1,4 @@
-"""Connections to registries, and what they let us in with: shared by all looks. One event loop's."""
+"""Connections to registries, and the tokens that they took: shared by all looks of one event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from cachetools import TLRUCache
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.network.judged_resolver import JudgedResolver
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,16 +43,16 @@ class Connections:
         )
 
     def kept(self, key: tuple[object, ...]) -> str | None:
-        """The value of the header Authorization that let `key` in before."""
+        """The header Authorization that was accepted for `key` before, while it still counts."""
         found = self._kept.get(key)
         return None if found is None else found[0]
 
     def keep(self, key: tuple[object, ...], authorization: str, seconds: float) -> None:
-        """It lets `key` in for so long."""
+        """The header was accepted for `key`, and counts for so long."""
         self._kept[key] = (authorization, seconds)
 
     def drop(self, key: tuple[object, ...]) -> None:
-        """It lets `key` in no more."""
+        """The header for `key` is accepted no more."""
         self._kept.pop(key, None)
 
     @contextlib.asynccontextmanager
@@ -73,27 +72,22 @@ class Connections:
             if access.proxy or proxy is None:
                 await self._hosts.require_literal(host, port)
         if self._session is None:
+            proxies = frozenset(urlsplit(each).hostname or "" for each in self._proxies.values())
+            resolver = None if self._hosts is None else JudgedResolver(self._hosts, proxies)
             # Blobs are compressed by their authors, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
                 # Registries that never answer must not keep the others waiting.
-                connector=aiohttp.TCPConnector(
-                    limit=0, resolver=None if self._hosts is None else self._resolver(self._hosts)
-                ),
+                connector=aiohttp.TCPConnector(limit=0, resolver=resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
             )
-        tls = Tls(access.authority, access.certificate, access.certificate_key)
-        context = context_of(tls) if any(tls) else True
+        context = context_of(access.tls) if any(access.tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
         async with self._session.request(
             method, url, headers=headers, ssl=context, proxy=proxy, allow_redirects=False, **more
         ) as answer:
             yield answer
-
-    def _resolver(self, hosts: Hosts) -> JudgedResolver:
-        proxies = (urlsplit(each).hostname or "" for each in self._proxies.values())
-        return JudgedResolver(hosts, frozenset(proxies))
 
     def _proxy(self, url: URL) -> str | None:
         if proxy_bypass(url.host or "", self._proxies):

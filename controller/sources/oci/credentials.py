@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.tenancy.secret_hosts import UNBOUND
+from controller.runtime.tenancy.secret_hosts import UNBOUND, Binding
+from controller.runtime.user_text.secret_texts import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controller.runtime.tenancy.secret_hosts import Binding
     from controller.sources.oci.address import Address
-
 
 _LONGEST: Final = 8192
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -49,18 +48,15 @@ class Access:
     """Credentials for a registry, and the authorities that it is trusted by."""
 
     login: Login | None = None
-    authority: str = field(default="", repr=False)
-    """PEM: authorities of the server's certificate, beside the system's."""
-    certificate: str = field(default="", repr=False)
-    """PEM, with any intermediates: the client's own."""
-    certificate_key: str = field(default="", repr=False)
+    tls: Tls = field(default=Tls(), repr=False)
+    """The authorities count beside the system's."""
     proxy: str = field(default="", repr=False)
     """URL of an http proxy, with its username and password; empty for the environment's."""
 
     @property
     def elsewhere(self) -> Access:
         """What is left of it for a host that is not the registry's own."""
-        return Access(authority=self.authority, proxy=self.proxy)
+        return Access(tls=Tls(self.tls.authority), proxy=self.proxy)
 
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:
@@ -106,14 +102,6 @@ def _invalid(name: str, why: str) -> Stalled:
     return Stalled("InvalidSecret", f"{name}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """Where a token is to be had."""
-
-    realm: str
-    service: str = ""
-
-
 def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
     """The parameters of each scheme, in lower case; of several alike the first."""
     found: dict[str, dict[str, str]] = {}
@@ -128,10 +116,3 @@ def challenges_of(headers: Iterable[str]) -> dict[str, dict[str, str]]:
                 value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
                 parameters.setdefault(name.lower(), value)
     return found
-
-
-def bearer_of(challenges: Mapping[str, Mapping[str, str]]) -> Bearer | None:
-    """The token service that is named, if one is."""
-    parameters = challenges.get("bearer", {})
-    realm = parameters.get("realm", "")
-    return Bearer(realm, parameters.get("service", "")) if realm else None

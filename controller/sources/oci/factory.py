@@ -9,17 +9,18 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from controller.api.flagsource import OciSpec, VerifySpec
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.tenancy.places import Places
-from controller.runtime.tenancy.secret_hosts import binding_of
-from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
+from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import parse_address
+from controller.sources.oci.address import Address, parse_address
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access, login_from
+from controller.sources.oci.credentials import Access, Login, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
+from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -27,14 +28,7 @@ from controller.sources.verification.keyless import MODULE, identities_of
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from controller.api.flagsource import OciSpec, VerifySpec
-    from controller.api.meta import ObjectKey
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.address import Address
-    from controller.sources.oci.credentials import Login
-    from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
 FETCHES_AT_ONCE: Final = 8
@@ -46,7 +40,7 @@ _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 """Where the public instance of Sigstore publishes its root; the library has a copy."""
 
 
-class OciFactory:
+class OciFactory(ProviderFactory[OciSpec]):
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
     def __init__(
@@ -68,13 +62,13 @@ class OciFactory:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
-        tls = Tls("", "", "")
-        secret = await self._secrets.texts(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
+        tls = Tls()
+        secret = await self._secrets.optional(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
         if secret is not None:
             secret.require_host(urlsplit(address.origin).hostname or "")
             tls = secret.tls()
         login, proxy = await self._login(spec, address, look), ""
-        secret = await self._secrets.texts(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
+        secret = await self._secrets.optional(spec.proxy_secret_ref, look, "spec.oci.proxySecretRef")
         if secret is not None:
             proxy = proxy_url(secret, ("http",))
             reader = urlsplit(proxy).hostname or ""
@@ -82,23 +76,16 @@ class OciFactory:
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access = Access(login, *tls, proxy)
+        access, deadline = Access(login, tls, proxy), Deadline(look.timeout, str(address))
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,
             spec.layer_selector,
-            look.timeout,
-            Deadline(look.timeout, str(address)),
+            lambda: deadline,
             partial(self._places.place, namespace),
             authors=self._authors,
             trust=trust,
         )
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept of one source."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing is kept."""
 
     async def close(self) -> None:
         """Close the connections, and end the helpers."""
@@ -110,11 +97,10 @@ class OciFactory:
             return None
         if look.verify.match_oidc_identity:
             return await self._keyless(look.verify, look)
-        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
-        keys = read_cosign_keys(name, content)
-        advice = in_cluster(look.key, name, (each.name for each in keys))
-        judge = KeyJudge(keys, advice.add_key)
-        return CosignTrust(judge, epoch({"provider": "cosign"}, content))
+        secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
+        keys = read_cosign_keys(secret)
+        advice = in_cluster(look.key, secret.name, (each.name for each in keys))
+        return CosignTrust(KeyJudge(keys, advice.add_key), epoch({"provider": "cosign"}, secret.content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
         identities = identities_of(verify.match_oidc_identity)
@@ -122,8 +108,8 @@ class OciFactory:
             name, root = "", await asyncio.to_thread(public_root)
         else:
             field = "spec.verify.trustedRootSecretRef"
-            name, content = await self._secrets.content(verify.trusted_root_secret_ref, look, field)
-            root = SecretTexts(name, content).required(TRUSTED_ROOT, "for keyless signatures")
+            secret = await self._secrets.required(verify.trusted_root_secret_ref, look, field)
+            name, root = secret.name, secret.required(TRUSTED_ROOT, "for keyless signatures")
         judge = IdentityJudge(identities, root, name, self._helpers, self._judges, look.key.namespace)
         policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
@@ -131,15 +117,13 @@ class OciFactory:
     async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
         if spec.secret_ref is None:
             return None
-        name, content = await self._secrets.content(spec.secret_ref, look, "spec.oci.secretRef")
-        secret = SecretTexts(name, content)
-        binding = binding_of(content)
-        binding.require(urlsplit(address.origin).hostname or "")
+        secret = await self._secrets.required(spec.secret_ref, look, "spec.oci.secretRef")
+        secret.require_host(urlsplit(address.origin).hostname or "")
         secret.required(_DOCKER_CONFIG, "for a registry")
-        login = login_from(f"Secret {name}", content[_DOCKER_CONFIG], address)
+        login = login_from(f"Secret {secret.name}", secret.content[_DOCKER_CONFIG], address)
         if login is None:
             raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")
-        return replace(login, binding=binding)
+        return replace(login, binding=secret.binding)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
@@ -33,14 +33,25 @@ _LISTED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The layer that holds the files."""
+    """A layer as a manifest lists it; what has the wrong form there is empty here."""
 
     media_type: str
     digest: str
     """`sha256:<64 hexadecimal digits>`."""
     size: int
-    """Bytes."""
-    title: str = ""
+    """Bytes; -1 where the manifest gives none."""
+    annotations: Mapping[str, str]
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Self:
+        """One of `layers_of`."""
+        digest, size = str(entry.get("digest")), entry.get("size")
+        return cls(
+            str(entry.get("mediaType", "")),
+            digest if DIGEST.fullmatch(digest) else "",
+            size if isinstance(size, int) and size >= 0 else -1,
+            _texts(entry.get("annotations")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,11 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     layers = layers_of(content)
     if not layers:
         raise _invalid("its manifest has no layers")
-    annotations = found.get("annotations") or {}
-    texts = (
-        {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, dict) else {}
-    )
-    return Manifest(_chosen(layers, media_type), texts)
+    return Manifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
+
+
+def _texts(annotations: object) -> dict[str, str]:
+    return {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, dict) else {}
 
 
 def layers_of(content: bytes) -> list[dict[str, Any]]:
@@ -114,23 +125,17 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _chosen(layers: list[dict[str, Any]], media_type: str | None) -> Layer:
-    for layer in layers:
-        if media_type is None or layer.get("mediaType") == media_type:
-            return _layer(layer)
-    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in layers[:_LISTED])
-    raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
-
-
-def _layer(layer: Mapping[str, Any]) -> Layer:
-    digest, size = layer.get("digest"), layer.get("size")
-    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+def _chosen(layers: list[Layer], media_type: str | None) -> Layer:
+    chosen = next((each for each in layers if media_type in {None, each.media_type}), None)
+    if chosen is None:
+        types = ", ".join(one_line(each.media_type, 100) for each in layers[:_LISTED])
+        message = f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}"
+        raise _invalid(message)
+    if not chosen.digest:
         raise _invalid("its layer has no sha256 digest")
-    if not isinstance(size, int) or size < 0:
+    if chosen.size < 0:
         raise _invalid("its layer has no size")
-    annotations = layer.get("annotations") or {}
-    title = annotations.get(TITLE, "") if isinstance(annotations, dict) else ""
-    return Layer(str(layer.get("mediaType", "")), digest, size, str(title))
+    return chosen
 
 
 def _moment(text: str) -> str:

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.artifacts.archive import DEFAULT_LIMITS, pack
 from controller.sources.files.ignore import matcher
-from controller.sources.oci.answers import Gone
-from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, layers_of
-from controller.sources.oci.registry import MANIFEST, sha256
+from controller.sources.oci.manifest import FLUX_CONFIG, FLUX_CONTENT, Layer, layers_of
+from controller.sources.oci.registry import MANIFEST, Registry, sha256
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import (
     PAYLOAD,
     SIGNATURE,
     CosignKey,
+    PrivateKey,
     payload_of,
     signature_of,
     verify_payload,
 )
-from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from controller.sources.oci.registry import Registry
-    from controller.sources.verification.cosign import PrivateKey
 
 SOURCE_IGNORE: Final = ".sourceignore"
 _NEVER: Final = "0001-01-01T00:00:00Z"
@@ -86,7 +83,7 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     """Attach a signature of the manifest `digest`, unless the key's is there. Raises Setback."""
     payload = payload_of(digest, str(registry.address).removeprefix("oci://"))
     tag = f"{digest.replace(':', '-')}.sig"
-    layers = await _layers(registry, tag)
+    layers = layers_of(await registry.found(tag))
     if any(_is_ours(layer, payload, digest, key) for layer in layers):
         return
     made = _package(payload, signature_of(payload, key), layers)
@@ -95,21 +92,14 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     await registry.push_manifest(tag, made.manifest)
 
 
-async def _layers(registry: Registry, tag: str) -> list[dict[str, Any]]:
-    try:
-        return layers_of(await registry.manifest(tag))
-    except Gone:
-        return []
-
-
 def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey) -> bool:
-    annotations = layer.get("annotations")
-    made = annotations.get(SIGNATURE) if isinstance(annotations, dict) else None
+    there = Layer.of(layer)
     try:
-        verify_payload(payload, str(made), digest, [CosignKey("", key.public_key())])
+        made = there.annotations.get(SIGNATURE, "")
+        verify_payload(payload, made, digest, [CosignKey("", key.public_key())])
     except NotBelievedError:
         return False
-    return layer.get("digest") == sha256(payload)
+    return there.digest == sha256(payload)
 
 
 def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:

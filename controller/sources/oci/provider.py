@@ -14,16 +14,15 @@ from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.user_text.patterns import compiled
 from controller.sources.files.quarantine import quarantine
-from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.answers import Gone
 from controller.sources.oci.layer import copy, extract
-from controller.sources.oci.manifest import chosen_manifest, read_manifest
+from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    PolledProvider,
+    LocalProvider,
     Revision,
     TreeLimits,
     with_signer,
@@ -35,22 +34,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import LayerSelector, OciReference
-    from controller.sources.oci.manifest import Layer
+    from controller.sources.looking.deadline import Deadline
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider(PolledProvider):
-    """One repository of a registry at one reference. Implements `LocalProvider`."""
+class OciProvider(LocalProvider):
+    """One repository of a registry at one reference."""
 
     registry: Registry
     reference: OciReference
     selector: LayerSelector
-    timeout: float
-    """Seconds for all steps of a look, or for one where there is no deadline."""
-    deadline: Deadline | None = field(default=None, compare=False)
-    """For all steps together, where the provider is opened for one look."""
+    deadline: Callable[[], Deadline]
+    """For all steps together, where the provider is opened for one look; else another one for each step."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Entered for as long as a fetch takes."""
     interval: float = 10.0
@@ -80,7 +77,7 @@ class OciProvider(PolledProvider):
         ref = self.reference
         if ref.digest is not None:
             return Revision("", ref.digest)
-        async with self._running():
+        async with self.deadline().running():
             tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
             try:
                 return Revision(tag, await self.registry.digest_of(tag))
@@ -94,7 +91,7 @@ class OciProvider(PolledProvider):
             content = await self._manifest(revision, revision.digest)
             signer = None
             if self.trust is not None:
-                async with self._running():
+                async with self.deadline().running():
                     signer = await self.trust.signer(self.registry, revision.digest)
             # A signature of the index covers the digest in it.
             if (chosen := chosen_manifest(content)) is not None:
@@ -155,7 +152,7 @@ class OciProvider(PolledProvider):
 
     async def _manifest(self, revision: Revision, digest: str) -> bytes:
         try:
-            async with self._running():
+            async with self.deadline().running():
                 return await self.registry.manifest(digest)
         except Gone as gone:
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
@@ -167,15 +164,13 @@ class OciProvider(PolledProvider):
             raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")
         async with quarantine(f"the files of {self.registry.address}") as folder:
             with (folder / "layer").open("w+b") as file:
-                async with self._running():
+                async with self.deadline().running():
                     await self.registry.save_blob(layer.digest, layer.size, file)
                 file.seek(0)
                 if self.selector.operation == "copy":
-                    return await asyncio.to_thread(copy, file, layer.title, layer.size, into, self.limits)
+                    title = layer.annotations.get(TITLE, "")
+                    return await asyncio.to_thread(copy, file, title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
-
-    def _running(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return (self.deadline or Deadline(self.timeout, str(self.registry.address))).running()
 
 
 def _filtered(tags: list[str], pattern: str) -> list[str]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from yarl import URL
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST, TAG
+from controller.sources.oci.address import DIGEST, TAG, Address
 from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.credentials import bearer_of, challenges_of
+from controller.sources.oci.credentials import Access, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from controller.sources.oci.address import Address
     from controller.sources.oci.connections import Connections
-    from controller.sources.oci.credentials import Access, Bearer
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -71,6 +69,13 @@ class Registry:
             raise self._mismatch("the manifest", reference)
         return content
 
+    async def found(self, reference: str) -> bytes:
+        """As `manifest`; empty where there is none."""
+        try:
+            return await self.manifest(reference)
+        except Gone:
+            return b""
+
     async def tags(self) -> list[str]:
         """All of them. Raises Gone for a repository that is not there, Stalled for too many."""
         found: list[str] = []
@@ -98,7 +103,7 @@ class Registry:
                 content = await body_of(self.address, answer, _ANSWER_BYTES, "the list of referrers")
         except Gone:
             try:
-                content = await self._index(digest.replace(":", "-"))
+                content = await self.manifest(digest.replace(":", "-"))
             except Gone:
                 return []
         found = json_of(self.address, content).get("manifests")
@@ -110,10 +115,6 @@ class Registry:
             for each in listed
             if each.get("artifactType") == type_ and DIGEST.fullmatch(str(each.get("digest")))
         ]
-
-    async def _index(self, tag: str) -> bytes:
-        async with self._asked("GET", self._url("manifests", tag), accept=_INDEX) as answer:
-            return await body_of(self.address, answer, MANIFEST_BYTES, "the list of referrers")
 
     async def save_blob(self, digest: str, size: int, file: BinaryIO) -> None:
         """Write the blob into a file, and compare its size and digest. Raises Gone."""
@@ -202,7 +203,8 @@ class Registry:
         """The header that answers a challenge, and for how many seconds."""
         login = self.access.login
         known = challenges_of(challenges)
-        if (bearer := bearer_of(known)) is not None:
+        bearer = known.get("bearer", {})
+        if bearer.get("realm"):
             return await self._token(bearer)
         if login is None:
             raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for a login")
@@ -211,11 +213,12 @@ class Registry:
             raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for {asked[:100]}")
         return login.basic, _BASIC_SECONDS
 
-    async def _token(self, bearer: Bearer) -> tuple[str, float]:
-        realm = self._realm(bearer.realm)
+    async def _token(self, bearer: dict[str, str]) -> tuple[str, float]:
+        """`bearer`: the parameters of its challenge."""
+        realm = self._realm(bearer["realm"])
         query = {"scope": f"repository:{self.address.repository}:{self.actions}"}
-        if bearer.service:
-            query["service"] = bearer.service
+        if bearer.get("service"):
+            query["service"] = bearer["service"]
         login = self.access.login
         if login is not None:
             login.binding.require(realm.host or "")

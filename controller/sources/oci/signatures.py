@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.runtime.process.helper import TaskLimits
-from controller.runtime.process.helpers import HelperLostError, LimitExceededError
+from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST
 from controller.sources.oci.answers import Gone
-from controller.sources.oci.manifest import layers_of
+from controller.sources.oci.manifest import Layer, layers_of
 from controller.sources.provider import Unverified
+from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
-from controller.sources.verification.keyless import InvalidRootError, verify_keyless
-from controller.sources.verification.signer import NotBelievedError, NotJudgedError
+from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.runtime.process.helpers import Helpers
     from controller.runtime.tenancy.places import Places
     from controller.sources.oci.registry import Registry
     from controller.sources.verification.cosign import CosignKey
-    from controller.sources.verification.keyless import Identity
-    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
@@ -83,39 +79,24 @@ class CosignTrust:
 async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
     """(media type, content, signature) of what is attached; a bundle holds its signature itself."""
     for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
-        for layer in _layers(await _found(registry, manifest), BUNDLE)[:1]:
+        for layer in _layers(await registry.found(manifest), BUNDLE)[:1]:
             yield BUNDLE, await _content(registry, layer), ""
-    for layer in _layers(await _found(registry, f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
-        annotations = layer.get("annotations")
-        signature = annotations.get(SIGNATURE) if isinstance(annotations, dict) else None
-        if isinstance(signature, str):
-            yield PAYLOAD, await _content(registry, layer), signature
+    for layer in _layers(await registry.found(f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
+        if SIGNATURE in layer.annotations:
+            yield PAYLOAD, await _content(registry, layer), layer.annotations[SIGNATURE]
 
 
-async def _found(registry: Registry, reference: str) -> bytes:
-    try:
-        return await registry.manifest(reference)
-    except Gone:
-        return b""
-
-
-def _layers(manifest: bytes, media_type: str) -> list[dict[str, Any]]:
+def _layers(manifest: bytes, media_type: str) -> list[Layer]:
     """Those of a media type that are small enough to be read."""
-    return [
-        layer
-        for layer in layers_of(manifest)
-        if layer.get("mediaType") == media_type
-        and DIGEST.fullmatch(str(layer.get("digest")))
-        and isinstance(layer.get("size"), int)
-        and 0 <= layer["size"] <= _BYTES
-    ]
+    found = [each for each in map(Layer.of, layers_of(manifest)) if each.media_type == media_type]
+    return [each for each in found if each.digest and 0 <= each.size <= _BYTES]
 
 
-async def _content(registry: Registry, layer: dict[str, Any]) -> bytes:
+async def _content(registry: Registry, layer: Layer) -> bytes:
     """Empty where there is nothing of that digest: a good signature may stand beside it."""
     file = io.BytesIO()
     try:
-        await registry.save_blob(layer["digest"], layer["size"], file)
+        await registry.save_blob(layer.digest, layer.size, file)
     except Failed as failed:
         if not isinstance(failed, Gone) and failed.reason != "DigestMismatch":
             raise

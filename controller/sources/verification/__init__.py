@@ -1,1 +1,26 @@
 """Verifies signatures and finds the signer, independent of the kind of source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class NotBelievedError(Exception):
+    """A signature that is missing, damaged or not trusted; the text says why, and names no secret."""
+
+
+class NotJudgedError(NotBelievedError):
+    """A signature that could not be judged within its limits; the text says why. It may be good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """The owner of the key of a verified signature."""
+
+    key: str
+    """Kind and fingerprint: `SSH SHA256:…`, `PGP 0123…`."""
+    name: str = ""
+    """As the trusted keys call its owner; empty where they do not."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.key})" if self.name else self.key

@@ -21,14 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from controller.runtime.user_text.plain_text import json_object
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 PAYLOAD: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
 BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -38,6 +37,7 @@ _TYPE: Final = "cosign container image signature"
 _PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _SUFFIX: Final = ".pub"
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -47,7 +47,7 @@ class CosignKey:
 
     name: str
     """The Secret's key that it is from, without `.pub`."""
-    key: PublicKeyTypes
+    key: PublicKey
 
     @property
     def signer(self) -> Signer:
@@ -58,31 +58,32 @@ class CosignKey:
     def signed(self, message: bytes, signature: bytes) -> bool:
         """Whether `signature` is of `message` and by this key."""
         try:
-            if isinstance(self.key, ec.EllipticCurvePublicKey):
-                self.key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
-            elif isinstance(self.key, rsa.RSAPublicKey):
-                self.key.verify(signature, message, padding.PKCS1v15(), hashes.SHA256())
-            elif isinstance(self.key, ed25519.Ed25519PublicKey):
-                self.key.verify(signature, message)
-            else:
-                return False
+            self.key.verify(signature, message, *_scheme(self.key))
         except InvalidSignature:
             return False
         return True
 
 
-def read_cosign_keys(name: str, content: Mapping[str, bytes]) -> tuple[CosignKey, ...]:
-    """The keys `*.pub` of the Secret `name`, in PEM. Raises Stalled (InvalidSecret)."""
-    secret = SecretTexts(name, content)
+def _scheme(key: PublicKey | PrivateKey) -> tuple[Any, ...]:
+    """How a key signs a content's SHA-256 hash; Ed25519 signs the content itself."""
+    if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
+        return (ec.ECDSA(hashes.SHA256()),)
+    if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
+        return padding.PKCS1v15(), hashes.SHA256()
+    return ()
+
+
+def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
+    """The keys `*.pub` of a Secret, in PEM. Raises Stalled (InvalidSecret)."""
     found = []
-    for each in sorted(content):
+    for each in sorted(secret.content):
         if not each.endswith(_SUFFIX):
             raise secret.invalid(f"{each!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
         try:
             key = load_pem_public_key(secret.text(each).encode())
         except (ValueError, UnsupportedAlgorithm):
             raise secret.invalid(f"{each!r} contains no public key in PEM format") from None
-        if not isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)):
+        if not isinstance(key, PublicKey):
             raise secret.invalid(f"{each!r} is neither an ECDSA, an RSA nor an Ed25519 key")
         found.append(CosignKey(each.removesuffix(_SUFFIX), key))
     if not found:
@@ -184,17 +185,11 @@ def read_private_key(pem: bytes) -> PrivateKey:
     except (ValueError, UnsupportedAlgorithm):
         message = "no private key in PEM (cosign's own are encrypted: make one with openssl genpkey)"
         raise ValueError(message) from None
-    if not isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)):
+    if not isinstance(key, PrivateKey):
         raise ValueError("the key is neither an ECDSA, an RSA nor an Ed25519 key")  # noqa: TRY004 - of its content
     return key
 
 
 def signature_of(content: bytes, key: PrivateKey) -> str:
     """A signature of `content` in Base64: of its SHA-256 hash, but Ed25519 of itself."""
-    if isinstance(key, ec.EllipticCurvePrivateKey):
-        made = key.sign(content, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPrivateKey):
-        made = key.sign(content, padding.PKCS1v15(), hashes.SHA256())
-    else:
-        made = key.sign(content)
-    return base64.b64encode(made).decode()
+    return base64.b64encode(key.sign(content, *_scheme(key))).decode()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from controller.api.flagsource import OidcIdentity
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 MODULE: Final = "controller.sources.verification.sigstore_bundle"
 """What a helper loads at its start: Sigstore's library, which is slow to import."""
@@ -24,7 +24,7 @@ _FIELD: Final = "spec.verify.matchOIDCIdentity"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who may sign: expressions that find something, anywhere unless they say ^ and $, as with Flux."""
+    """Who may sign: expressions that match anywhere in a text, unless they say ^ and $, as with Flux."""
 
     issuer: str
     subject: str

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from controller.runtime.user_text.secret_texts import SecretTexts
 
 ALLOWED_SIGNERS: Final = "allowed_signers"
 _PGP: Final = ".asc"
@@ -42,12 +43,11 @@ class Keys:
     """The Secret's keys that they are from, sorted."""
 
 
-def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
-    """The keys of the Secret `name` (`namespace/name`), one at least. Raises Stalled (InvalidSecret)."""
-    secret = SecretTexts(name, content)
+def read_keys(secret: SecretTexts) -> Keys:
+    """The keys of a Secret, one at least. Raises Stalled (InvalidSecret)."""
     pgp: list[str] = []
     ssh: list[SshKey] = []
-    for each in sorted(content):
+    for each in sorted(secret.content):
         text = secret.text(each)
         if not each.endswith((_PGP, _SSH)) and each != ALLOWED_SIGNERS:
             raise secret.invalid(
@@ -62,11 +62,11 @@ def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
             raise secret.invalid(f"{each!r}: {error}") from None
     if not pgp and not ssh:
         raise secret.invalid("has no public key; put one in as '*.asc', '*.sshpub' or 'allowed_signers'")
-    return Keys(tuple(pgp), tuple(ssh), tuple(sorted(content)))
+    return Keys(tuple(pgp), tuple(ssh), tuple(sorted(secret.content)))
 
 
 def epoch(policy: Mapping[str, Any], content: Mapping[str, bytes]) -> str:
-    """`sha256:…` of policy and keys: what was verified under another is verified again."""
+    """`sha256:…` of policy and keys: what was verified under another epoch is verified again."""
     keys = {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
     written = json.dumps([dict(policy), keys], sort_keys=True)
     return f"sha256:{hashlib.sha256(written.encode()).hexdigest()}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pysequoia
 
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography.hazmat import asn1
 from cryptography.x509 import (
+    Certificate,
     ExtensionNotFound,
     ObjectIdentifier,
     OtherName,
@@ -21,16 +22,12 @@ from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.verify import Verifier
 
 from controller.runtime.user_text.plain_text import one_line
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.cosign import require_statement
-from controller.sources.verification.keyless import InvalidRootError
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification.keyless import Identity, InvalidRootError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from cryptography.x509 import Certificate
-
-    from controller.sources.verification.keyless import Identity
 
 _ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")

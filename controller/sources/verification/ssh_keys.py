@@ -138,13 +138,13 @@ class Reading:
     """Reads one string after the other."""
 
     def __init__(self, content: bytes) -> None:
-        self._rest = content
+        self.left = content
 
     def exactly(self, size: int) -> bytes:
         """Exactly `size` bytes. Raises Damaged."""
-        if len(self._rest) < size:
+        if len(self.left) < size:
             raise Damaged("it ends too early")
-        found, self._rest = self._rest[:size], self._rest[size:]
+        found, self.left = self.left[:size], self.left[size:]
         return found
 
     def text(self) -> bytes:
@@ -160,7 +160,7 @@ class Reading:
 
     def end(self) -> None:
         """Raises Damaged where something is left."""
-        if self._rest:
+        if self.left:
             raise Damaged("something follows its end")
 
 

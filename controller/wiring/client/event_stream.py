@@ -39,7 +39,7 @@ async def events_of(
     kubeconfig: str | None, namespace: str, *, watch: bool
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
-    comes. An empty namespace is all of them. Raises Unreachable, ConfigException.
+    comes. An empty namespace is all of them. Raises Failed, ConfigException.
     """
     async with watching(kubeconfig, namespace, (EVENT,), _Events()) as events:
         await events.wait_for(EVENT.kind)

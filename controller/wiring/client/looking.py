@@ -9,19 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import configuration, flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
 from controller.api.meta import ObjectKey, Resource
-from controller.delivery.waiting import WaitState, wait_state
+from controller.delivery.waiting import WaitState, Wanted, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import View as Watched
 from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-
-    from controller.api.kinds import ResourceType
-    from controller.delivery.waiting import Wanted
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""
@@ -67,12 +65,12 @@ class View:
         self.changed.clear()
 
     async def wait_for(self, kind: str) -> None:
-        """Until all of a kind were listed. Raises Unreachable where that takes too long."""
+        """Until all of a kind were listed. Raises Failed where that takes too long."""
         clock = asyncio.get_running_loop().time
         began = clock()
         while not self.knows(kind):
             if clock() - began > (RETRIES if self.fault() else PATIENCE):
-                raise Unreachable(self.fault() or "no answer in time")
+                raise Failed("ApiServerFailed", self.fault() or "no answer in time")
             await self.wait(_SHORT_LOOK)
 
     def knows(self, *kinds: str) -> bool:
@@ -121,10 +119,6 @@ class Subject:
     wanted: Wanted
 
 
-class Unreachable(Exception):
-    """The cluster could not be read in time; the text says where and why."""
-
-
 async def wait_served(
     kubeconfig: str | None,
     subject: Subject,
@@ -132,7 +126,7 @@ async def wait_served(
     say: Callable[[WaitState], None],
 ) -> WaitState:
     """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
-    whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
+    whenever something else is to be said. Raises Failed where the cluster cannot be read at the end.
     """
     kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
     async with watching(kubeconfig, subject.namespace, kinds, View()) as view:
@@ -143,17 +137,15 @@ async def wait_served(
                 while not (last.done or last.over):
                     await view.wait(_LOOK)
                     last = _state(view, subject)
-                    following = _waiting_for(view.fault()) if view.fault() else last
+                    following = last
+                    if fault := view.fault():
+                        following = WaitState(False, f"the cluster cannot be read: {fault}; trying again")
                     if following != said:
                         say(following)
                         said = following
         if view.fault() and not last.done:
-            raise Unreachable(view.fault())
+            raise Failed("ApiServerFailed", view.fault())
         return last
-
-
-def _waiting_for(fault: str) -> WaitState:
-    return WaitState(False, f"the cluster cannot be read: {fault}; trying again")
 
 
 def _state(view: View, subject: Subject) -> WaitState:
@@ -168,8 +160,7 @@ def _state(view: View, subject: Subject) -> WaitState:
         flag_set = found(flagset.KIND, subject.name)
         if flag_set is None:
             return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
-        target = flag_set.spec.get("target") or {}
-        name = target.get("name") or subject.name
+        name = flagset.target_name(flag_set)
     written = found(configuration.KIND, name)
     if flag_set is None and written is not None:
         flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))

@@ -1,6 +1,4 @@
-"""A cluster as `flagstaff migrate` sees it: what is there, and what its API server says to each change, tried
-as a dry run.
-"""
+"""What `flagstaff migrate` finds in a cluster, and what its API server says to each change as a dry run."""
 
 from __future__ import annotations
 
@@ -9,12 +7,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import kinds
 from controller.injection.adding.workloads import TEMPLATES
 from controller.kube.answers import require_good
 from controller.kube.client import Cluster
 from controller.kube.paths import root_of
 from controller.kube.requests import APPLY, JSON, MERGE
-from controller.migration.objects import GROUP
 from controller.migration.steps import (
     BINDING,
     CRDS,
@@ -25,6 +23,7 @@ from controller.migration.steps import (
     PROXY_SERVICE,
     VALIDATING,
     Installed,
+    Request,
 )
 from controller.migration.workloads import unserved
 from controller.runtime.reconciling.setbacks import Failed
@@ -32,26 +31,18 @@ from controller.runtime.reconciling.setbacks import Failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from controller.migration.steps import Request
-
-_CUSTOM: Final = (
-    ("FeatureFlagSource", "v1beta1", "featureflagsources"),
-    ("FeatureFlag", "v1beta1", "featureflags"),
-    ("FeatureFlagConfiguration", "v1beta1", "featureflagconfigurations"),
-    ("InProcessConfiguration", "v1beta1", "inprocessconfigurations"),
-    ("Flagd", "v1beta1", "flagds"),
-)
-_OURS: Final = (
-    ("FlagSet", "flagstaff.dev/v1beta1", "flagsets"),
-    ("FlagGrant", "flagstaff.dev/v1beta1", "flaggrants"),
-)
-_WORKLOADS: Final = (
-    ("Deployment", "apps/v1", "deployments"),
-    ("StatefulSet", "apps/v1", "statefulsets"),
-    ("DaemonSet", "apps/v1", "daemonsets"),
-    ("CronJob", "batch/v1", "cronjobs"),
-    ("Job", "batch/v1", "jobs"),
-    ("Pod", "v1", "pods"),
+_SEEN: Final = (
+    kinds.FEATURE_FLAG_SOURCE,
+    kinds.FEATURE_FLAG,
+    kinds.FEATURE_FLAG_CONFIGURATION,
+    kinds.IN_PROCESS_CONFIGURATION,
+    kinds.FLAGD,
+    kinds.FLAG_SET,
+    kinds.FLAG_GRANT,
+    *kinds.RESTARTED,
+    kinds.ResourceType("batch/v1", "CronJob", "cronjobs"),
+    kinds.ResourceType("batch/v1", "Job", "jobs"),
+    kinds.POD,
 )
 
 
@@ -76,16 +67,15 @@ async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
 
 async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
-    kinds = [
-        *((kind, f"{GROUP}/{version}", plural) for kind, version, plural in _CUSTOM),
-        *_OURS,
-        *_WORKLOADS,
-    ]
     objects: list[dict[str, Any]] = []
-    for kind, api_version, plural in kinds:
-        found = await cluster.everywhere(api_version, plural, namespaces)
-        objects += [{"apiVersion": api_version, "kind": kind, **each} for each in found]
-    pods = tuple(_name(each) for each in objects if each["kind"] == "Pod" and unserved(each) and _runs(each))
+    for kind in _SEEN:
+        found = await cluster.everywhere(kind.api_version, kind.plural, namespaces)
+        objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in found]
+    pods = tuple(
+        f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+        for each in objects
+        if each["kind"] == kinds.POD.kind and unserved(each) and _runs(each)
+    )
     # What a workload made follows its template.
     mine = [
         each
@@ -133,10 +123,6 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
 
 
-def _name(body: Mapping[str, Any]) -> str:
-    return f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
-
-
 async def tried(cluster: Cluster, change: Request) -> str:
     """What the API server says to a change, which is not made: empty where it would be taken."""
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
@@ -149,9 +135,7 @@ async def tried(cluster: Cluster, change: Request) -> str:
 
 
 async def applied(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
-    """What server-side apply, as a dry run, comes to: `created`, `changed`, `unchanged`, or `refused: …`.
-    Raises Failed.
-    """
+    """What a dry apply comes to: `created`, `changed`, `unchanged` or `refused: …`. Raises Failed."""
     path = await _path(cluster, manifest)
     before = await cluster.requests.ask("GET", path)
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate", "force": "true"}

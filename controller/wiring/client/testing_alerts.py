@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from controller.api import provider
-from controller.api.conditions import FALSE, READY, find
+from controller.api.conditions import FALSE, READY
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.meta import TEST_ALERT, ObjectKey
+from controller.api.meta import TEST_ALERT, ObjectKey, Resource
+from controller.api.provider import FlagProviderStatus
 from controller.kube.client import Cluster
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.messages import test_key
-from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.client.looking import Unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LOOK: Final = 0.3
 """Seconds from one look to the next."""
@@ -40,9 +36,7 @@ async def send_test(
     name: str,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
 ) -> Outcome:
-    """Until the message was delivered or cannot be, or `timeout` seconds are over. Raises Unreachable,
-    ConfigException.
-    """
+    """Until the message was delivered or cannot be, or the time is over. Raises Setback, ConfigException."""
     cluster = await Cluster.connect(kubeconfig)
     key, asked = ObjectKey(provider.KIND, namespace, name), uuid4().hex
     outcome = Outcome(False, "the cluster has not answered yet", over=False)
@@ -53,11 +47,10 @@ async def send_test(
             await cluster.patch_metadata(FLAG_PROVIDER, key, annotations={TEST_ALERT: asked})
             while not outcome.over:
                 await asyncio.sleep(_LOOK)
-                outcome = outcome_of(await _body(cluster, key) or {}, asked)
+                body = await _body(cluster, key)
+                outcome = outcome_of(None if body is None else Resource.of(body), asked)
     except TimeoutError:
         pass
-    except Setback as setback:
-        raise Unreachable(setback.message) from setback
     finally:
         await cluster.close()
     return outcome
@@ -67,20 +60,19 @@ async def _body(cluster: Cluster, key: ObjectKey) -> dict[str, Any] | None:
     return await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
 
 
-def outcome_of(body: Mapping[str, Any], asked: str) -> Outcome:
-    """What a FlagProvider's body says of the test `asked`."""
-    status = body.get("status") or {}
-    ready, delivered = (find(status, each) or {} for each in (READY, DELIVERED))
-    if not body:
+def outcome_of(found: Resource | None, asked: str) -> Outcome:
+    """What a FlagProvider says of the test `asked`."""
+    if found is None:
         return Outcome(False, "the FlagProvider was deleted")
-    if (body.get("spec") or {}).get("suspend") is True:
+    if found.suspended:
         return Outcome(False, "the FlagProvider is suspended")
-    if status.get("lastHandledTest") != asked:
+    status = FlagProviderStatus.of(found)
+    ready, delivered = status.condition(READY), status.condition(DELIVERED)
+    if status.last_handled_test != asked:
         return Outcome(False, "no controller has seen the request", over=False)
-    if ready.get("status") == FALSE:
-        return Outcome(False, f"the FlagProvider is not ready: {ready.get('message')}")
-    key = test_key(str(body["metadata"].get("uid")), asked)
-    waits = key in {each.get("key") for each in status.get("pending") or ()}
-    if delivered.get("status") == FALSE:
-        return Outcome(False, f"the last try failed: {delivered.get('message')}", over=not waits)
+    if ready.status == FALSE:
+        return Outcome(False, f"the FlagProvider is not ready: {ready.message}")
+    waits = test_key(found.uid, asked) in {each.key for each in status.pending or ()}
+    if delivered.status == FALSE:
+        return Outcome(False, f"the last try failed: {delivered.message}", over=not waits)
     return Outcome(not waits, "the message waits to be delivered" if waits else "delivered", over=not waits)

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.admission.known import KnownObjects
-from controller.admission.served import ServedCertificate
-from controller.admission.server import LIMITS
-from controller.admission.validator import Validator
+from controller.admission.server import LIMITS, ServedCertificate, Validator
 from controller.certificates.keeper import SERVING, STARTING, Keeper
 from controller.certificates.renewal import renewed
 from controller.configurations.validation import objection

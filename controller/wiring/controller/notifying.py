@@ -6,9 +6,11 @@ import asyncio
 import random
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from controller.api.kinds import FLAG_PROVIDER
+from controller.api.meta import Resource
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.flux_events import FluxEvents
 from controller.notifications.outbox import Outbox
@@ -22,7 +24,7 @@ from controller.wiring.tenancy.hosts import provider_hosts_of
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from controller.api.meta import ObjectKey
     from controller.kube.accounts import Accounts
@@ -73,9 +75,9 @@ async def open_notifying(
         publish=partial(publish, allow_local=settings.allow_local_providers, hosts=hosts),
     )
 
-    async def newest(key: ObjectKey) -> Mapping[str, Any]:
+    async def newest(key: ObjectKey) -> FlagProviderStatus:
         body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
-        return (body or {}).get("status") or {}
+        return FlagProviderStatus.of(None if body is None else Resource.of(body))
 
     providers = FlagProviderReconciler(
         accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers

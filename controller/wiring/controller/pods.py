@@ -16,12 +16,11 @@ from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.settings import InvalidSettingError
-from controller.workloads import file_pods, flag_readers, proxy_scale
-from controller.workloads.file_pods import FilePods
+from controller.workloads import flag_readers, proxy_scale
 from controller.workloads.file_touches import FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
 from controller.workloads.flag_readers import FlagReaders
-from controller.workloads.marked_pods import MarkedPods
+from controller.workloads.pods import FILES_SELECTOR, FilePods, MarkedPods
 from controller.workloads.proxy_scale import ProxyScale
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def pod_work_of(
         reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster, FILES_ROLE)
         touches = FileTouches(objects_of_files, reading, clock, queue_of_files(clock, random.random))
         files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
-        watch(file_pods.SELECTOR, reading)
+        watch(FILES_SELECTOR, reading)
     if settings.flag_readers:
         places: KeyedQueue[str] = KeyedQueue(clock, random.random)
         accounts = MarkedPods(views, flag_readers.account_of, places.put)

@@ -38,7 +38,7 @@ from controller.sources.reconciler import SourceReconciler
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.wiring.controller.admission import known_objects, options_of
 from controller.wiring.tenancy.hosts import artifact_hosts_of, source_hosts_of
-from controller.wiring.tenancy.quotas import flag_set_quotas, source_quotas
+from controller.wiring.tenancy.quotas import quotas_of
 from controller.workloads.reconciler import FlagdReconciler
 from controller.workloads.settings_reconciler import SettingsReconciler
 
@@ -96,7 +96,7 @@ def reconcilers_of(
             shared.pending,
             random.random,
             LookSchedule(),
-            *source_quotas(shared.limits, objects),
+            *quotas_of(flagsource.KIND, shared.limits, objects),
             Exporter(objects, accounts.client),
             objects,
         ),
@@ -109,7 +109,7 @@ def reconcilers_of(
             settings.provenance,
             InputReader(accounts.secret, accounts.config_map),
             LimitedBuild(shared.helpers, Places(HELPERS)),
-            *flag_set_quotas(shared.limits, objects),
+            *quotas_of(flagset.KIND, shared.limits, objects),
         ),
         configuration.KIND: ConfigurationReconciler(objects, shared.claims, proxies),
         configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),

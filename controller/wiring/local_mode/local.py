@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.clock import now
-from controller.wiring.local_mode.local_events import Looked, RevisionBuilt
+from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import LocalStages, open_stages
 from evaluator.exchange import Exchange
-from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store import Content, Fault, Report, Store
@@ -22,21 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.wiring.offline.options import LocalOptions
-    from evaluator.flags.model import FlagSet
     from evaluator.flags.saved import Saved
 
-__all__ = [
-    "InvalidSettingError",
-    "Local",
-    "LocalEvent",
-    "Ports",
-    "Restored",
-    "RevisionBuilt",
-    "SourceDown",
-    "SourceUp",
-    "evaluator_settings",
-    "open_local",
-]
+__all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]
 
 LOCAL_PAGES: Final = tuple(
     f"{scheme}://{host}{port}"
@@ -45,31 +33,6 @@ LOCAL_PAGES: Final = tuple(
     for port in ("", ":*")
 )
 """Origins whose pages may read answers, unless the environment names others."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDown:
-    """The source cannot be read; what is served stays."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceUp:
-    """The source can be read again."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """The last good flag set was read back from disk, before the source answered."""
-
-    saved: Saved
-
-
-LocalEvent: TypeAlias = RevisionBuilt | SourceDown | SourceUp | Restored
 
 
 @dataclass
@@ -128,9 +91,9 @@ class Local:
         await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
         before, self._down = self._down, look
         if look.reason and look != before:
-            self.report(SourceDown(look.reason, look.message))
+            self.report(look)
         elif before.reason and not look.reason:
-            self.report(SourceUp("the source can be read again"))
+            self.report(Looked(message="the source can be read again"))
 
 
 @contextlib.asynccontextmanager
@@ -160,9 +123,7 @@ async def open_local(
 
 
 def evaluator_settings(*, host: str, **ports: int | None) -> Settings:
-    """The environment's settings (FLAGD_*), under `host` and those `ports` that are not None. Raises
-    InvalidSettingError.
-    """
+    """The environment's settings (FLAGD_*), but for `host` and given `ports`. Raises InvalidSettingError."""
     given: dict[str, Any] = {name: port for name, port in ports.items() if port is not None}
     settings = from_env(os.environ)
     return replace(settings, host=host, cors_origins=settings.cors_origins or LOCAL_PAGES, **given)

@@ -1,22 +1,23 @@
-"""The events of local mode, as they are reported to people and programs."""
+"""The events of local mode, which are reported to people and programs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.provider import Revision
+from controller.sources.provider import LineAuthor, LocalProvider, Revision
 from controller.wiring.offline.advice import with_advice
 from controller.wiring.offline.commits import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.api.artifact import ArtifactStatus
     from controller.flagsets.building.compose import BulkRemoval, Composition
-    from controller.sources.provider import LineAuthor, LocalProvider
+    from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem
 
 _BLAMED: Final = 5
@@ -42,20 +43,30 @@ class RevisionBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The source was looked at."""
+    """The source was looked at. It is reported where it cannot be read, and once it can be read again."""
 
     reason: str = ""
-    """Why it could not be read; empty: it was."""
+    """Why it could not be read, while what is served stays; empty: it was read."""
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The last good flag set was read back from disk, before the source answered."""
+
+    saved: Saved
+
+
+LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
+
+
 async def explained(
-    built: RevisionBuilt, source: LocalProvider, artifact: Mapping[str, Any]
+    built: RevisionBuilt, source: LocalProvider, artifact: ArtifactStatus | None
 ) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
     and with who last changed the lines of its first problems.
     """
-    metadata = artifact.get("metadata", {}) if artifact.get("revision") == built.revision else {}
+    metadata = {} if artifact is None or artifact.revision != built.revision else artifact.metadata
     name, _, digest = built.revision.rpartition("@")
     revision = Revision(name, digest)
     composition = await _advised(built.composition, source, revision)

@@ -1,6 +1,4 @@
-"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers,
-loops and watches.
-"""
+"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set."""
 
 from __future__ import annotations
 
@@ -8,15 +6,17 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, shard
-from controller.api.conditions import FALSE, READY, find
+from controller.api.conditions import FALSE, READY
+from controller.api.flagsource import FlagSourceStatus
+from controller.api.status import Status
 from controller.artifacts.storages import Storages
-from controller.flagsets.applying.applied import last_applied
-from controller.flagsets.building.build import build
+from controller.flagsets.applying.applied import LastGood, last_applied
+from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.compose import bulk_removal
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
@@ -25,11 +25,12 @@ from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.memory import MemoryCluster, manifest_of
 from controller.runtime.process.temporary import sweep_temporary
-from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.loop import Loop, Outputs, Reconciler
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.sources.looking.freshness import PendingPushes
+from controller.sources.provider import LocalProvider, Look, Provider, ProviderFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from controller.wiring.local_mode.local_events import Looked, RevisionBuilt, explained
@@ -40,47 +41,33 @@ from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import ObjectKey, Resource
-    from controller.flagsets.applying.applied import LastGood
-    from controller.flagsets.building.build import Built
     from controller.flagsets.preparing.preparation import Step
-    from controller.runtime.reconciling.loop import Reconciler
-    from controller.sources.provider import LocalProvider, Look, Provider
     from controller.wiring.offline.options import LocalOptions
     from evaluator.flags.model import FlagSet
 
 log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
-"""No stage reconciles the FeatureFlagConfiguration: its status has no reader here, and the set is served as
-it was built.
-"""
+"""Without the one for a FeatureFlagConfiguration: nobody reads its status, and the set is served as built."""
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class _OneSource:
-    """Opens the source of the command line, whatever a spec says. Implements `ProviderFactory`."""
+class _OneSource(ProviderFactory[object]):
+    """Opens the source of the command line, whatever a spec says."""
 
     provider: Provider
 
     async def open(self, spec: object, look: Look) -> Provider:
         del spec, look
         return self.provider
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing was kept."""
-
-    async def sweep(self, now: datetime) -> None:
-        """Nothing was kept."""
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -186,9 +173,8 @@ class LocalStages:
         while True:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
-                source = self.objects.get(SOURCE)
-                artifact = None if source is None else source.status.get("artifact")
-                yield await explained(found, self.source, artifact or {})
+                status = FlagSourceStatus.of(self.objects.get(SOURCE))
+                yield await explained(found, self.source, status.artifact)
             else:
                 yield self._looked(found)
                 await self._save()
@@ -209,11 +195,8 @@ class LocalStages:
 
     def _looked(self, key: ObjectKey) -> Looked:
         """What the object's status says; it was written before anybody could ask."""
-        found = self.objects.get(key)
-        ready = find(found.status, READY) if found is not None else None
-        if ready is None or ready["status"] != FALSE:
-            return Looked()
-        return Looked(ready["reason"], ready.get("message", ""))
+        ready = Status.of(self.objects.get(key)).condition(READY)
+        return Looked(ready.reason, ready.message) if ready.status == FALSE else Looked()
 
     async def _build_aside(self, *arguments: Any) -> Built:
         return await asyncio.to_thread(self._build, *arguments)

@@ -14,8 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.artifacts.storage import as_failed
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled, as_failed
 from evaluator import durable
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ def suggested_layers(names: Collection[str]) -> list[str]:
     """Folders that look like the layers of one flag set: a `base` with the first of the `overlays` beside
     it, else the first folder that holds definitions.
     """
-    folders = sorted({posixpath.dirname(name) for name in names if _visible_definition(name)})
+    visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    folders = sorted({posixpath.dirname(name) for name in visible if "/" in name and name.endswith(SUFFIXES)})
     for base in folders:
         parent, last = posixpath.split(base)
         if last == "base":
@@ -46,7 +47,3 @@ def suggested_layers(names: Collection[str]) -> list[str]:
             overlays = [folder for folder in folders if folder.startswith(beside)]
             return [base, *overlays[:1]]
     return folders[:1]
-
-
-def _visible_definition(name: str) -> bool:
-    return "/" in name and name.endswith(SUFFIXES) and not any(p.startswith(".") for p in name.split("/"))

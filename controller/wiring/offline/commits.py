@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
-    """The source, and the folder for what is kept of it, which is removed afterwards where none was named.
-    Raises Setback.
-    """
+    """The source, and the folder for what is kept of it, temporary if none is named. Raises Setback."""
     async with _source(options) as source:
         identity = Identity(source.address, options.reference, options.paths, source.epoch)
         held = contextlib.ExitStack()
@@ -90,9 +88,7 @@ def is_artifact(source: str) -> bool:
 
 
 async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:
-    """The revision that the source is at and its files, as far as `options.paths` could match them. Raises
-    Setback.
-    """
+    """The source's revision and its files, as far as `options.paths` could match. Raises Setback."""
     async with opened(options) as (source, _):
         return await files_of(source, await source.resolve())
 

@@ -1,30 +1,38 @@
-"""A folder pushed to a registry as an artifact, and one pulled from there."""
+"""A folder pushed to a registry as an artifact, pulled from there, or signed for a bucket."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import os
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.flagsource import LayerSelector
+from controller.api.meta import precise_timestamp
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, wanted
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
-from controller.sources.oci.package import package, sign
+from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
-from controller.sources.verification.cosign import read_private_key
+from controller.sources.provider import Fetched, TreeLimits
+from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
 from controller.wiring.offline.registries import TIMEOUT, registry_of
+from evaluator.durable import write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
     from controller.sources.oci.credentials import Login
-    from controller.sources.oci.package import Package
-    from controller.sources.provider import Fetched
-    from controller.sources.verification.cosign import PrivateKey
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""
@@ -62,6 +70,17 @@ class FolderRefusedError(ValueError):
     """The folder, or the key, cannot be used as it is."""
 
 
+@contextlib.contextmanager
+def _refusing(place: Path) -> Iterator[None]:
+    """FolderRefusedError for an OSError or Stalled of the block, which has to do with `place`."""
+    try:
+        yield
+    except Stalled as stalled:
+        raise FolderRefusedError(f"{place}: {stalled.message}") from stalled
+    except OSError as error:
+        raise FolderRefusedError(f"{error.filename or place}: {error.strerror or error}") from error
+
+
 async def push(options: PushOptions) -> Pushed:
     """Push a folder. Raises Setback, FolderRefusedError."""
     address, target = parse_target(options.target, insecure=options.insecure)
@@ -87,10 +106,10 @@ async def push(options: PushOptions) -> Pushed:
 
 def key_at(path: Path) -> PrivateKey:
     """The private key in a file. Raises FolderRefusedError."""
+    with _refusing(path):
+        content = path.read_bytes()
     try:
-        return read_private_key(path.read_bytes())
-    except OSError as error:
-        raise FolderRefusedError(f"{path}: {error.strerror or error}") from error
+        return read_private_key(content)
     except ValueError as error:
         raise FolderRefusedError(f"{path}: {error}") from error
 
@@ -106,24 +125,16 @@ def _packaged(options: PushOptions) -> tuple[Package, bool]:
     }  # fmt: skip
     given = {SOURCE: options.source, REVISION: options.revision, AUTHORS: options.author}
     annotations |= {key: text for key, text in given.items() if text is not None}
-    try:
+    with _refusing(folder):
         made = package(folder, annotations)
-    except Stalled as refused:
-        raise FolderRefusedError(f"{folder}: {refused.message}") from refused
-    except OSError as error:
-        raise FolderRefusedError(f"{error.filename or folder}: {error.strerror or error}") from error
     return made, found is not None and found.changed and options.revision is None
 
 
 async def pull(target: str, output: Path, *, insecure: bool, login: Login | None) -> Fetched:
-    """Write the files of an artifact into a folder that is empty, or made.
-
-    Raises Setback, FolderRefusedError.
-    """
-    address, named = parse_target(target, insecure=insecure)
-    reference = OciReference(tag=named.tag or None, digest=named.digest or None)
+    """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
+    address, reference = parse_target(target, insecure=insecure)
     async with registry_of(address, login=login) as registry:
-        source = OciProvider(registry, reference, LayerSelector(), TIMEOUT)
+        source = OciProvider(registry, reference, LayerSelector(), partial(Deadline, TIMEOUT, str(address)))
         try:
             with await asyncio.to_thread(_beside, output) as folder:
                 unfinished = Path(folder) / "files"
@@ -141,3 +152,55 @@ def _beside(output: Path) -> tempfile.TemporaryDirectory[str]:
         raise FolderRefusedError(f"{output} is not an empty folder")
     output.parent.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=".flagstaff-", dir=output.parent)
+
+
+def sign_folder(folder: Path, key: Path, now: datetime) -> int:
+    """Write manifest and signature of all files below `folder`, but of `.git`; how many there are.
+
+    Raises FolderRefusedError for a key that cannot be used, and files that a bucket would not be read with.
+    """
+    private = key_at(key)
+    with _refusing(folder):
+        if key.resolve().is_relative_to(folder.resolve()):
+            raise FolderRefusedError(
+                f"{key}: is in the folder that is put into the bucket; keep it elsewhere"
+            )
+        names = _names(folder)
+        chosen, refused = wanted(
+            [Listed(name, "", (folder / name).stat().st_size) for name in names], TreeLimits()
+        )
+        if refused or len(chosen) != len(names):
+            why = refused[0] if refused else "a file has the name of a folder"
+            raise FolderRefusedError(f"{folder}: {why}")
+        if not names:
+            raise FolderRefusedError(f"{folder}: there is no file in it")
+        manifest = Manifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
+        content = manifest.content()
+        write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
+        write_file(folder / MANIFEST, content)
+    return len(names)
+
+
+def _names(folder: Path) -> list[str]:
+    """Raises OSError, FolderRefusedError."""
+    found = []
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        if ".git" in folders:
+            folders.remove(".git")
+        for entry in (*folders, *files):
+            path = os.path.join(parent, entry)
+            name = os.path.relpath(path, folder)
+            if os.path.islink(path) or (entry in files and not os.path.isfile(path)):
+                raise FolderRefusedError(f"{path}: is a link, or no file; put a file in its place")
+            if entry in files and name not in PROOF:
+                found.append(name)
+    return sorted(found)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,4 +1,4 @@
-"""Registries for verbs that need no cluster; who asks is who Docker's own configuration knows."""
+"""Registries for verbs that need no cluster, with the login of Docker's own configuration."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import contextlib
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import check_digest, check_tag, parse_target
+from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.sources.looking.deadline import Deadline
+from controller.sources.oci.address import Address, check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
 from controller.sources.oci.provider import OciProvider
@@ -26,8 +29,6 @@ from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-
-    from controller.sources.oci.address import Address
 
 TIMEOUT: Final = 60.0
 """Seconds for one step."""
@@ -62,21 +63,19 @@ async def artifact_source(
     `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
     Setback.
     """
-    address, target = parse_target(location, insecure=insecure)
-    followed = OciReference(tag=target.tag or None, digest=target.digest or None)
+    address, followed = parse_target(location, insecure=insecure)
     if reference is not None:
-        if target.tag or target.digest:
+        if followed != OciReference():
             raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
         followed = _reference(reference)
     async with registry_of(address) as registry:
-        trust = _trust(keys) if keys else None
-        yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
-
-
-def _trust(content: Mapping[str, bytes]) -> CosignTrust:
-    keys = read_cosign_keys(OF_OPTIONS, content)
-    judge = KeyJudge(keys, on_command_line(content).add_key)
-    return CosignTrust(judge, epoch({"provider": "cosign"}, content))
+        trust = None
+        if keys:
+            trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
+            judge = KeyJudge(trusted, on_command_line(keys).add_key)
+            trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
+        deadline = partial(Deadline, TIMEOUT, str(address))
+        yield OciProvider(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
 
 
 def _reference(text: str) -> OciReference:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""
 _HINTS: Final = 10_000
-"""Names that are looked through for what a mistaken path may mean."""
+"""File names that are searched for what a mistyped path may mean."""
 _NOBODY: Final = provenance_of("")
 
 

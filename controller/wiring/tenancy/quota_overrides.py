@@ -12,21 +12,20 @@ from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import Resource, about
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
-from controller.runtime.events import Occurrence, event_of
+from controller.runtime.events import EventSink, Occurrence, event_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kubernetes.aio.client.api_client import ApiClient
 
-    from controller.runtime.events import EventSink
     from controller.runtime.tenancy.limits import Limits
 
 log = logging.getLogger(__name__)
 
 _TYPE: Final = replace(CONFIG_MAP, content=True)
 _FIRST_SECONDS: Final = 5.0
-"""For which the first look is waited for: by the options alone, others would be refused for a moment."""
+"""How long the start waits for the ConfigMap: the options alone would refuse others for a moment."""
 
 
 class Overrides:
@@ -53,7 +52,7 @@ class Overrides:
                 message = f"{each}; until it is corrected the last good limits hold, or those of the options"
                 log.warning("the quotas of namespace %s", message, extra=about(found.key))
                 invalid = Occurrence("InvalidQuota", message, warning=True)
-                self._events.accept(event_of(found, invalid, {}, now()))
+                self._events.accept(event_of(found, invalid, now()))
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """It is gone: the options hold everywhere."""

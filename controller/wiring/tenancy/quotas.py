@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pydantic.alias_generators import to_camel
 
@@ -19,8 +19,6 @@ from controller.sources.stage import stored_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
-
-    from prometheus_client.core import Metric
 
     from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
@@ -44,24 +42,20 @@ def limits_of(settings: ControllerSettings) -> Limits:
     )
 
 
-def source_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
-    """How many FlagSources, and how many bytes of artifacts."""
-    return _quota(_SOURCES, limits, objects), _quota(_ARTIFACTS, limits, objects)
-
-
-def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
-    """How many FlagSets, and how many flags."""
-    return _quota(_FLAG_SETS, limits, objects), _quota(_FLAGS, limits, objects)
-
-
-def _quota(limited: _Limited, limits: Limits, objects: Cache) -> Quota:
-    return Quota(
-        limited.what,
-        lambda namespace: _most(limited.name, limits, namespace),
-        used=limited.used,
-        objects=objects,
-        option=f"--quota-{limited.name.replace('_', '-')}",
+def quotas_of(kind: str, limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
+    """How many objects of a kind there may be, and how much they may have."""
+    count, content = (
+        Quota(
+            each.what,
+            partial(_most, each.name, limits),
+            used=each.used,
+            objects=objects,
+            option=f"--quota-{each.name.replace('_', '-')}",
+        )
+        for each in _LIMITED
+        if each.kind == kind
     )
+    return count, content
 
 
 class QuotaMetrics(Collector):
@@ -88,8 +82,7 @@ class QuotaMetrics(Collector):
 
 def object_usages(objects: Cache) -> dict[str, Usage]:
     """As the statuses of the objects show, by the field of `NamespaceLimits`."""
-    limited = (_SOURCES, _ARTIFACTS, _FLAG_SETS, _FLAGS)
-    return {each.name: partial(_used, each, objects) for each in limited}
+    return {each.name: partial(_used, each, objects) for each in _LIMITED}
 
 
 def _used(limited: _Limited, objects: Cache) -> Counter[str]:
@@ -121,7 +114,9 @@ def _most(name: str, limits: Limits, namespace: str) -> int:
     return found
 
 
-_SOURCES: Final = _Limited(flagsource.KIND, "sources", "FlagSources", _one)
-_ARTIFACTS: Final = _Limited(flagsource.KIND, "artifact_bytes", "bytes of artifacts", stored_bytes)
-_FLAG_SETS: Final = _Limited(flagset.KIND, "flag_sets", "FlagSets", _one)
-_FLAGS: Final = _Limited(flagset.KIND, "flags", "flags", flag_count)
+_LIMITED: Final = (
+    _Limited(flagsource.KIND, "sources", "FlagSources", _one),
+    _Limited(flagsource.KIND, "artifact_bytes", "bytes of artifacts", stored_bytes),
+    _Limited(flagset.KIND, "flag_sets", "FlagSets", _one),
+    _Limited(flagset.KIND, "flags", "flags", flag_count),
+)

@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

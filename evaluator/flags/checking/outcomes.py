@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.operators import REFERENCE, did_you_mean, shown
@@ -62,6 +63,8 @@ class OutcomeReader:
         if isinstance(value, dict):
             operator = next(iter(value)) if len(value) == 1 else ""
             reader = _READERS.get(operator)
+            if operator != REFERENCE and not isinstance(value.get(operator), list):
+                reader = None
             if reader is None or self._depth == _DEEPEST:
                 found.computed = True
                 return
@@ -72,25 +75,13 @@ class OutcomeReader:
             found.literals.append((path, value))
 
     def _branches(self, found: Outcomes, arguments: Json, path: Path) -> None:
-        if not isinstance(arguments, list):
-            found.computed = True
-            return
         last = len(arguments) - 1
         for at, value in enumerate(arguments):
             if at % 2 or at == last:
                 self._read(found, value, (*path, at))
 
-    def _and(self, found: Outcomes, arguments: Json, path: Path) -> None:
-        self._operands(found, arguments, path, passed_on=False)
-
-    def _or(self, found: Outcomes, arguments: Json, path: Path) -> None:
-        self._operands(found, arguments, path, passed_on=True)
-
     def _operands(self, found: Outcomes, arguments: Json, path: Path, *, passed_on: bool) -> None:
         """The last operand is a result, and any other whose truth is `passed_on`."""
-        if not isinstance(arguments, list):
-            found.computed = True
-            return
         for at, value in enumerate(arguments):
             own = Outcomes()
             self._read(own, value, (*path, at))
@@ -99,9 +90,6 @@ class OutcomeReader:
             found.literals += [each for each in own.literals if is_last or bool(each[1]) is passed_on]
 
     def _buckets(self, found: Outcomes, arguments: Json, path: Path) -> None:
-        if not isinstance(arguments, list):
-            found.computed = True
-            return
         for at, bucket in enumerate(arguments):
             if isinstance(bucket, list) and bucket:
                 self._read(found, bucket[0], (*path, at, 0))
@@ -133,8 +121,8 @@ class OutcomeReader:
 _READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], None]]] = {
     "if": OutcomeReader._branches,
     "?:": OutcomeReader._branches,
-    "and": OutcomeReader._and,
-    "or": OutcomeReader._or,
+    "and": partial(OutcomeReader._operands, passed_on=False),
+    "or": partial(OutcomeReader._operands, passed_on=True),
     "fractional": OutcomeReader._buckets,
     REFERENCE: OutcomeReader._reference,
 }
@@ -143,8 +131,7 @@ _READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], Non
 
 def variant_named(literal: Json) -> str | None:
     """The name of the variant that a literal result means: its JSON text without quotes, as Go writes it.
-
-    None: lists, and texts with what JSON escapes, name no variant.
+    None for lists, and for texts with characters that JSON escapes: they name no variant.
     """
     if isinstance(literal, str):
         return literal if _ESCAPED.isdisjoint(literal) else None

@@ -80,10 +80,8 @@ def excess(extent: Extent) -> list[Finding]:
 
 
 class Expander:
-    """Expands rules with one set of evaluators; build it once for all flags of a set.
-
-    Each evaluator is expanded once and shared by every reference to it, so that references that double each
-    other cost no memory. References to nothing and to members of a cycle stay as they are.
+    """Expands rules with one set of evaluators, each expanded once and shared by every reference to it, so
+    that references that double each other cost no memory. References to nothing and within a cycle stay.
     """
 
     __slots__ = ("_bodies", "_extents")
@@ -118,10 +116,7 @@ class Expander:
         return excess(self.extent(rule))
 
     def expand(self, rule: Json) -> Json:
-        """Return the rule with its references expanded; parts may be shared, and are not to be changed.
-
-        Raises RuleTooLarge.
-        """
+        """Return the rule with its references expanded; change no part of it. Raises RuleTooLarge."""
         extent = self.extent(rule)
         for problem in excess(extent):
             raise RuleTooLarge(problem.message)
@@ -174,9 +169,8 @@ def _is_cycle(members: tuple[str, ...], edges: Mapping[str, tuple[str, ...]]) ->
 
 
 def _components(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Yield Tarjan's strongly connected components, those referred to before those referring.
-
-    Iterative: a chain of references may be longer than Python's stack.
+    """Yield strongly connected components, those referred to before those that refer, by Tarjan's algorithm,
+    iteratively: a chain of references may be longer than Python's stack.
     """
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}

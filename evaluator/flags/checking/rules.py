@@ -42,10 +42,8 @@ _FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
 
 
 def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
-    """Return every fault of a rule in document order; `evaluators` are the names a `$ref` may have.
-
-    A rule beyond DEPTH levels or NODES parts is one error, and is not looked into. All else are warnings:
-    flagd loads it.
+    """Return every problem of a rule in document order; a `$ref` may name one of `evaluators`. All are
+    warnings, as flagd loads the rule, but for one error about a rule beyond DEPTH levels or NODES parts.
     """
     if beyond := excess(measure(rule)):
         return beyond
@@ -87,11 +85,10 @@ class _Walk:
             return
         if len(value) > 1:
             keys = ", ".join(shown(key) for key in list(value)[:3])
-            self._report(
-                path,
-                "several-operators",
-                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them",
+            message = (
+                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them"
             )
+            self._report(path, "several-operators", message)
             return
         operator, arguments = next(iter(value.items()))
         here = (*path, operator)
@@ -102,11 +99,8 @@ class _Walk:
 
     def _plain(self, operator: str, arguments: Json, path: Path) -> None:
         if operator in UNLISTED:
-            self._report(
-                path,
-                "unlisted-operator",
-                f'"{operator}" is not an operator that flagd documents; not every provider has it',
-            )
+            message = f'"{operator}" is not an operator that flagd documents; not every provider has it'
+            self._report(path, "unlisted-operator", message)
         elif operator not in OPERATORS:
             near = self._suggest(operator, OPERATORS)
             self._report(path, "unknown-operator", f"unknown operator {shown(operator)}{near}")
@@ -120,9 +114,7 @@ class _Walk:
         elif name not in self._evaluators:
             near = self._suggest(name, self._evaluators)
             self._report(
-                path,
-                "unknown-reference",
-                f"$ref names {shown(name)}, which is not in $evaluators{near}",
+                path, "unknown-reference", f"$ref names {shown(name)}, which is not in $evaluators{near}"
             )
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -132,11 +124,8 @@ class _Walk:
         place = (*path, 0) if first is not arguments else path
         if isinstance(first, str) and first.startswith("$flagd.") and first not in _FLAGD_VARIABLES:
             near = self._suggest(first, _FLAGD_VARIABLES)
-            self._report(
-                place,
-                "bad-flagd-variable",
-                f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}",
-            )
+            message = f"flagd sets only $flagd.timestamp and $flagd.flagKey, not {shown(first)}{near}"
+            self._report(place, "bad-flagd-variable", message)
         elif isinstance(first, bool) or (isinstance(first, list) and first is not arguments):
             self._report(place, "bad-argument", f"var takes a name, not {shown(first)}")
         self._pending.append((arguments, path))
@@ -144,9 +133,7 @@ class _Walk:
     def _missing(self, arguments: Json, path: Path) -> None:
         if not isinstance(arguments, list):
             self._report(
-                path,
-                "bad-argument",
-                f'missing takes a list of names: ["name"], not {shown(arguments)}',
+                path, "bad-argument", f'missing takes a list of names: ["name"], not {shown(arguments)}'
             )
             return
         for at, name in enumerate(arguments):
@@ -164,9 +151,7 @@ class _Walk:
             self._missing(names, (*path, 1))
         else:
             self._report(
-                (*path, 1),
-                "bad-argument",
-                f"missing_some takes a list of names, not {shown(names)}",
+                (*path, 1), "bad-argument", f"missing_some takes a list of names, not {shown(names)}"
             )
 
     def _text_comparison(self, arguments: Json, path: Path) -> None:

@@ -64,8 +64,8 @@ def check_shape(flag: Assembled) -> Flag:
 
 
 def check_base(flag: Assembled, first: Piece, near: str) -> None:
-    """Judge a flag that starts, with `first`, above the lowest layer: one problem if it is a change to what
-    is not there, in place of all that it lacks; a note if it is complete. `near` suggests another key.
+    """Judge a flag whose first piece is above the lowest layer: a complete one gets a note, any other one
+    problem in place of all that it lacks, as it changes what is not there. `near` suggests another key.
     """
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.flags.diff import same
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.document import DEFAULT, Bounds, Document, read_document
+from evaluator.flags.syntax.document import Document, read_document
 from evaluator.flags.syntax.fields import KNOWN, named_as_flagd_reads
 from evaluator.flags.syntax.findings import Piece, placed
 from evaluator.flags.syntax.problems import Finding, Problem, Severity
-from evaluator.flags.syntax.text import quoted
+from evaluator.flags.syntax.text import DEFAULT, Bounds, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -65,9 +65,7 @@ def read_layer(
     bounds: Bounds = DEFAULT,
     prepare: Callable[[Document], Document] = as_read,
 ) -> Layer:
-    """Read documents, as (file name, content), to one layer; never raises, whatever the content. `prepare` is
-    called with each, and may change its value and add findings.
-    """
+    """Read documents, as (file name, content), to one layer. Never raises. `prepare` may change each."""
     reading = _Reading(bounds)
     for file, content in files:
         reading.add(prepare(read_document(content, file=file, bounds=bounds)))

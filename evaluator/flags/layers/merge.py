@@ -49,8 +49,7 @@ class Parsed:
     warned: frozenset[str] = frozenset()
     """Keys of flags in the set with a warning."""
     whole_bad: bool = False
-    """An error that is no single flag's: what is missing from the set may only be unread, so hold all of it.
-    """
+    """Whether an error is no single flag's: flags that are missing may only be unread, so hold all."""
     notes: tuple[Problem, ...] = ()
     """What is worth knowing, by place; never a failure, and among no other problems."""
 
@@ -66,25 +65,19 @@ class Parsed:
 
 
 def parse(
-    data: bytes,
-    *,
-    file: str,
-    bounds: Bounds = DEFAULT,
-    prepare: Callable[[Document], Document] = as_read,
+    data: bytes, *, file: str, bounds: Bounds = DEFAULT, prepare: Callable[[Document], Document] = as_read
 ) -> Parsed:
-    """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever
-    the content. `prepare` is called with the document that was read.
+    """Read flagd's definitions, JSON or YAML by the name of `file`. Never raises. `prepare` as in
+    `read_layer`.
     """
     layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
     return merge([layer], document=True, bounds=bounds)
 
 
 def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:
-    """Lay each layer over those before it and judge the result.
-
-    Per flag, `state`, `defaultVariant`, `targeting`, each variant and each evaluator are replaced whole,
-    metadata key by key; null removes. In a whole `document` null is a value. A problem is placed in the layer
-    that caused it.
+    """Lay each layer over those before it and judge the result. `state`, `defaultVariant`, `targeting`, each
+    variant and each evaluator are replaced whole, metadata key by key; null removes, but is a value in a
+    whole `document`. A problem is placed in the layer that caused it.
     """
     return _Merging(layers, document=document, bounds=bounds).parsed()
 

@@ -12,14 +12,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.flags.syntax.findings import problem_of
 from evaluator.flags.syntax.json_text import read_json
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import (
-    DEFAULT,
-    EMPTY_DOCUMENT,
-    Bounds,
-    Lines,
-    UnreadableError,
-    decode,
-)
+from evaluator.flags.syntax.text import DEFAULT, EMPTY_DOCUMENT, Bounds, Lines, UnreadableError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +20,6 @@ if TYPE_CHECKING:
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.model import Absent, Json
     from evaluator.flags.syntax.problems import Problem
-
-__all__ = ["DEFAULT", "Bounds", "Document", "Format", "format_of", "read_document"]
 
 
 class Format(StrEnum):
@@ -76,10 +67,8 @@ class Document:
         return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
 
     def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
-        """Line and column of the value at `path`, or of its key; of the nearest ancestor if it is missing; of
-        the character at `offset` if that is given.
-
-        (0, 0) in a document that could not be read.
+        """Line and column of the value at `path`, or of its key; of its nearest ancestor if it is missing; of
+        the character at `offset` if that is given. (0, 0) in a document that could not be read.
         """
         if offset is not None:
             return self._lines.place(offset)

@@ -17,10 +17,8 @@ MERGED_BY_KEY: Final = frozenset({"variants", "metadata"})
 def named_as_flagd_reads(
     value: dict[str, Any], known: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The object with each name as in `known`, and by the name as written what it was taken for.
-
-    Of two that are one field the later wins, or adds its entries, as in flagd. An object without such names
-    is returned as it is.
+    """The object with each name as in `known`, and the names that differed: written name to known name. Of
+    two names of one field the later wins, or adds its entries, as in flagd.
     """
     if value.keys() <= known:
         return value, {}

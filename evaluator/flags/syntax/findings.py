@@ -57,7 +57,7 @@ def problem_of(finding: Finding) -> Problem:
 
 
 def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
-    """The findings as problems, by place; past the bound only errors first, and how many are left out."""
+    """The findings as problems, by place. Past the bound, errors first, and how many are left out."""
     shown = list(findings)
     left_out = shown[:0]
     if len(shown) > bounds.problems:

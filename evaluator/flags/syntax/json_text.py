@@ -16,14 +16,13 @@ from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import Lines, UnreadableError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.model import Json
     from evaluator.flags.syntax.text import Bounds
 
-# Possessive, and content with the text's end, so that an unclosed string costs one pass and not one per
-# quote.
+# Possessive, and also ended by the text's end, so that an unclosed string costs one pass, not one per quote.
 _STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _TEXT: Final = re.compile(_STRING, re.DOTALL)
 _BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
@@ -41,7 +40,7 @@ class JsonPlaces:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._members: dict[int, list[tuple[str | int, int, int]]] = {}
+        self._tables: dict[int, dict[str | int, tuple[int, int]]] = {}
 
     @cached_property
     def _ends(self) -> dict[int, int]:
@@ -81,10 +80,6 @@ class JsonPlaces:
         match = _SCALAR.match(self._text, offset)
         return match[0] if match else ""
 
-    @cached_property
-    def _tables(self) -> dict[int, dict[str | int, tuple[int, int]]]:
-        return {}
-
     def _lookup(self, offset: int) -> dict[str | int, tuple[int, int]]:
         table = self._tables.get(offset)
         if table is None:
@@ -111,13 +106,10 @@ class JsonPlaces:
                 step = json.loads(word) if "\\" in word else word[1:-1]
                 offset = self._skip(self._skip(offset + len(word)) + 1)
             members.append((step, key, offset))
-            offset = self._skip(self._behind(offset))
+            offset = self._skip(self._ends.get(offset) or offset + len(self.literal(offset)))
             if text[offset] == ",":
                 offset = self._skip(offset + 1)
         return members
-
-    def _behind(self, offset: int) -> int:
-        return self._ends.get(offset) or offset + len(self.literal(offset))
 
 
 def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
@@ -131,7 +123,7 @@ def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], Jso
 
 
 class _Reader:
-    """Notes that there is something to find; its place takes a walk."""
+    """Notes whether there is something to report; finding its place takes a walk through the text."""
 
     def __init__(self) -> None:
         self.repeated = False
@@ -146,9 +138,9 @@ class _Reader:
             value = json.loads(
                 text,
                 object_pairs_hook=self._mapping,
-                parse_float=self._number,
-                parse_int=self._integer,
-                parse_constant=self._constant,
+                parse_float=self._noting(read_number),
+                parse_int=self._noting(read_integer),
+                parse_constant=self.unusable.add,
             )
         except json.JSONDecodeError as error:
             raise _unreadable(error, text) from None
@@ -162,20 +154,14 @@ class _Reader:
             self.repeated = True
         return mapping
 
-    def _integer(self, literal: str) -> int | float | None:
-        value = read_integer(literal)
-        if value is None:
-            self.unusable.add(literal)
-        return value
+    def _noting(self, read: Callable[[str], int | float | None]) -> Callable[[str], int | float | None]:
+        def number(literal: str) -> int | float | None:
+            value = read(literal)
+            if value is None:
+                self.unusable.add(literal)
+            return value
 
-    def _number(self, literal: str) -> int | float | None:
-        value = read_number(literal)
-        if value is None:
-            self.unusable.add(literal)
-        return value
-
-    def _constant(self, literal: str) -> None:
-        self.unusable.add(literal)
+        return number
 
 
 def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Finding]:
@@ -240,8 +226,7 @@ def too_deep(bounds: Bounds, offset: int) -> UnreadableError:
 def too_many_nodes(bounds: Bounds) -> UnreadableError:
     """Refusal of a document with more values than the bound."""
     return UnreadableError(
-        "too-large",
-        f"the document holds more than {bounds.nodes} values; split it into several flag sets",
+        "too-large", f"the document holds more than {bounds.nodes} values; split it into several flag sets"
     )
 
 

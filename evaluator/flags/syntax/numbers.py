@@ -55,10 +55,8 @@ def normal_number(value: float) -> int | float:
 
 
 def normal(value: Json) -> Json:
-    """A JSON value from any decoder (a request's context, say) with its numbers as the parser holds them.
-
-    Lists and objects are made anew. Raises ValueError for a number that is no finite float64. It recurses,
-    so bound the depth of what strangers send first.
+    """A JSON value from any decoder, made anew with its numbers as the parser holds them. Raises ValueError
+    for a number that is no finite float64. It recurses: bound the depth of what strangers send first.
     """
     return with_numbers(value, normal_number)
 

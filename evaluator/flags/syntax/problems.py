@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from evaluator.flags.syntax.visible import visible
-
 if TYPE_CHECKING:
     from evaluator.flags.checking.operators import Path
     from evaluator.flags.syntax.document import Document
@@ -50,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem before its line and column are looked up, which only what is shown is worth."""
+    """A problem whose line and column are not looked up yet: that takes long, and few are shown."""
 
     path: Path
     """From the root of the document; of the rule, where only a rule was given."""
@@ -70,3 +68,15 @@ class Finding:
     def spoils_all(self) -> bool:
         """Whether no flag of the set can be trusted."""
         return self.flag is None and self.severity is Severity.ERROR
+
+
+def visible(text: str) -> str:
+    """The text with unprintable characters as `\\uXXXX`: it breaks no log line and steers no terminal."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    number = ord(sign)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

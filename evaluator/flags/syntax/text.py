@@ -10,8 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.visible import visible
+from evaluator.flags.syntax.problems import Finding, Severity, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -125,11 +125,8 @@ class _Composer:
         elif isinstance(event, yaml.AliasEvent):
             self._add(self._expand(event.anchor, offset), None)
         elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise UnreadableError(
-                "several-documents",
-                "a second YAML document starts here; one file holds one, so split the file",
-                offset,
-            )
+            message = "a second YAML document starts here; one file holds one, so split the file"
+            raise UnreadableError("several-documents", message, offset)
 
     def _expects_key(self) -> bool:
         if not self._stack:
@@ -236,11 +233,8 @@ class _Composer:
         if expected is None:
             self._refuse_tag(tag, offset)
         elif type(value) not in expected:
-            self._find(
-                "unknown-tag",
-                f"{quoted(text)} is not of the type that its tag names; correct one of the two",
-                offset,
-            )
+            message = f"{quoted(text)} is not of the type that its tag names; correct one of the two"
+            self._find("unknown-tag", message, offset)
         return value
 
     def _resolve_plain(self, text: str, offset: int) -> Json:

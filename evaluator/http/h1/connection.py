@@ -7,12 +7,14 @@ and no more of them are read.
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.h1.reader import Phase, Reader, held_by
-from evaluator.http.messages import SIZED, Code, Headers, Request, Response, Streamed, header
+from evaluator.http.messages import SIZED, Code, Headers, Response, Streamed, header
+from evaluator.http.server.dispatch import check_headers
 from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port, response_of
 from evaluator.http.server.stream import ServerStream
 from evaluator.http.statuses import BODILESS, reason_phrase, refusal
@@ -23,25 +25,35 @@ if TYPE_CHECKING:
 
     from evaluator.http.deferred import Job, Result
 
+log = logging.getLogger(__name__)
+
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 @lru_cache(maxsize=256)
-def _head(status: int, headers: Headers, connection: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in headers)]
-    if connection:
-        lines.append(f"connection: {connection}")
-    return "\r\n".join((*lines, "date: ")).encode("latin-1")
+def _head(status: int, headers: Headers, more: Headers, connection: str, date: str) -> bytes:
+    """All of a response's head but its last header. Raises ValueError for headers that may not go out."""
+    fields = (*headers, *more, *((("connection", connection),) if connection else ()), ("date", date))
+    check_headers(fields)
+    lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in fields)]
+    return "\r\n".join((*lines, "")).encode("latin-1")
 
 
-def encode(response: Response, date: str, *, connection: str = "", head_only: bool = False) -> bytes:
+def encode(
+    response: Response, more: Headers, date: str, *, connection: str = "", head_only: bool = False
+) -> bytes:
     """`response` as bytes. `head_only` answers HEAD: the length of a body that is not sent."""
-    start = _head(response.status, response.headers, connection) + date.encode()
-    if response.status in BODILESS:
-        return start + b"\r\n\r\n"
-    end = start + b"\r\ncontent-length: %d\r\n\r\n" % len(response.body)
-    return end if head_only else end + response.body
+    status, body, headers = response
+    try:
+        head = _head(status, headers, more, connection, date)
+    except ValueError:
+        log.exception("a response cannot be sent")
+        return encode(refusal(500), more, date, connection=connection, head_only=head_only)
+    if status in BODILESS:
+        return head + b"\r\n"
+    head = b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
+    return head if head_only else head + body
 
 
 class Http1Peer(Peer):
@@ -70,7 +82,7 @@ class Http1Peer(Peer):
     def data_received(self, data: bytes) -> None:
         """Parse `data` and answer what it completes (asyncio calls this)."""
         reader, at_once = self._reader, self.start_turn(len(data))
-        if self.ended is None and not reader.stopped():
+        if self.ended is None and reader.keep:
             reader.feed(data)
             if at_once:
                 self._answer()
@@ -92,107 +104,107 @@ class Http1Peer(Peer):
     # -- bytes out -------------------------------------------------------------------------------------------
 
     def _answer(self, now: float | None = None) -> None:
-        """Answer the queue while the peer takes it (waited until `now`), then refuse or end what is due."""
+        """Answer what waits while the peer takes it (waited until `now`), then refuse or end what is due."""
         if self._answering:
             return
         self._answering = True
         out: list[bytes] = []
-        size, reader, stopwatch = 0, self._reader, self.port.queue.stopwatch
-        while not (self.paused or self._busy):
+        size, reader = 0, self._reader
+        pending = reader.pending
+        while pending and not (self.paused or self._busy):
+            if not reader.queue:
+                reader.read_on()
             if reader.queue:
                 size = self._answer_next(now, out, size)
-            elif reader.pending:
-                reader.read_on()
-            else:
-                break
-            if stopwatch() >= self.until:
+            pending = reader.pending
+            if pending and self.out_of_time():
                 break
         self._answering = False
         if not self._busy:
-            self._conclude(out)
-            if reader.pending and not self.paused:
-                self.answer_later()
-        elif reader.pending:
+            self._conclude(out, pending=pending)
+        elif pending:
             self.transport.pause_reading()
 
     def _answer_next(self, now: float | None, out: list[bytes], size: int) -> int:
         """Answer the first that waits, by `out`, of so many bytes; how many there are then."""
-        request, connection, chunked = self._next(now)
-        answer, head_only = self.port.dispatch.answer(request), request.method == "HEAD"
+        port, reader = self.port, self._reader
+        request, since, connection, chunked = reader.queue.popleft()
+        self.active = since if now is None else now
+        if now is not None:
+            request = request._replace(waited=now - since)
+        if port.draining:
+            reader.end()
+            connection = "close"
+        (answer, more), head_only = port.dispatch.answer(request), request.method == "HEAD"
         if isinstance(answer, Response):
-            out.append(encode(answer, self.port.date, connection=connection, head_only=head_only))
-            size += len(out[-1])
+            response = encode(answer, more, port.date, connection=connection, head_only=head_only)
+            out.append(response)
+            size += len(response)
             if size <= BATCH_BYTES:
                 return size
         self.write(b"".join(out))
         out.clear()
         if isinstance(answer, Streamed):
             self._request_bytes = held_by(request)
-            out += self._begin_stream(request.method, answer, connection, chunked)
+            self._begin_stream(answer, more, connection, chunked=chunked, head_only=head_only)
         elif isinstance(answer, Deferred):
             self._request_bytes = held_by(request)
-            self._respond_later(answer, connection, head_only=head_only)
+            self._respond_later(answer, more, connection, head_only=head_only)
         return 0
-
-    def _next(self, now: float | None) -> tuple[Request, str, bool]:
-        """The first that waits: its request, its response's `connection` header, whether chunks may be."""
-        reader = self._reader
-        request, since, connection, chunked = reader.queue.popleft()
-        self.active = max(self.active, since)
-        if now is not None:
-            request = request._replace(waited=now - since)
-        if self.port.draining:
-            reader.end()
-            connection = "close"
-        return request, connection, chunked
 
     @property
     def _busy(self) -> bool:
         """Whether the response to the last request that was begun is still to end."""
         return self._stream is not None or self._job is not None
 
-    def _respond_later(self, answer: Deferred[Response], connection: str, *, head_only: bool) -> None:
+    def _respond_later(
+        self, answer: Deferred[Response], more: Headers, connection: str, *, head_only: bool
+    ) -> None:
         """Have a response made, and write it then."""
 
         def made(result: Result[Response]) -> None:
             self._job = None
-            response = response_of(result)
-            self.write(encode(response, self.port.date, connection=connection, head_only=head_only))
+            date, response = self.port.date, response_of(result)
+            self.write(encode(response, more, date, connection=connection, head_only=head_only))
             self.go_on()
 
         self._job = self.defer(answer, made)
 
-    def _conclude(self, out: list[bytes]) -> None:
-        """Write `out`, and what follows a queue that is answered."""
+    def _conclude(self, out: list[bytes], *, pending: bool) -> None:
+        """Write `out`, and what follows it once all is answered; what is pending has another turn."""
         reader = self._reader
-        last = not reader.pending and reader.stopped()
+        last = not (pending or reader.keep)
         if last and reader.refused:
             refused = reader.refusal or refusal(reader.refused)
-            out.append(encode(refused, self.port.date, connection="close"))
-        elif reader.expects and not reader.pending:
+            out.append(encode(refused, (), self.port.date, connection="close"))
+        elif reader.expects and not pending:
             reader.expects = False
             out.append(_CONTINUE)
-        self.write(b"".join(out) if len(out) != 1 else out[0])
+        self.write(out[0] if len(out) == 1 else b"".join(out))
         if last:
             self.finish()
+        elif pending and not self.paused:
+            self.answer_later()
 
-    def _begin_stream(self, method: str, answer: Streamed, connection: str, chunked: bool) -> list[bytes]:
-        """Begin a response that lasts; what is still to be written of it, if it does not."""
+    def _begin_stream(
+        self, answer: Streamed, more: Headers, connection: str, *, chunked: bool, head_only: bool
+    ) -> None:
+        """Begin a response that lasts; to HEAD its head is all."""
         sized = header(answer.headers, "content-length") is not None
         if sized:
             chunked = False
         elif not chunked:
             self._reader.end()
             connection = "close"
-        head = _head(answer.status, answer.headers, connection) + self.port.date.encode()
-        head += b"\r\ntransfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n\r\n"
-        if method == "HEAD":
-            return [head]
+        head = _head(answer.status, answer.headers, more, connection, self.port.date)
+        head += b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n"
+        if head_only:
+            self.write(head)
+            return
         until = None if answer.seconds is None else self.clock() + answer.seconds
         transport = _BodyTransport(self, head, chunked=chunked)
         self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         stream.begin(answer.start, "a streamed response")
-        return []
 
     # -- what a response that lasts asks ---------------------------------------------------------------------
 
@@ -266,7 +278,7 @@ class Http1Peer(Peer):
         elif now - reader.since > (
             limits.header_seconds if reader.phase is Phase.HEAD else limits.body_seconds
         ):
-            reader.refused = 408
+            reader.refuse(408)
             self._answer()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,9 +33,9 @@ from evaluator.http.rpc.grpc import (
     trailers,
     trailers_only,
 )
-from evaluator.http.server.dispatch import split_target
+from evaluator.http.server.dispatch import check_headers, split_target
 from evaluator.http.server.peer import response_of
-from evaluator.http.server.stream import ServerStream, failed
+from evaluator.http.server.stream import ServerStream, call_error
 from evaluator.http.statuses import BODILESS, refusal
 
 if TYPE_CHECKING:
@@ -48,14 +50,18 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler, UnaryHandler
 
 
+log = logging.getLogger(__name__)
+
 _GRPC: Final = "application/grpc"
 _GRPC_TYPES: Final = frozenset({_GRPC, "application/grpc+proto"})
 _TOO_LARGE: Final = RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
 
 
 @lru_cache(maxsize=256)
-def _start(status: int, headers: Headers) -> bytes:
-    return encode_block(((":status", str(status)), *headers))
+def _start(status: int, headers: Headers, more: Headers, date: str) -> bytes:
+    """A response's headers but its length. Raises ValueError for headers that may not go out."""
+    check_headers((*headers, *more))
+    return encode_block(((":status", str(status)), *headers, *more, ("date", date)))
 
 
 def _is_grpc(block: Block) -> bool:
@@ -111,13 +117,13 @@ class Answers:
 
     def serve(self, event: RequestReceived, waited: float) -> int:
         """Answer a request that has waited some seconds; returns about how many bytes the answer has."""
-        block, routes = event.block, self._peer.port.routes
-        if not _is_grpc(block):
-            return self._plain(event, waited)
-        values = block.values
+        values, routes = event.block.values, self._peer.port.routes
         path, content_type = values[PATH] or "", values[CONTENT_TYPE] or ""
-        if content_type not in _GRPC_TYPES and content_type.partition(";")[0].rstrip() not in _GRPC_TYPES:
-            return self._respond(event.stream_id, refusal(415))
+        if content_type not in _GRPC_TYPES:
+            if not _is_grpc(event.block):
+                return self._plain(event, waited)
+            if content_type.partition(";")[0].rstrip() not in _GRPC_TYPES:
+                return self._respond(event.stream_id, refusal(415))
         if values[METHOD] != "POST":
             return self._respond(event.stream_id, refusal(405, (("allow", "POST"),)))
         unary = routes.unary.get(path)
@@ -137,7 +143,7 @@ class Answers:
         except Exception as error:  # noqa: BLE001 - _fail logs it
             return self._fail(event.stream_id, path, error)
         if isinstance(answer, Deferred):
-            timed = Deferred(answer.steps, left)
+            timed = replace(answer, seconds=left)
             self._respond_later(event.stream_id, timed, partial(self._made, path))
             return 0
         return self._send(event.stream_id, answer)
@@ -157,7 +163,7 @@ class Answers:
         """End a unary call with a status, behind response headers: clients with a retry policy repeat calls
         that end without any, and the answer would be the same again.
         """
-        refused = error if isinstance(error, RpcError) else failed(path)
+        refused = call_error(error, path)
         self._peer.connection.send_response(stream_id, START, b"", trailers(refused.code, refused.message))
         return 0
 
@@ -192,22 +198,21 @@ class Answers:
 
     def _plain(self, event: RequestReceived, waited: float) -> int:
         request = _request(event.block, event.body, self._peer.name, waited)
-        answer = self._peer.port.dispatch.answer(request)
-        head_only = request.method == "HEAD"
+        (answer, more), head_only = self._peer.port.dispatch.answer(request), request.method == "HEAD"
         if isinstance(answer, Response):
-            return self._respond(event.stream_id, answer, head_only=head_only)
+            return self._respond(event.stream_id, answer, more, head_only=head_only)
         if isinstance(answer, Deferred):
             self._respond_later(
                 event.stream_id,
                 answer,
-                lambda at, result: self._respond(at, response_of(result), head_only=head_only),
+                lambda at, result: self._respond(at, response_of(result), more, head_only=head_only),
             )
             return 0
-        self._begin(event.stream_id, answer, head_only=head_only)
+        self._begin(event.stream_id, answer, more, head_only=head_only)
         return 0
 
-    def _begin(self, stream_id: int, answer: Streamed, *, head_only: bool) -> None:
-        block = _start(answer.status, answer.headers) + encode_block([("date", self._peer.port.date)])
+    def _begin(self, stream_id: int, answer: Streamed, more: Headers, *, head_only: bool) -> None:
+        block = _start(answer.status, answer.headers, more, self._peer.port.date)
         if head_only:
             self._peer.connection.send_headers(stream_id, block, end_stream=True)
             return
@@ -252,12 +257,18 @@ class Answers:
             refused = trailers_only(_TOO_LARGE.code, _TOO_LARGE.message)
             self._peer.connection.send_headers(stream_id, refused, end_stream=True)
 
-    def _respond(self, stream_id: int, response: Response, *, head_only: bool = False) -> int:
-        body, rest = response.body, [("date", self._peer.port.date)]
-        if response.status in BODILESS:
+    def _respond(
+        self, stream_id: int, response: Response, more: Headers = (), *, head_only: bool = False
+    ) -> int:
+        status, body, headers = response
+        try:
+            block = _start(status, headers, more, self._peer.port.date)
+        except ValueError:
+            log.exception("a response cannot be sent")
+            return self._respond(stream_id, refusal(500), more, head_only=head_only)
+        if status in BODILESS:
             body = b""
         else:
-            rest.append(("content-length", str(len(body))))
-        block = _start(response.status, response.headers) + encode_block(rest)
+            block += encode_block([("content-length", str(len(body)))])
         self._peer.connection.send_response(stream_id, block, b"" if head_only else body, None)
         return len(body)

@@ -48,7 +48,7 @@ class Connection:
     def __init__(self, limits: Limits) -> None:
         self._out = Outbox()
         self._streams = Streams(self._out)
-        self._guard = Guard(limits, self._out)
+        self._guard = Guard(limits, self._out, self._streams)
         self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._guard)
         self._control = Control(self._out, self._streams, self._guard, self._inbox)

@@ -11,6 +11,7 @@ from evaluator.http.h2.frames import ConnectionFault, ErrorCode
 
 if TYPE_CHECKING:
     from evaluator.http.h2.outbox import Outbox
+    from evaluator.http.h2.streams import Streams
     from evaluator.http.server.limits import Limits
 
 EARNED: Final = 4
@@ -40,13 +41,15 @@ class Guard:
         "_resets",
         "_seen",
         "_seen_by_ping",
+        "_streams",
         "_strikes",
         "_tokens",
     )
 
-    def __init__(self, limits: Limits, out: Outbox) -> None:
+    def __init__(self, limits: Limits, out: Outbox, streams: Streams) -> None:
         self._limits = limits
         self._out = out
+        self._streams = streams
         self._resets = 0
         self._early = 0
         """Streams that were refused before the peer knew how many it may open."""
@@ -79,11 +82,13 @@ class Guard:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
 
     def idle(self) -> None:
-        """A frame that asks for nothing, or a short one. Only what we send the peer earns it more of them."""
+        """A frame that asks for nothing, or a short one. What we send the peer earns it more of them, and a
+        stream that is open one: gRPC's clients widen its window as they open it.
+        """
         sent = self._out.frames
         self._tokens = min(self._tokens + EARNED * (sent - self._seen), MOST_EARNED) - 1
         self._seen = sent
-        if self._tokens < 0:
+        if self._tokens + len(self._streams.open) < 0:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
 
     def ping(self, now: float, *, streams: bool) -> None:

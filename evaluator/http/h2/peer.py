@@ -33,26 +33,6 @@ _PIECE: Final = 32
 """Frames that are parsed between two looks at the clock."""
 
 
-class _Waiting(deque[RequestReceived]):
-    """Requests that wait to be answered, and since when: what a caller waits for includes that."""
-
-    __slots__ = ("since",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.since: dict[int, float] = {}
-        """By stream, of those that were not answered when they came."""
-
-    def stay(self, now: float) -> None:
-        """They are left waiting. `now`: when the newest of them came."""
-        for event in self:
-            self.since.setdefault(event.stream_id, now)
-
-    def clear(self) -> None:
-        super().clear()
-        self.since.clear()
-
-
 class Http2Peer(Peer):
     """One HTTP/2 connection."""
 
@@ -64,7 +44,8 @@ class Http2Peer(Peer):
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
         self.connection = Connection(port.limits)
-        self._waiting = _Waiting()
+        self._waiting: deque[tuple[RequestReceived, float]] = deque()
+        """Requests to answer, and when each came: what a caller waits for includes that."""
         self._answers = Answers(self)
         self._bodies: dict[int, float] = {}
         """Since when we wait for a body."""
@@ -93,7 +74,7 @@ class Http2Peer(Peer):
             events = connection.receive(data, self._last_read, most)
             for event in events:
                 if type(event) is RequestReceived:
-                    self._waiting.append(event)
+                    self._waiting.append((event, self._last_read))
                     if self._bodies:
                         self._bodies.pop(event.stream_id, None)
                 else:
@@ -144,27 +125,25 @@ class Http2Peer(Peer):
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def _answer(self) -> None:
-        """Answer what waits for as long as the peer takes it and the turn lasts."""
+    def _answer(self, now: float | None = None) -> None:
+        """Answer what waits (until `now`) for as long as the peer takes it and the turn lasts."""
         waiting, connection, making = self._waiting, self.connection, self._answers.making
         most, size, stopwatch = self.port.limits.write_buffer_bytes, 0, self.port.queue.stopwatch
         if waiting:
             self.active = self._last_read
+        now = self._last_read if now is None else now
         while (
             waiting and not self.paused and connection.waiting_bytes <= most and len(making) < MOST_DEFERRED
         ):
             if stopwatch() >= self.until:
                 self.answer_later()
                 break
-            event = waiting.popleft()
-            since = waiting.since.pop(event.stream_id, None) if waiting.since else None
+            event, since = waiting.popleft()
             if connection.is_open(event.stream_id):
-                size += self._answers.serve(event, 0.0 if since is None else self.clock() - since)
+                size += self._answers.serve(event, now - since)
                 if size >= BATCH_BYTES:
                     self.write(connection.take_output())
                     size = 0
-        if waiting:
-            waiting.stay(self._last_read)
 
     # -- what server streams ask -----------------------------------------------------------------------------
 
@@ -187,7 +166,7 @@ class Http2Peer(Peer):
     def go_on(self) -> None:
         """Answer what has waited, then read what has."""
         self._batching = True
-        self._answer()
+        self._answer(self.clock())
         self._batching = False
         if self.connection.unread and not self._late:
             self._read(b"")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header
 from evaluator.http.rpc import connect, grpc_web
+from evaluator.http.rpc.endpoints import Stream, Unary
 from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.routes import Answer, Routes
-    from evaluator.http.server.limits import Limits
 
 _WEB = {
     "application/grpc-web": grpc_web.BINARY,
@@ -27,15 +27,49 @@ _WEB = {
 }
 
 
-Endpoint: TypeAlias = connect.PostUnary | connect.PostStream | grpc_web.WebUnary | grpc_web.WebStream
-"""One handler, spoken to in one protocol and codec."""
+Endpoint: TypeAlias = Unary | Stream
 
 
 @dataclass(frozen=True, slots=True)
-class _Method:
+class Method:
+    """One RPC, in all protocols but gRPC."""
+
     posts: Mapping[str, Endpoint]
     """By content-type."""
     gets: connect.GetUnary | None
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request for the RPC's path."""
+        if request.method == "POST":
+            endpoint = self._chosen(request.headers)
+            if endpoint is not None:
+                return endpoint.answer(request)
+            return refusal(415, (("accept-post", ", ".join(self.posts)),))
+        if self.gets is None:
+            return refusal(405, (("allow", "POST"),))
+        if request.method in {"GET", "HEAD"}:
+            return self.gets.answer(request)
+        return refusal(405, (("allow", "GET, HEAD, POST"),))
+
+    def too_large(self, headers: Headers) -> Response:
+        """The response to a request whose body is over the limit."""
+        endpoint = self._chosen(headers)
+        if endpoint is None:
+            return refusal(413)
+        return endpoint.format.refused(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
+
+    def _chosen(self, headers: Headers) -> Endpoint | None:
+        content_type = header(headers, "content-type") or ""
+        return self.posts.get(content_type) or self.posts.get(canonical(content_type))
+
+
+def methods(routes: Routes, limit: int) -> dict[str, Method]:
+    """The RPCs of Routes by path. limit: bytes of a message."""
+    found = {}
+    for path in {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}:
+        posts = _posts(routes, path, limit)
+        found[path] = Method(posts, _gets(posts, limit) if path in routes.idempotent else None)
+    return found
 
 
 def _content_type(name: str) -> Headers:
@@ -50,50 +84,6 @@ def canonical(content_type: str) -> str:
     return content_type
 
 
-class Calls:
-    """The RPC half of Routes, for all protocols but gRPC."""
-
-    def __init__(self, routes: Routes, limits: Limits) -> None:
-        limit = limits.body_bytes
-        paths = {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}
-        self._methods = {
-            path: _Method(_posts(routes, path, limit), _gets(routes, path, limit)) for path in paths
-        }
-
-    def knows(self, path: str) -> bool:
-        """Whether the path is an RPC's."""
-        return path in self._methods
-
-    def answer(self, request: Request) -> Answer | None:
-        """The answer to a request for an RPC's path; None if it is none."""
-        method = self._methods.get(request.path)
-        if method is None:
-            return None
-        if request.method == "POST":
-            endpoint = _chosen(method, request.headers)
-            if endpoint is not None:
-                return endpoint.answer(request)
-            return refusal(415, (("accept-post", ", ".join(method.posts)),))
-        if method.gets is None:
-            return refusal(405, (("allow", "POST"),))
-        if request.method in {"GET", "HEAD"}:
-            return method.gets.answer(request)
-        return refusal(405, (("allow", "GET, HEAD, POST"),))
-
-    def too_large(self, path: str, headers: Headers) -> Response:
-        """The response to a request whose body is over the limit."""
-        method = self._methods.get(path)
-        endpoint = _chosen(method, headers) if method is not None else None
-        if endpoint is None:
-            return refusal(413)
-        return endpoint.refuse(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
-
-
-def _chosen(method: _Method, headers: Headers) -> Endpoint | None:
-    content_type = header(headers, "content-type") or ""
-    return method.posts.get(content_type) or method.posts.get(canonical(content_type))
-
-
 def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
     posts: dict[str, Endpoint] = {}
     for codec, unaries, streams in (
@@ -102,20 +92,18 @@ def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
     ):
         unary, stream = f"application/{codec}", f"application/connect+{codec}"
         if path in unaries:
-            posts[unary] = connect.PostUnary(unaries[path], _content_type(unary), limit)
+            posts[unary] = Unary(unaries[path], connect.UnaryFormat(_content_type(unary), limit))
         if path in streams:
-            posts[stream] = connect.PostStream(streams[path], _content_type(stream), limit)
+            posts[stream] = Stream(streams[path], connect.StreamFormat(_content_type(stream), limit))
     for name, framing in _WEB.items():
-        headers = _content_type(name)
+        web = grpc_web.WebFormat(_content_type(name), framing, limit)
         if path in routes.unary:
-            posts[name] = grpc_web.WebUnary(headers, framing, limit, routes.unary[path])
+            posts[name] = Unary(routes.unary[path], web)
         elif path in routes.streams:
-            posts[name] = grpc_web.WebStream(headers, framing, limit, routes.streams[path])
+            posts[name] = Stream(routes.streams[path], web)
     return posts
 
 
-def _gets(routes: Routes, path: str, limit: int) -> connect.GetUnary | None:
-    if path not in routes.idempotent:
-        return None
-    codecs = {"json": routes.json_unary.get(path), "proto": routes.unary.get(path)}
-    return connect.GetUnary({name: one for name, one in codecs.items() if one is not None}, limit)
+def _gets(posts: Mapping[str, Endpoint], limit: int) -> connect.GetUnary:
+    codecs = {codec: posts.get(f"application/{codec}") for codec in ("json", "proto")}
+    return connect.GetUnary({name: each for name, each in codecs.items() if isinstance(each, Unary)}, limit)

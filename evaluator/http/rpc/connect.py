@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from evaluator.http.messages import Call, Code, Framing, Headers, Request, Response, RpcError, Streamed
+from evaluator.http.messages import Code, Framing, Headers, Request, Response, RpcError
 from evaluator.http.rpc.grpc import envelope, expand, frame, only_message
-from evaluator.http.rpc.unary import UnaryFraming, call_unary
-from evaluator.http.statuses import refusal
+from evaluator.http.statuses import JSON, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.deferred import Deferred
-    from evaluator.http.routes import StreamHandler, UnaryHandler
+    from evaluator.http.rpc.endpoints import Unary
 
 ERRORS: Final[Mapping[Code, tuple[str, int]]] = {
     Code.CANCELLED: ("canceled", 499),
@@ -41,7 +39,6 @@ ERRORS: Final[Mapping[Code, tuple[str, int]]] = {
 }
 """Connect's name and HTTP status of each code."""
 
-_JSON: Final[Headers] = (("content-type", "application/json"),)
 _END_OF_STREAM: Final = b"\x02"
 _VERSION, _TIMEOUT = "connect-protocol-version", "connect-timeout-ms"
 _UNARY_FIELDS: Final = frozenset({_VERSION, _TIMEOUT, "content-encoding"})
@@ -58,7 +55,7 @@ def _error(code: Code, message: str) -> dict[str, str]:
 def error_response(error: RpcError) -> Response:
     """The response to a unary call that failed."""
     body = json.dumps(_error(error.code, error.message), separators=(",", ":")).encode()
-    return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, _JSON)
+    return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, JSON)
 
 
 def end_of_stream(code: Code, message: str) -> bytes:
@@ -69,11 +66,6 @@ def end_of_stream(code: Code, message: str) -> bytes:
 
 
 ENVELOPES: Final = Framing(envelope, end_of_stream)
-
-
-@lru_cache(maxsize=64)
-def _unary(headers: Headers) -> UnaryFraming:
-    return UnaryFraming(lambda message: Response(200, message, headers), error_response)
 
 
 def timeout_seconds(value: str) -> float:
@@ -94,29 +86,26 @@ def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], 
 
 
 @dataclass(frozen=True, slots=True)
-class PostUnary:
-    """Calls of one unary handler in one codec."""
+class UnaryFormat:
+    """A unary call: its message is the body, in either direction."""
 
-    handler: UnaryHandler
     headers: Headers
-    """Of the response."""
     limit: int
 
-    def answer(self, request: Request) -> Response | Deferred[Response]:
-        """The response, or the error as one."""
-        try:
-            fields, left = _checked(request, _UNARY_FIELDS)
-            encoding = fields.get("content-encoding")
-            message = request.body
-            if encoding is not None and message:
-                message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
-        except RpcError as error:
-            return error_response(error)
-        call = Call(request.path, request.headers, request.peer)
-        return call_unary(self.handler, call, message, _unary(self.headers), left)
+    def read(self, request: Request) -> tuple[bytes, float | None]:
+        """See Format."""
+        fields, left = _checked(request, _UNARY_FIELDS)
+        encoding, message = fields.get("content-encoding"), request.body
+        if encoding is not None and message:
+            message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
+        return message, left
 
-    def refuse(self, error: RpcError) -> Response:
-        """The response to a call that is not made."""
+    def answered(self, message: bytes) -> Response:
+        """See Format."""
+        return Response(200, message, self.headers)
+
+    def refused(self, error: RpcError) -> Response:
+        """See Format."""
         return error_response(error)
 
 
@@ -124,7 +113,7 @@ class PostUnary:
 class GetUnary:
     """Calls of one unary handler by GET, the message in the query; for handlers without side effects."""
 
-    codecs: Mapping[str, UnaryHandler]
+    codecs: Mapping[str, Unary]
     limit: int
 
     def answer(self, request: Request) -> Response | Deferred[Response]:
@@ -132,15 +121,13 @@ class GetUnary:
         try:
             _, left = _checked(request, _UNARY_FIELDS)
             query = parse_query(request.query)
-            codec = query.get("encoding", b"").decode("latin-1")
-            if codec not in self.codecs:
+            unary = self.codecs.get(query.get("encoding", b"").decode("latin-1"))
+            if unary is None:
                 return refusal(415)
             message = query_message(query, self.limit)
         except RpcError as error:
             return error_response(error)
-        call = Call(request.path, request.headers, request.peer)
-        framing = _unary((("content-type", f"application/{codec}"),))
-        return call_unary(self.codecs[codec], call, message, framing, left)
+        return unary.call(request, message, left)
 
 
 def parse_query(query: str) -> dict[str, bytes]:
@@ -173,24 +160,19 @@ def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class PostStream:
-    """Calls of one stream handler in one codec. The status is 200; an error is at the stream's end."""
+class StreamFormat:
+    """A server stream: messages in envelopes, the last of which says how it ended."""
 
-    handler: StreamHandler
     headers: Headers
     limit: int
+    framing: Framing = ENVELOPES
 
-    def answer(self, request: Request) -> Response | Streamed:
-        """The stream, or the end of one."""
-        try:
-            fields, left = _checked(request, _STREAM_FIELDS)
-            encoding = fields.get("connect-content-encoding")
-            message = only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT)
-        except RpcError as error:
-            return self.refuse(error)
-        call = Call(request.path, request.headers, request.peer)
-        return Streamed(200, self.headers, partial(self.handler, call, message), ENVELOPES, left)
+    def read(self, request: Request) -> tuple[bytes, float | None]:
+        """See Format."""
+        fields, left = _checked(request, _STREAM_FIELDS)
+        encoding = fields.get("connect-content-encoding")
+        return only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT), left
 
-    def refuse(self, error: RpcError) -> Response:
-        """The response to a call that is not made."""
+    def refused(self, error: RpcError) -> Response:
+        """See Format."""
         return Response(200, end_of_stream(error.code, error.message), self.headers)

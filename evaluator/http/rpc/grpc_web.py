@@ -9,20 +9,9 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.messages import (
-    Call,
-    Code,
-    Framing,
-    Headers,
-    Request,
-    Response,
-    RpcError,
-    Streamed,
-    header,
-)
+from evaluator.http.messages import Code, Framing, Headers, Request, Response, RpcError, header
 from evaluator.http.rpc.grpc import (
     MESSAGE_CHARACTERS,
     envelope,
@@ -31,13 +20,9 @@ from evaluator.http.rpc.grpc import (
     only_message,
     percent_encode,
 )
-from evaluator.http.rpc.unary import UnaryFraming, call_unary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from evaluator.http.deferred import Deferred
-    from evaluator.http.routes import StreamHandler, UnaryHandler
 
 _TRAILERS: Final = b"\x80"
 _PADDED: Final = re.compile(rb"[^=]+=*|=+")
@@ -80,58 +65,27 @@ def read_message(request: Request, framing: Framing, limit: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
-    """Calls of one handler. The status is always 200: what went wrong stands in the trailers."""
+class WebFormat:
+    """The status is always 200: what went wrong stands in the trailers."""
 
     headers: Headers
-    """Of the response."""
     framing: Framing
     limit: int
 
-    def refuse(self, error: RpcError) -> Response:
-        """The response to a call that is not made."""
-        return Response(200, self._end(error.code, error.message), self.headers)
-
-    def _read(self, request: Request) -> tuple[Call, bytes, float | None]:
-        """The call, its message, and how many seconds its caller still waits; raises RpcError."""
+    def read(self, request: Request) -> tuple[bytes, float | None]:
+        """See Format."""
         seconds = grpc_timeout(request.headers)
         message = read_message(request, self.framing, self.limit)
-        left = None if seconds is None else seconds - request.waited
-        return Call(request.path, request.headers, request.peer), message, left
+        return message, None if seconds is None else seconds - request.waited
 
-    def _end(self, code: Code, message: str) -> bytes:
-        return (_text_trailers if self.framing is TEXT else trailer_frame)(code, message)
-
-
-@dataclass(frozen=True, slots=True)
-class WebUnary(_Calls):
-    """Calls of one unary handler."""
-
-    handler: UnaryHandler
-
-    def answer(self, request: Request) -> Response | Deferred[Response]:
-        """Message and trailers, or trailers alone."""
-        try:
-            call, message, left = self._read(request)
-        except RpcError as error:
-            return self.refuse(error)
-        return call_unary(self.handler, call, message, UnaryFraming(self._answered, self.refuse), left)
-
-    def _answered(self, message: bytes) -> Response:
+    def answered(self, message: bytes) -> Response:
+        """See Format."""
         body = b"".join((*self.framing.pieces(message), self._end(Code.OK, "")))
         return Response(200, body, self.headers)
 
+    def refused(self, error: RpcError) -> Response:
+        """See Format."""
+        return Response(200, self._end(error.code, error.message), self.headers)
 
-@dataclass(frozen=True, slots=True)
-class WebStream(_Calls):
-    """Calls of one stream handler."""
-
-    handler: StreamHandler
-
-    def answer(self, request: Request) -> Response | Streamed:
-        """The stream, or trailers alone."""
-        try:
-            call, message, left = self._read(request)
-        except RpcError as error:
-            return self.refuse(error)
-        return Streamed(200, self.headers, partial(self.handler, call, message), self.framing, left)
+    def _end(self, code: Code, message: str) -> bytes:
+        return (_text_trailers if self.framing is TEXT else trailer_frame)(code, message)

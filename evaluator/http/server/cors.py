@@ -78,9 +78,7 @@ class Cors:
         )
 
     def preflight(self, request: Request) -> Response | None:
-        """The answer to a browser that asks before it sends; None if `request` is no such question."""
-        if request.method != "OPTIONS":
-            return None
+        """The answer to a browser that asks before it sends; None if `request`, an OPTIONS, does not."""
         method = header(request.headers, "access-control-request-method")
         if method is None:
             return None

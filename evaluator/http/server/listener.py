@@ -240,10 +240,15 @@ class Listener:
         if tls is not None:
             self._tls.append(tls)
         if self._sweeping is None:
-            self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
+            self._sweep_later(loop)
+
+    def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        # At a whole second, as all listeners do: an idle process wakes up once for all of them.
+        due = (loop.time() // SWEEP_SECONDS + 1) * SWEEP_SECONDS
+        self._sweeping = loop.call_at(due, self._sweep_on, loop)
 
     def _sweep_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
+        self._sweep_later(loop)
         for tls in self._tls:
             tls.poll(loop)
         self.sweep(loop.time())

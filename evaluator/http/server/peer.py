@@ -190,7 +190,7 @@ class Peer(asyncio.Protocol):
 
     def defer(self, answer: Deferred[T], done: Callable[[Result[T]], None]) -> Job[T]:
         """Have an answer made, a step at a time, and call `done`; then what waits behind it is answered."""
-        job = Job(answer.timed(self.clock), done)
+        job = Job(answer, self.clock, done)
         self._jobs.append(job)
         self._enqueue()
         return job

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def failed(call: str) -> RpcError:
-    """The status that answers for an exception at hand, which is logged."""
-    log.exception("%s failed", call)  # noqa: LOG004 - called while it is handled
+def call_error(error: Exception, call: str) -> RpcError:
+    """The status that a call ends with for an exception, which is logged if it is none itself."""
+    if isinstance(error, RpcError):
+        return error
+    log.error("%s failed", call, exc_info=error)
     return RpcError(Code.INTERNAL, "internal error")
 
 
@@ -80,10 +82,8 @@ class ServerStream:
         """Give it to its owner, then send the headers; if the owner fails, end it. `name` is for the log."""
         try:
             start(self)
-        except RpcError as error:
-            self.close(error.code, error.message)
-        except Exception:  # noqa: BLE001 - failed logs it
-            failure = failed(name)
+        except Exception as error:  # noqa: BLE001 - call_error logs it
+            failure = call_error(error, name)
             self.close(failure.code, failure.message)
         if not self.closed:
             self._transport.start()

@@ -6,6 +6,8 @@ start, and 3 MB of a sidecar that is not scraped.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +44,53 @@ def histogram(name: str, what: str, labels: Sequence[str]) -> HistogramMetricFam
     from prometheus_client.core import HistogramMetricFamily
 
     return HistogramMetricFamily(name, what, labels=labels)
+
+
+class Histogram:
+    """What was counted between bounds."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """Of all values."""
+
+    def add(self, value: float, weight: int = 1) -> None:
+        """Count a value, so many times."""
+        self.counts[bisect_left(self._bounds, value)] += weight
+        self.total += value * weight
+
+    def include(self, other: Histogram) -> None:
+        """Count what `other`, of the same bounds, has counted."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus has them, for `histogram`."""
+        names = (*(str(float(bound)) for bound in self._bounds), "+Inf")
+        return list(zip(names, map(float, accumulate(self.counts)), strict=True))
+
+
+class Histograms:
+    """One for each combination of labels."""
+
+    def __init__(self, bounds: tuple[float, ...], name: str, what: str, labels: Sequence[str]) -> None:
+        self._bounds = bounds
+        self._family = name, what, labels
+        self._found: dict[tuple[str, ...], Histogram] = {}
+
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        """Count a value."""
+        self._found.setdefault(labels, Histogram(self._bounds)).add(value)
+
+    def family(self) -> Metric:
+        """As it is now. Also called outside the loop, so it walks a copy."""
+        family = histogram(*self._family)
+        for labels, found in list(self._found.items()):
+            family.add_metric(labels, found.buckets(), found.total)
+        return family
 
 
 def text(families: Iterable[Metric]) -> bytes:

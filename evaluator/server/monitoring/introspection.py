@@ -19,27 +19,26 @@ from evaluator.flags.model import ABSENT, REVISION_KEY
 from evaluator.history import InvalidInstantError, instant
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
+from evaluator.http.statuses import JSON
 from evaluator.resolution import FlagType, flag_type
 from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.monitoring.state_metrics import age, state
 from evaluator.server.selection import InvalidSelectorError, selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError
 from evaluator.server.values import json_value
-from evaluator.snapshot import revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Flag
     from evaluator.history import History, Version
-    from evaluator.http.messages import Headers, Request, Streamed
+    from evaluator.http.messages import Request, Streamed
     from evaluator.http.offload import Offload
     from evaluator.resolution import Resolution
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
     from evaluator.store import Snapshot, SourceStatus, Staleness
 
-JSON: Final[Headers] = (("content-type", "application/json"),)
 PAGE: Final = 1_000
 """Flags in one answer."""
 MOST_PAGES: Final = 64
@@ -155,7 +154,7 @@ class Introspection:
         found = explain(compiled, question.key, question.wanted, question.context, moment)
         return _dumped({
             **_answer(question.key, found.resolution),
-            "revision": revision_of(flag_set),
+            "revision": flag_set.revision,
             "digest": version.digest,
             "servedSince": version.since,
             "steps": [step.document() for step in found.steps],

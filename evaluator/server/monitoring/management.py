@@ -9,6 +9,7 @@ import orjson
 
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
+from evaluator.http.statuses import JSON
 from evaluator.server.monitoring.introspection import source, staleness
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JSON: Final[Headers] = (("content-type", "application/json"),)
 PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 
 

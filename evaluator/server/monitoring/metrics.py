@@ -96,13 +96,10 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
-        parts = (self.requests, self.rpcs, self.state)
-        return chain(self._evaluations(), *(part.families() for part in parts), self._lag())
-
-    def _lag(self) -> Iterator[Metric]:
-        family = histogram(NAME, WHAT, ())
-        family.add_metric((), list(self.lag.buckets()), self.lag.seconds)
-        yield family
+        lag = histogram(NAME, WHAT, ())
+        lag.add_metric((), list(self.lag.buckets()), self.lag.seconds)
+        rest = self.requests.families(), (self.rpcs.family(),), self.state.families(), (lag,)
+        return chain(self._evaluations(), *rest)
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags

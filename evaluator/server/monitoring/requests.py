@@ -8,14 +8,13 @@ others of its series, or the next scrape and one more.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Code, Response, RpcError
-from evaluator.server.monitoring.families import histogram
+from evaluator.server.monitoring.families import Histogram, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,39 +61,31 @@ class Outcome(NamedTuple):
 class Series:
     """What was measured of one outcome."""
 
-    __slots__ = ("_left", "bytes", "pending", "seconds", "sizes", "stride", "times")
+    __slots__ = ("_left", "pending", "seconds", "sizes", "stride")
 
     def __init__(self) -> None:
-        self.times = [0] * (len(SECONDS) + 1)
-        self.sizes = [0] * (len(BYTES) + 1)
-        self.seconds = 0.0
-        self.bytes = 0
+        self.seconds, self.sizes = Histogram(SECONDS), Histogram(BYTES)
         self.pending = 0
         """Requests since the last one that was measured."""
-        self.stride = 1
-        self._left = MEASURED
+        self.scraped()
 
     def record(self, seconds: float, size: int) -> None:
         """Measure one that counts for all that are pending."""
         weight, self.pending = self.pending, 0
-        self.times[bisect_left(SECONDS, seconds)] += weight
-        self.sizes[bisect_left(BYTES, size)] += weight
-        self.seconds += seconds * weight
-        self.bytes += size * weight
+        self.seconds.add(seconds, weight)
+        self.sizes.add(size, weight)
         self._left -= 1
         if self._left == 0:
             self.stride = STRIDE
 
     def scraped(self) -> None:
-        """Measure closely again."""
+        """Measure closely, again."""
         self._left, self.stride = MEASURED, 1
 
     def add(self, other: Series) -> None:
         """Count `other` here, too."""
-        self.times = [a + b for a, b in zip(self.times, other.times, strict=True)]
-        self.sizes = [a + b for a, b in zip(self.sizes, other.sizes, strict=True)]
-        self.seconds += other.seconds
-        self.bytes += other.bytes
+        self.seconds.include(other.seconds)
+        self.sizes.include(other.sizes)
 
 
 class Requests:
@@ -163,8 +154,7 @@ class Requests:
             series.record(clock() - started, 0)
 
         def answered(started: float, response: Response) -> None:
-            found = by_status.get(response.status)
-            series = of(response.status) if found is None else found
+            series = by_status.get(response.status) or of(response.status)
             series.pending += 1
             if series.pending >= series.stride:
                 series.record(clock() - started, len(response.body))
@@ -176,10 +166,10 @@ class Requests:
             except Exception as error:
                 failed(started, error)
                 raise
-            if isinstance(answer, Deferred):
-                return answer.watched(partial(answered, started), partial(failed, started))
             if isinstance(answer, Response):
                 answered(started, answer)
+            elif isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
             return answer
 
         return measured
@@ -210,12 +200,12 @@ class Requests:
             by_labels.setdefault(labels, Series()).add(series)
             series.scraped()
         for labels, series in by_labels.items():
-            if sum(series.times):
-                coarse = [sum(series.times[: len(FINE) + 1]), *series.times[len(FINE) + 1 :]]
-                seconds.add_metric(labels, buckets(COARSE, coarse), series.seconds)
-                size.add_metric(labels, buckets(BYTES, series.sizes), series.bytes)
+            if any(series.seconds.counts):
+                # They are cumulative, so that the fine ones can be left out.
+                seconds.add_metric(labels, series.seconds.buckets()[len(FINE) :], series.seconds.total)
+                size.add_metric(labels, series.sizes.buckets(), series.sizes.total)
         for protocol, series in by_protocol.items():
-            evaluation.add_metric((protocol,), buckets(SECONDS, series.times), series.seconds)
+            evaluation.add_metric((protocol,), series.seconds.buckets(), series.seconds.total)
         yield from (seconds, size, evaluation)
 
 
@@ -234,12 +224,3 @@ def status_of(error: BaseException) -> int:
 def template(path: str) -> str:
     """A route of Routes as OpenTelemetry writes it: what varies is named."""
     return f"{path[:-1]}{{key}}" if path.endswith("/*") else path
-
-
-def buckets(bounds: tuple[float, ...], counts: list[int]) -> list[tuple[str, float]]:
-    """Prometheus' cumulative buckets of what was counted between the bounds and above the last."""
-    found, total = [], 0
-    for bound, count in zip((*bounds, float("inf")), counts, strict=True):
-        total += count
-        found.append(("+Inf" if bound == float("inf") else str(float(bound)), float(total)))
-    return found

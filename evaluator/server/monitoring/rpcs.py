@@ -7,20 +7,17 @@ flagd has it from otelgrpc
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Code
-from evaluator.server.monitoring.families import histogram
-from evaluator.server.monitoring.requests import buckets, code_of
+from evaluator.server.monitoring.families import Histograms
+from evaluator.server.monitoring.requests import code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from prometheus_client.core import Metric
+    from collections.abc import Callable
 
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import Routes, StreamHandler, UnaryHandler
@@ -41,7 +38,7 @@ def watched(routes: Routes, begin: Begin) -> Routes:
     """The same routes, with `begin` called for each call."""
     return replace(
         routes,
-        unary={path: partial(_unary, run, begin) for path, run in routes.unary.items()},
+        unary={path: partial(unary, run, begin) for path, run in routes.unary.items()},
         streams={path: partial(_stream, run, begin) for path, run in routes.streams.items()},
     )
 
@@ -52,7 +49,8 @@ def named(path: str) -> tuple[str, str]:
     return service, method
 
 
-def _unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes | Deferred[bytes]:
+def unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes | Deferred[bytes]:
+    """The answer of `run`, with `begin` called for the call."""
     end = begin(call)
     try:
         answer = run(call, message)
@@ -89,22 +87,15 @@ class Durations:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds."""
         self._clock = clock
-        self._found: dict[tuple[str, Code], tuple[list[int], list[float]]] = {}
+        self._found = Histograms(
+            MILLISECONDS, "rpc_server_duration_milliseconds", "Duration of RPCs of the sync port.", LABELS
+        )
+        self.family = self._found.family
 
     def begin(self, call: Call) -> End:
         """Measure a call."""
         return partial(self._ended, call.path, self._clock())
 
     def _ended(self, path: str, since: float, code: Code) -> None:
-        taken = (self._clock() - since) * 1_000
-        counts, sums = self._found.setdefault((path, code), ([0] * (len(MILLISECONDS) + 1), [0.0]))
-        counts[bisect_left(MILLISECONDS, taken)] += 1
-        sums[0] += taken
-
-    def families(self) -> Iterator[Metric]:
-        """As it is now. Also called outside the loop, so it walks a copy."""
-        family = histogram("rpc_server_duration_milliseconds", "Duration of RPCs of the sync port.", LABELS)
-        for (path, code), (counts, (total,)) in list(self._found.items()):
-            labels = ("grpc", *named(path), str(int(code)))
-            family.add_metric(labels, buckets(MILLISECONDS, counts), total)
-        yield family
+        labels = ("grpc", *named(path), str(int(code)))
+        self._found.add(labels, (self._clock() - since) * 1_000)

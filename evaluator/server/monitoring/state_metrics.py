@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from evaluator.server.monitoring.families import counter, gauge, histogram
+from evaluator.server.monitoring.families import Histograms, counter, gauge
 from evaluator.server.monitoring.port_metrics import PortMetrics
-from evaluator.server.monitoring.requests import buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,30 +54,6 @@ _STATES: Final = {
 """By the cause of its staleness."""
 
 
-class Lifetimes:
-    """How long SyncFlags streams were open, by reason; flagd's other labels are chosen by clients."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[list[int], list[float]]] = {}
-
-    def ended(self, reason: str, seconds: float) -> None:
-        """A stream has ended; `reason` is one of flagd's few words."""
-        counts, sums = self._found.setdefault(reason, ([0] * (len(LIFETIMES) + 1), [0.0]))
-        counts[bisect_left(LIFETIMES, seconds)] += 1
-        sums[0] += seconds
-
-    def families(self) -> Iterator[Metric]:
-        """As it is now."""
-        family = histogram(
-            "feature_flag_flagd_sync_stream_duration_seconds",
-            "How long SyncFlags streams were open.",
-            ("reason",),
-        )
-        for reason, (counts, (total,)) in list(self._found.items()):
-            family.add_metric((reason,), buckets(LIFETIMES, counts), total)
-        yield family
-
-
 class Streams(Protocol):
     """Keeps open streams."""
 
@@ -112,7 +86,16 @@ class StateMetrics:
         self._streams: dict[str, list[Streams]] = {}
         self.saving: Sequence[Saving] = ()
         """None where there is no state folder."""
-        self.lifetimes = Lifetimes()
+        self._lifetimes = Histograms(
+            LIFETIMES,
+            "feature_flag_flagd_sync_stream_duration_seconds",
+            "How long SyncFlags streams were open.",
+            ("reason",),
+        )
+
+    def ended(self, reason: str, seconds: float) -> None:
+        """A SyncFlags stream has ended; `reason` is one of flagd's few words."""
+        self._lifetimes.add((reason,), seconds)
 
     def streams(self, kind: str, kept: Streams) -> None:
         """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
@@ -125,7 +108,7 @@ class StateMetrics:
         yield from self._saves()
         yield from self._swaps()
         yield from self._open()
-        yield from self.lifetimes.families()
+        yield self._lifetimes.family()
 
     def _served(self) -> Iterator[Metric]:
         snapshot = self._store.snapshot

@@ -27,14 +27,14 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig
 
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.schedule import Schedule
     from evaluator.sync.source import SourceEvent
-    from evaluator.sync.sources.polls import Polls
 
 _CHUNK: Final = 1024 * 1024
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -47,11 +47,15 @@ _S3_OPTIONS: Final = {
 class BlobSource:
     """Follows one object. Implements `SyncSource`."""
 
-    def __init__(self, name: str, identity: str, config: SourceConfig, polls: Polls) -> None:
-        """Raises InvalidSourceError."""
+    def __init__(
+        self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
+    ) -> None:
+        """`clock` is Unix seconds. Raises InvalidSourceError."""
         self.name = name
         self.identity = identity
-        self._polls = polls
+        self._schedule = schedule
+        self._clock = clock
+        self._etag: str | None = None
         self._timeout = config.timeout
         self._key = urlsplit(config.uri).path.strip("/")
         self._store = open_store(config)
@@ -60,12 +64,12 @@ class BlobSource:
         """What is there at each look; what is not is raised."""
         while True:
             yield await self._ask()
-            await self._polls.pause()
+            await asyncio.sleep(self._schedule.pause(self._clock()))
 
     async def _ask(self) -> SourceEvent:
         try:
             async with asyncio.timeout(self._timeout):
-                options: GetOptions = {"if_none_match": etag} if (etag := self._polls.etag) else {}
+                options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
                 found = await obstore.get_async(self._store, self._key, options=options)
                 content = await self._read(found)
         except NotModifiedError:
@@ -75,8 +79,8 @@ class BlobSource:
             raise SourceFault("Timeout", text) from None
         except (BaseError, OSError) as error:
             raise _fault(self.name, error) from None
-        delivery = Delivery(((self.name.partition("?")[0], content),))
-        return await self._polls.answered(delivery, found.meta["e_tag"])
+        self._etag = found.meta["e_tag"]
+        return Delivery(((self.name.partition("?")[0], content),))
 
     async def _read(self, found: GetResult) -> bytes:
         size = found.meta["size"]
@@ -91,11 +95,7 @@ class BlobSource:
 
 
 def open_store(config: SourceConfig) -> Any:
-    """The bucket of a source, with the credentials that the environment gives, as the vendors' own tools take
-    them.
-
-    Raises InvalidSourceError.
-    """
+    """The bucket of a source, with the environment's credentials. Raises InvalidSourceError."""
     parts = urlsplit(config.uri)
     given = dict(parse_qsl(parts.query))
     unknown = sorted(given.keys() - (_S3_OPTIONS if config.provider is Provider.S3 else set()))

@@ -1,22 +1,80 @@
-"""How a gRPC peer is reached: addresses, certificates, credentials, and calls beside a stream."""
+"""How a gRPC peer is reached and called beside a stream, and what its messages and statuses mean."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import grpc.aio
+from google.protobuf.json_format import MessageToDict
 
-from evaluator.sync.source import MAX_BYTES, SourceFault
-from evaluator.sync.sources import peer
+from evaluator.flags.model import EMPTY
+from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization
 from evaluator.wire.delivery import AskFailed, NotOffered
 from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
+    from evaluator.wire import sync_pb2
+
+_MAX_DETAILS: Final = 200
+_ENVOY: Final = "write envoy://host:port/service"
+_OWN_LIMIT: Final = "larger than max"
+"""In gRPC's own words for a message that we would not have: peers use the same code when they are full."""
+_REASONS: Final = {
+    "UNAVAILABLE": "Unreachable",
+    "RESOURCE_EXHAUSTED": "Busy",
+    "NOT_FOUND": "NotFound",
+    "UNAUTHENTICATED": "Unauthenticated",
+    "PERMISSION_DENIED": "Forbidden",
+    "FAILED_PRECONDITION": "Invalid",
+    "INVALID_ARGUMENT": "Refused",
+    "UNIMPLEMENTED": "Refused",
+}
+SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
+"""What a peer can say of flags that it does not send: none, unknown, bad, or not for us."""
+
+
+def _fault(peer: str, code: str, details: str) -> SourceFault:
+    """From a gRPC status, `code` by its name."""
+    text = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
+    reason = "TooLarge" if _OWN_LIMIT in text else _REASONS.get(code, "Ended")
+    return SourceFault(reason, f"{peer}: {code}: {text}")
+
+
+def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
+    """What a peer sent. Raises SourceFault for a context with bad numbers, or nested without end."""
+    try:
+        context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
+    except (ValueError, RecursionError):
+        raise SourceFault("Invalid", f"{peer}: its context values are not JSON") from None
+    content = message.flag_configuration.encode()
+    return Delivery(((f"grpc://{peer}/flags.json", content),), context)
+
+
+def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
+    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials HOST:PORT and asks for
+    SERVICE. Raises InvalidSourceError.
+    """
+    if config.uri.startswith("uds:"):
+        return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
+    if not config.uri.startswith("envoy:"):
+        return config.uri, []
+    try:
+        parts = urlsplit(config.uri)
+        port = parts.port
+    except ValueError:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}") from None
+    service = parts.path.strip("/")
+    if not parts.hostname or not port or not service or "/" in service:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}")
+    return parts.netloc, [("grpc.default_authority", service)]
+
 
 KEEPALIVE: Final = 40.0
 """Seconds of silence before a ping: flagd takes one every 30 s."""
@@ -31,7 +89,7 @@ class Connector:
         """`name` is the peer's in messages. Raises InvalidSourceError for a target that cannot be reached."""
         self._name = name
         self._config = config
-        self._target, self._options = peer.target(config)
+        self._target, self._options = target(config)
         self._options += [
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
             ("grpc.keepalive_time_ms", int(keepalive * 1000)),
@@ -76,7 +134,7 @@ class Connector:
 
     def fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
         """What a status means."""
-        return peer.fault(self._name, error.code().name, error.details() or "")
+        return _fault(self._name, error.code().name, error.details() or "")
 
     def _credentials(self) -> grpc.ChannelCredentials | None:
         config = self._config

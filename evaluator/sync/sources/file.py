@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.syntax.document import Format, format_of
-from evaluator.sync.accept import fingerprint
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.watch import Watch
 
@@ -27,9 +26,9 @@ _LOOKS: Final = 2
 _STILL: Final = 0.2
 """Seconds without a change before YAML written in place is taken: cut at a line's end it is valid, too."""
 _FRESH: Final = 1.0
-"""Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
+"""Age in seconds below which a file that is new to us may still be being written."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: the resolution of a file's times. A rename later than the writing moves only the inode's."""
+"""Nanoseconds: the resolution of a file's times. A rename changes the inode's time alone."""
 _LONGEST_WRITING: Final = 5.0
 """Seconds after which a file that is still being written is a fault."""
 _MAX_FILES: Final = 1_000
@@ -45,13 +44,7 @@ class FileSource:
     """Follows one path. Implements `SyncSource`."""
 
     def __init__(
-        self,
-        name: str,
-        identity: str,
-        path: Path,
-        clock: Callable[[], float],
-        *,
-        watch: bool = True,
+        self, name: str, identity: str, path: Path, clock: Callable[[], float], *, watch: bool = True
     ) -> None:
         """Without `watch` the path is only looked at, once a second. `clock` is Unix seconds."""
         self.name = name
@@ -62,7 +55,6 @@ class FileSource:
         self._mark: Mark | None = None
         self._unsettled: Mark | None = None
         """What was not taken at the last look: it may have been half written."""
-        self._delivered: bytes | None = None
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
         """What is there; a path that is not (any more) is a fault, and waited for."""
@@ -101,18 +93,14 @@ class FileSource:
                 return UNCHANGED
             settled = self._settled(mark)
         except OSError as error:
-            # Whatever comes back is delivered anew.
-            self._mark = self._delivered = None
+            # Whatever comes back is read anew.
+            self._mark = None
             return _fault(self.name, error)
         except SourceFault as fault:
             return fault
         if settled is None:
             return None
         self._mark, delivery = settled
-        content = fingerprint(delivery)
-        if content == self._delivered:
-            return UNCHANGED
-        self._delivered = content
         return delivery
 
     def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc.aio
 
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.sync.sources import peer
-from evaluator.sync.sources.connector import KEEPALIVE, Connector
+from evaluator.sync.sources.connector import KEEPALIVE, SAID, Connector, delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.delivery import MARK
 
@@ -31,7 +30,7 @@ _CONFIRM: Final = 10.0
 _UNANSWERED: Final = frozenset({
     grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
 })  # fmt: skip
-"""What we say ourselves when a peer says nothing. It may mean one of them, too; any other is an answer."""
+"""Statuses that our own client sets when no answer comes; any other shows that the peer answered."""
 _SILENCE: Final = 1.0
 """Seconds after which a peer that accepted the stream and sends no flags is asked why."""
 _LONGEST_SILENCE: Final = 30.0
@@ -64,10 +63,7 @@ class GrpcSource:
         channel = await self._connector.connect()
         call, listened = self._call(channel, metadata), False
         try:
-            async with (
-                self._talking(channel),
-                aclosing(self._read(channel, call)) as events,
-            ):
+            async with self._talking(channel), aclosing(self._read(channel, call)) as events:
                 async for each in events:
                     listened = True
                     yield each
@@ -125,16 +121,13 @@ class GrpcSource:
                 if not isinstance(message, sync_pb2.SyncFlagsResponse):
                     raise SourceFault("Ended", f"{self.name}: ended the stream")
                 reading = asyncio.ensure_future(call.read())
-                yield peer.delivered(self.name, message)
+                yield delivered(self.name, message)
         finally:
             call.cancel()
             await _cancelled(reading)
 
     async def _silence(
-        self,
-        channel: grpc.aio.Channel,
-        reading: asyncio.Future[Any],
-        accepted: asyncio.Event,
+        self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
     ) -> AsyncGenerator[SourceFault, None]:
         """Why nothing comes, until something does. Raises SourceFault for a peer that does not say why."""
         clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE
@@ -156,7 +149,7 @@ class GrpcSource:
             await self._connector.call(channel, _FETCH, self._request.SerializeToString())
         except grpc.aio.AioRpcError as error:
             fault = self._connector.fault(error)
-            return fault if fault.reason in peer.SAID else None
+            return fault if fault.reason in SAID else None
         except SourceFault as fault:
             return fault
         return None

@@ -1,4 +1,4 @@
-"""A document at a URL, asked for again and again; its ETag or its digest shows that it is unchanged."""
+"""A document at a URL, asked for again and again; by its ETag the peer says that it is unchanged."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from evaluator.flags.syntax.document import Format, format_of
 from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
-from evaluator.sync.sources.http_client import Client, Request, Response
+from evaluator.sync.sources.http_client import Client, Response
 from evaluator.sync.sources.oauth import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.schedule import Schedule
     from evaluator.sync.source import SourceEvent
-    from evaluator.sync.sources.polls import Polls
 
 _ACCEPT: Final = "application/json, application/yaml"
 _REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
@@ -33,11 +33,17 @@ _OVERLOADED: Final = frozenset({429, 503})
 class HttpSource:
     """Follows one URL. Implements `SyncSource`."""
 
-    def __init__(self, name: str, identity: str, config: SourceConfig, polls: Polls) -> None:
+    def __init__(
+        self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
+    ) -> None:
+        """`clock` is Unix seconds."""
         self.name = name
         self.identity = identity
         self._config = config
-        self._polls = polls
+        self._schedule = schedule
+        self._clock = clock
+        self._etag: str | None = None
+        self._delivered = False
         self._url = without_credentials(config.uri)
         self._tokens: Tokens | None = None
         self._asked_to_wait = 0.0
@@ -50,19 +56,19 @@ class HttpSource:
         try:
             while True:
                 yield await self._ask(client)
-                await self._polls.pause(self._asked_to_wait)
+                await asyncio.sleep(max(self._schedule.pause(self._clock()), self._asked_to_wait))
         finally:
             client.close()
 
     async def _ask(self, client: Client) -> SourceEvent:
         try:
-            answer = await client.request(Request(self._url, await self._headers(client), MAX_BYTES))
+            answer = await client.request(self._url, await self._headers(client), MAX_BYTES)
         except SourceFault as fault:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
         self._asked_to_wait = 0.0
         if answer.status in _OVERLOADED:
-            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._polls.clock())
-        if answer.status == 304 and self._polls.delivered:
+            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._clock())
+        if answer.status == 304 and self._delivered:
             return UNCHANGED
         if not 200 <= answer.status < 300:
             if answer.status == 401 and self._tokens is not None:
@@ -76,8 +82,8 @@ class HttpSource:
         if not answer.ends and format_of(file) is Format.YAML:
             # Cut at the end of a line it is a document like any other, with fewer flags.
             raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
-        delivery = Delivery(((file, answer.body),))
-        return await self._polls.answered(delivery, answer.headers.get("ETag"))
+        self._etag, self._delivered = answer.headers.get("ETag"), True
+        return Delivery(((file, answer.body),))
 
     async def _headers(self, client: Client) -> dict[str, str]:
         headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", **self._config.headers}
@@ -87,8 +93,8 @@ class HttpSource:
             headers["Authorization"] = f"Bearer {await self._tokens.token(client)}"
         elif (shown := await asyncio.to_thread(authorization, self._config)) is not None:
             headers["Authorization"] = shown
-        if self._polls.etag is not None:
-            headers["If-None-Match"] = self._polls.etag
+        if self._etag is not None:
+            headers["If-None-Match"] = self._etag
         return headers
 
     def _file(self, answer: Response) -> str:

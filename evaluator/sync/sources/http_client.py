@@ -10,24 +10,23 @@ import threading
 import time
 import urllib.request
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
 
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from evaluator.sync.source import SourceFault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from evaluator.sync.config import SourceConfig
 
 _CHUNK: Final = 256 * 1024
 _REDIRECTS: Final = 5
-_current = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +38,7 @@ class Response:
     """Names in any case."""
     body: bytes
     ends: bool
-    """Whether the peer declared where the body ends; if not, one that was cut off looks like any other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for."""
-
-    url: str
-    headers: Mapping[str, str]
-    limit: int
-    """Bytes of the answer, decompressed."""
-    form: Mapping[str, str] | None = None
-    """Posted, where there is one."""
-
-
-class _Plain(HTTPConnection):
-    def connect(self) -> None:
-        super().connect()
-        _current.client.opened(self.sock)
-
-
-class _Encrypted(HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        _current.client.opened(self.sock)
-
-
-class _PlainPool(HTTPConnectionPool):
-    ConnectionCls = _Plain
-
-
-class _EncryptedPool(HTTPSConnectionPool):
-    ConnectionCls = _Encrypted
+    """Whether the peer declared where the body ends; if not, a truncated one looks complete."""
 
 
 class Client:
@@ -80,24 +47,33 @@ class Client:
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
         self._timeout = config.timeout
-        self._pool = _pool(config)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
+        self._pool = _pool(config, self._opened)
 
-    async def request(self, request: Request) -> Response:
-        """The answer. Raises SourceFault: Unreachable, Timeout, TooLarge, Redirected."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Response] = loop.create_future()
-        threading.Thread(
-            target=self._answer, args=(loop, answer, request), name="flagstaff-http", daemon=True
-        ).start()
+    async def request(
+        self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None = None
+    ) -> Response:
+        """The answer, of at most `limit` bytes once decompressed; a `form` is posted. Raises SourceFault:
+        Unreachable, Timeout, TooLarge, Redirected.
+        """
+        answer: Future[Response] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def work() -> None:
+            try:
+                answer.set_result(self._exchange(url, headers, limit, form))
+            except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="flagstaff-http", daemon=True).start()
         try:
             async with asyncio.timeout(self._timeout):
-                return await answer
+                return await asyncio.wrap_future(answer)
         except TimeoutError:
             raise SourceFault("Timeout", f"no answer within {self._timeout:g} s") from None
         finally:
-            if answer.cancelled():
+            if not answer.done():
                 self._cut()
 
     def close(self) -> None:
@@ -106,8 +82,8 @@ class Client:
         self._cut()
         self._pool.clear()
 
-    def opened(self, connection: Any) -> None:
-        """A connection's socket, as it is made; it may be too late for it."""
+    def _opened(self, connection: Any) -> None:
+        """Called in a request's thread with the socket of each new connection."""
         self._sockets.add(connection)
         if self._closed:
             self._cut()
@@ -119,66 +95,47 @@ class Client:
                 # Not SSLSocket's own, which would take the session from under the thread that reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
-    def _answer(
-        self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Response], request: Request
-    ) -> None:
-        try:
-            found: Response | Exception = self._exchange(request)
-        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
-            found = error
-        with contextlib.suppress(RuntimeError):
-            # The loop may be closed by now.
-            loop.call_soon_threadsafe(_settle, answer, found)
-
-    def _exchange(self, request: Request) -> Response:
-        _current.client = self
+    def _exchange(
+        self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None
+    ) -> Response:
         try:
             response = self._pool.request(
-                "GET" if request.form is None else "POST",
-                request.url,
-                headers=request.headers,
-                body=None if request.form is None else urlencode(request.form).encode(),
+                "GET" if form is None else "POST",
+                url,
+                headers=headers,
+                body=None if form is None else urlencode(form).encode(),
                 preload_content=False,
-                retries=_retries(request.headers),
+                retries=_retries(headers),
                 timeout=self._timeout,
             )
             try:
-                return _read(request, response, time.monotonic() + self._timeout)
+                return _read(response, url, limit, time.monotonic() + self._timeout)
             finally:
                 response.close()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise SourceFault("Unreachable", _cause(error)) from None
 
 
-def _settle(answer: asyncio.Future[Response], found: Response | Exception) -> None:
-    if answer.done():
-        return
-    if isinstance(found, Exception):
-        answer.set_exception(found)
-    else:
-        answer.set_result(found)
-
-
-def _read(request: Request, response: urllib3.BaseHTTPResponse, until: float) -> Response:
+def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float) -> Response:
     history = response.retries.history if response.retries is not None else ()
-    if request.url.startswith("https:") and any(
+    if url.startswith("https:") and any(
         (step.redirect_location or "").startswith("http:") for step in history
     ):
         raise SourceFault("Redirected", "it redirects from https to http, which is not followed")
     body = bytearray()
     length = response.headers.get("Content-Length", "")
-    while not (length.isdigit() and int(length) > request.limit):
+    while not (length.isdigit() and int(length) > limit):
         # Not read(): it would wait for as much as was asked for, however slowly that comes.
         chunk = response.read1(_CHUNK, decode_content=True)
         body += chunk
-        if not chunk or len(body) > request.limit:
+        if not chunk or len(body) > limit:
             break
         if time.monotonic() > until:
             raise SourceFault("Timeout", "the answer did not end in time")
     else:
-        raise SourceFault("TooLarge", f"{length} bytes are more than {request.limit}")
-    if len(body) > request.limit:
-        raise SourceFault("TooLarge", f"it is more than {request.limit} bytes")
+        raise SourceFault("TooLarge", f"{length} bytes are more than {limit}")
+    if len(body) > limit:
+        raise SourceFault("TooLarge", f"it is more than {limit} bytes")
     ends = length.isdigit() or getattr(response, "chunked", False)
     return Response(response.status, response.headers, bytes(body), ends)
 
@@ -191,7 +148,7 @@ def _retries(headers: Mapping[str, str]) -> urllib3.Retry:
     )  # fmt: skip
 
 
-def _pool(config: SourceConfig) -> urllib3.PoolManager:
+def _pool(config: SourceConfig, opened: Callable[[Any], None]) -> urllib3.PoolManager:
     try:
         context = ssl.create_default_context(cafile=config.cert_path or None)
         if config.client_cert_path:
@@ -209,8 +166,22 @@ def _pool(config: SourceConfig) -> urllib3.PoolManager:
         pool = urllib3.ProxyManager(address, proxy_headers=headers, maxsize=1, ssl_context=context)
     else:
         pool = urllib3.PoolManager(maxsize=1, ssl_context=context)
-    pool.pool_classes_by_scheme = {"http": _PlainPool, "https": _EncryptedPool}
+    pool.pool_classes_by_scheme = {
+        "http": _tracked(HTTPConnectionPool, opened),
+        "https": _tracked(HTTPSConnectionPool, opened),
+    }
     return pool
+
+
+def _tracked(pool: type[HTTPConnectionPool], opened: Callable[[Any], None]) -> type[HTTPConnectionPool]:
+    """The same kind of pool, which calls `opened` with the socket of each new connection."""
+
+    class Connection(pool.ConnectionCls):  # type: ignore[name-defined, misc]
+        def connect(self) -> None:
+            super().connect()
+            opened(self.sock)
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
 def _cause(error: BaseException) -> str:

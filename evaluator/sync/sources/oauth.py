@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.sync.source import SourceFault
 from evaluator.sync.sources.credentials import read_secret
-from evaluator.sync.sources.http_client import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +65,8 @@ class Tokens:
             "client_id": self._secret[0],
             "client_secret": self._secret[1],
         }
-        headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        answer = await client.request(Request(self._oauth.token_url, headers, _LIMIT, form))
+        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        answer = await client.request(self._oauth.token_url, headers, _LIMIT, form)
         if answer.status != 200:
             raise SourceFault("Unauthorized", f"the token request was refused with status {answer.status}")
         token, seconds = _parsed(answer.body)

@@ -14,11 +14,11 @@ from evaluator.explain import explain
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
-from evaluator.targeting.names import variant_name
+from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
 
 if TYPE_CHECKING:
-    from evaluator.resolve import Resolution
+    from evaluator.resolution import Resolution
 
 ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
 RULES: dict[str, Any] = {

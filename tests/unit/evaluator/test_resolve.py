@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.resolve import (
-    CompiledFlagSet,
-    ErrorCode,
-    EvaluationReason,
-    FlagType,
-    Resolution,
-    compile_flag_set,
-    flag_type,
-    resolve,
-)
+from evaluator.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, flag_type
+from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting import compile_rule
 from evaluator.targeting.compile import OPERATORS as COMPILERS
 
@@ -339,7 +331,7 @@ def test_a_set_may_pin_its_generation_of_bucketing(pinned: str, expected: Bucket
 def test_flags_are_in_key_order() -> None:
     flags = {key: Flag(key, State.ENABLED, VARIANTS, "on") for key in ("b", "a", "c")}
     found = compile_flag_set(FlagSet(flags=flags))
-    assert list(found.keys_in_order) == ["a", "b", "c"] == list(found.flags)
+    assert list(found.keys_in_order) == ["a", "b", "c"] == list(found)
     assert len(found) == 3
 
 

@@ -5,7 +5,8 @@ import pytest
 from evaluator.flags.layers.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.report import Health
-from evaluator.resolve import FlagType, resolve
+from evaluator.resolution import FlagType
+from evaluator.resolve import resolve
 from evaluator.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
 from tests.stores import confirm, fail, swap
 
@@ -158,7 +159,7 @@ def test_what_is_prepared_is_compiled() -> None:
     store = two(version(1), version(2))
     store.view("source", "low")
     prepared = store.prepare(store.catalog.with_source("low", version(3)))
-    compiled = {view: len(flags.compiled) for view, flags in prepared.compiled.items()}
+    compiled = {view: len(each.compiled.compiled) for view, each in prepared.snapshots.items()}
     assert compiled == {None: 2, ("source", "low"): 2}
 
 

@@ -90,7 +90,7 @@ class HttpListing:
             login = f"{credentials.username}:{credentials.password}"
             headers["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
         url = f"{program.location.url.rstrip('/')}/info/refs?service={_SERVICE}"
-        authority = credentials.authority if credentials is not None else ""
+        authority = credentials.tls.authority if credentials is not None else ""
         async with self._session.get(
             url, headers=headers, allow_redirects=False, ssl=_context(authority)
         ) as answer:
@@ -147,7 +147,7 @@ def _head(capabilities: str) -> str | None:
 def _is_plain(program: GitProgram) -> bool:
     """Whether it takes neither a proxy, nor a certificate of ours, nor a query."""
     credentials = program.credentials
-    special = credentials is not None and (credentials.proxy or credentials.certificate)
+    special = credentials is not None and (credentials.proxy or credentials.tls.certificate)
     return (
         program.location.transport in {Transport.HTTP, Transport.HTTPS}
         and not special

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.runtime.process.temporary import TemporaryFolder
 from controller.sources.git.git_url import Credentials, Location, Transport
@@ -23,6 +23,8 @@ _ASKPASS = """#!/bin/sh
 printf '%s\\n' "$FLAGSTAFF_KEY_PASSWORD"
 """
 """Asked by ssh; the password itself stays in the environment."""
+_TLS: Final = {"ca.crt": "http.sslCAInfo", "tls.crt": "http.sslCert", "tls.key": "http.sslKey"}
+"""Files of the credentials' Tls, in the order of its fields, and the options of git that name them."""
 _SSH_USER = "git"
 """As with Flux, and as every forge has it."""
 
@@ -104,13 +106,8 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
     if credentials.proxy:
         configuration.append(("http.proxy", credentials.proxy))
     if folder is not None:
-        for key, file, text in (
-            ("http.sslCAInfo", "ca.crt", credentials.authority),
-            ("http.sslCert", "tls.crt", credentials.certificate),
-            ("http.sslKey", "tls.key", credentials.certificate_key),
-        ):
-            if text:
-                configuration.append((key, str(folder / file)))
+        files = zip(_TLS.items(), credentials.tls, strict=True)
+        configuration += [(key, str(folder / file)) for (file, key), text in files if text]
     return configuration
 
 
@@ -169,8 +166,6 @@ def _texts(credentials: Credentials) -> dict[str, str]:
         "key": credentials.ssh_key,
         "known_hosts": credentials.known_hosts,
         "askpass": _ASKPASS if credentials.key_password else "",
-        "ca.crt": credentials.authority,
-        "tls.crt": credentials.certificate,
-        "tls.key": credentials.certificate_key,
+        **dict(zip(_TLS, credentials.tls, strict=True)),
     }
     return {file: text for file, text in texts.items() if text}

@@ -9,13 +9,12 @@ from git.exc import GitError
 
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.programs.isolation import environment
-from controller.sources.provider import LineAuthor
+from controller.sources.provider import LineAuthor, Revision
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.git_url import Location
-    from controller.sources.provider import Revision
 
 _MAX_TEXT: Final = 200
 

@@ -12,20 +12,18 @@ from urllib.parse import urlsplit
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.complaints import LIMIT
-from controller.sources.git.git_url import parse_location
+from controller.sources.git.git_url import Location, parse_location
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.programs.isolation import environment
 from controller.sources.git.programs.process import ProcessLimits, run
 from controller.sources.git.reading.tree import submodule_skipped
-from controller.sources.provider import Revision
+from controller.sources.provider import Fetched, Revision, TreeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from controller.sources.git.git_url import Location
     from controller.sources.git.reading.mirror import Mirror
-    from controller.sources.provider import Fetched, TreeLimits
 
 FILE: Final = ".gitmodules"
 MOST: Final = 20

@@ -16,13 +16,11 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.files.quarantine import created
 from controller.sources.git.reading.repository import open_repository
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import Fetched, Revision, TreeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    from controller.sources.provider import TreeLimits
 
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""

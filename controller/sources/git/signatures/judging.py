@@ -1,6 +1,4 @@
-"""Whether a revision may follow the accepted one: its ancestry, the signatures of its commits and its tag,
-and who may sign what. Runs in a helper process, over a repository of a stranger.
-"""
+"""Judges a revision by its ancestry and signatures, in a helper, over a repository of a stranger."""
 
 from __future__ import annotations
 
@@ -22,15 +20,12 @@ from controller.sources.git.signatures.signed_objects import (
     read_commit,
     read_tag,
 )
-from controller.sources.verification.keys import verify
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.verification import NotBelievedError, Signer
+from controller.sources.verification.keys import Keys, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    from controller.sources.verification.keys import Keys
-    from controller.sources.verification.signer import Signer
 
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"
@@ -102,7 +97,7 @@ def not_allowed(
 
 
 def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
-    """Whether a commit brings what is at a path: its parents, with `merges` the first one, have it not."""
+    """Whether a commit has `wanted` at a path, and no parent has; with `merges` the first alone counts."""
     parents = commit.parents[:1] if merges else commit.parents
     before = [_entry(each.tree, path) for each in parents] or [None]
     return _entry(commit.tree, path) == wanted and wanted not in before

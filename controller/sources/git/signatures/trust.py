@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.listing.names import TAGS
 from controller.sources.git.signatures.judging import (
     LIMIT,
@@ -14,11 +16,12 @@ from controller.sources.git.signatures.judging import (
     REWRITTEN,
     TAG_REFUSED,
     Question,
+    Rule,
     judge,
 )
-from controller.sources.provider import Unverified, lets_through
-from controller.sources.trust_advice import OF_OPTIONS, on_command_line
-from controller.sources.verification.keys import epoch, read_keys
+from controller.sources.provider import Accepted, Revision, Unverified
+from controller.sources.trust_advice import OF_OPTIONS, TrustAdvice, on_command_line
+from controller.sources.verification.keys import Keys, epoch, read_keys
 from controller.sources.versions import is_older
 
 if TYPE_CHECKING:
@@ -26,11 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.listing.reference import Reference
-    from controller.sources.git.signatures.judging import Rule
-    from controller.sources.provider import Accepted, Revision
-    from controller.sources.trust_advice import TrustAdvice
-    from controller.sources.verification.keys import Keys
-    from controller.sources.verification.signer import Signer
+    from controller.sources.verification import Signer
 
 _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
 TAG_MODES: Final = ("Tag", "TagAndHEAD")
@@ -102,7 +101,7 @@ async def _judge_in_thread(path: Path, question: Question) -> Signer | None:
 
 def trust_of(content: Mapping[str, bytes]) -> Trust:
     """Trusts the keys of a command line, by their files' names, for the newest commit. Raises Stalled."""
-    keys = read_keys(OF_OPTIONS, content)
+    keys = read_keys(SecretTexts(OF_OPTIONS, content))
     return Trust(
         _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)
     )

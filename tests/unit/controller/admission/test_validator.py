@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.admission.validator import Validator
+from controller.admission.server import Validator
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
 

@@ -13,7 +13,8 @@ from controller.api.configuration import FlagDocument, MissingShardsError, flag_
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey, Resource
 from evaluator.flags.layers.merge import parse
-from evaluator.resolve import FlagType, Resolution, compile_flag_set, resolve
+from evaluator.resolution import FlagType, Resolution
+from evaluator.resolve import compile_flag_set, resolve
 
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,7 +141,7 @@ def test_what_killed_writes_left_is_removed_at_the_start(tmp_path: Path) -> None
     assert files(tmp_path) == {"index.json", artifact.path}
 
 
-@pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("failing", ["mkstemp", "fsync", "replace"])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_full_disk_loses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, nth: int
@@ -159,17 +160,18 @@ def test_a_full_disk_loses_nothing_and_says_so(
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, function: str, nth: int) -> None:
-    real = getattr(os, function)
+    module = tempfile if function == "mkstemp" else os
+    real = getattr(module, function)
     calls = iter(range(1, 100))
     # A file and its folder are both synced, so the second write's own sync is the third call.
     turn = nth * 2 - 1 if function == "fsync" else nth
 
-    def failing(*arguments: object) -> object:
+    def failing(*arguments: object, **named: object) -> object:
         if next(calls) == turn:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments)
+        return real(*arguments, **named)
 
-    monkeypatch.setattr(os, function, failing)
+    monkeypatch.setattr(module, function, failing)
 
 
 def test_a_store_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.admission.served import ServedCertificate
+from controller.admission.server import ServedCertificate
 from controller.certificates import keeper as module
 from controller.certificates.keeper import ABSENT, KEPT, SERVING, STARTING, Keeper
 from controller.certificates.renewal import LEFT, LIFE, certificates_of, renewed

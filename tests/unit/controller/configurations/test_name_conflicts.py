@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
+from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from controller.api.conditions import Condition
+from controller.api.configuration import ConfigurationStatus, Latency
 from controller.api.receipt import Laggard
 from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.members import Count
+from tests.statuses import stored
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 WHAT = "main@sha1:new"
+NOTHING, A = ConfigurationStatus(), ConfigurationStatus(digest="a")
 
 
 def laggard(name: str, **fields: Any) -> Laggard:
@@ -22,17 +25,16 @@ def laggard(name: str, **fields: Any) -> Laggard:
 
 def propagated(count: Count, *, false_for: float | None = None, reason: str = "Progressing") -> Propagation:
     since = None if false_for is None else NOW - timedelta(seconds=false_for)
-    known = {"type": "Propagated", "status": "False", "reason": reason}
-    before: dict[str, Any] = {}
+    before = ConfigurationStatus()
     if since is not None:
         stamp = since.strftime("%Y-%m-%dT%H:%M:%SZ")
-        before = {"conditions": [{**known, "lastTransitionTime": stamp}]}
+        before = ConfigurationStatus(conditions=(Condition("Propagated", "False", reason, since=stamp),))
     return propagation(count, WHAT, before, NOW)
 
 
 def test_when_all_serve_it_it_is_propagated() -> None:
     found = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
-    assert found.status == {
+    assert stored(found.status) == {
         "served": "412/412", "total": 412, "latency": {"p50": "32ms", "p99": "130ms"},
     }  # fmt: skip
     assert (found.details[0].status, found.details[0].reason) == ("True", "Served")
@@ -74,7 +76,7 @@ def test_laggards_are_named_with_what_they_serve() -> None:
         "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
         "shop/b (serves main@sha1:old), shop/c (serves nothing), 5 more"
     )
-    assert found.status["laggards"][0] == {
+    assert stored(found.status)["laggards"][0] == {
         "name": "shop/a", "serves": "main@sha1:old", "since": "2026-01-01T12:00:00Z", "silent": True,
     }  # fmt: skip
 
@@ -82,14 +84,14 @@ def test_laggards_are_named_with_what_they_serve() -> None:
 def test_no_more_laggards_are_named_than_a_person_reads() -> None:
     many = tuple(laggard(f"shop/p{number:02}", silent=True) for number in range(40))
     found = propagated(Count(served=0, total=400, silent=400, laggards=many))
-    assert len(found.status["laggards"]) == 20
+    assert len(stored(found.status)["laggards"]) == 20
     assert found.details[0].message.endswith("395 more")
 
 
 def test_without_receipts_it_is_unknown() -> None:
     found = propagated(Count(delivered=7))
     assert (found.details[0].status, found.details[0].reason) == ("Unknown", "NobodySubscribed")
-    assert found.status == {"served": "0/0", "total": 0, "delivered": 7}
+    assert stored(found.status) == {"served": "0/0", "total": 0, "delivered": 7}
 
 
 def said(before: tuple[str, str], after: tuple[str, str], reported: str = "") -> list[tuple[str, bool]]:
@@ -98,8 +100,8 @@ def said(before: tuple[str, str], after: tuple[str, str], reported: str = "") ->
         "Served": "3 of 3 evaluators serve new",
         "Lagging": "2 of 3 evaluators serve new; shop/c (silent)",
     }
-    known = {"digest": before[0], "conditions": [{"type": "Propagated", "reason": before[1]}]}
-    status = {"digest": after[0], "latency": {"p50": "32ms", "p99": "130ms"}}
+    known = ConfigurationStatus(digest=before[0], conditions=(Condition("Propagated", "", before[1]),))
+    status = ConfigurationStatus(digest=after[0], latency=Latency(p50="32ms", p99="130ms"))
     details = [Condition("Propagated", "", after[1], texts.get(after[1], "none"))] if after[1] else []
     found = propagation_events(known, status, details, reported)
     return [(each.reason, each.ends) for each in found]
@@ -129,9 +131,9 @@ def test_propagation_is_reported_once_for_each_digest_and_lagging_until_it_ends(
 
 def test_the_event_gives_the_latency_or_names_the_laggards() -> None:
     served = propagated(Count(served=412, total=412, latency={40: 400, 56: 12}))
-    (event,) = propagation_events({}, {**served.status, "digest": "a"}, served.details, "")
+    (event,) = propagation_events(NOTHING, served.status | A, served.details, "")
     assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
     late = propagated(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
-    (event,) = propagation_events({}, {**late.status, "digest": "a"}, late.details, "")
+    (event,) = propagation_events(NOTHING, late.status | A, late.details, "")
     assert (event.reason, event.warning) == ("Lagging", True)
     assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"

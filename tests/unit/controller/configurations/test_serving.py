@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.conditions import find
+from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import entry, member_id, pack, receipt_name
 from controller.configurations import reconciler as module
@@ -17,17 +17,18 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.validation import Validation, validate
 from controller.delivery.claims import Claims
-from controller.delivery.served import shown
+from controller.flagsets.messages import shown
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
+from tests.statuses import find
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.effective import Progress
+    from evaluator.flags.accept import Progress
 
 
 KIND = "FeatureFlagConfiguration"
@@ -243,8 +244,8 @@ async def test_a_flag_set_shows_the_counts_of_the_object_that_it_wrote(world: Wo
     world.receipt("p1", "a")
     await world.look()
     fields, (condition,) = shown(world.resource, world.digest)
-    assert (fields, condition.status) == ({"served": "1/1"}, "True")
-    assert shown(world.resource, "sha256:another") == shown(None, world.digest) == ({}, ())
+    assert (fields, condition.status) == (FlagSetStatus(served="1/1"), "True")
+    assert shown(world.resource, "sha256:another") == shown(None, world.digest) == (FlagSetStatus(), ())
 
 
 async def test_the_counts_of_each_content_are_reported_once(world: World) -> None:

@@ -11,6 +11,7 @@ from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
+from tests.statuses import stored
 from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}
@@ -36,7 +37,7 @@ def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
     verdict = judged(configuration({"flagSpec": GOOD}, kind))
     assert isinstance(verdict.outcome, Done)
     assert verdict.outcome.message == "2 flags are valid"
-    assert verdict.status == {
+    assert stored(verdict.status) == {
         "flags": 2,
         "digest": digest(parse(json.dumps(GOOD).encode(), file="x.json").flag_set),
         "flagSetId": "mine",
@@ -48,7 +49,7 @@ def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
 def test_the_verdict_holds_the_revision_of_the_last_change() -> None:
     metadata = {"metadata": {"flagstaff.dev/revision": "main@sha1:r1"}}
     verdict = judged(configuration({"flagSpec": GOOD | metadata}))
-    assert verdict.status["revision"] == "main@sha1:r1"
+    assert stored(verdict.status)["revision"] == "main@sha1:r1"
 
 
 def test_a_problem_s_place_is_its_path_in_the_object() -> None:
@@ -56,17 +57,17 @@ def test_a_problem_s_place_is_its_path_in_the_object() -> None:
     assert refused(verdict) == (Stalled, "InvalidFlags")
     assert verdict.outcome.message.startswith("spec.flagSpec.flags.a.defaultVariant: `variants` has no ")
     assert verdict.outcome.message.endswith(". Correct it where this object is written")
-    (problem,) = verdict.status["problems"]
+    (problem,) = stored(verdict.status)["problems"]
     assert problem.keys() == {"severity", "path", "message"}
     assert problem["path"] == "spec.flagSpec.flags.a.defaultVariant"
-    assert (verdict.status["flags"], "digest" in verdict.status) == (1, True)
+    assert (stored(verdict.status)["flags"], "digest" in stored(verdict.status)) == (1, True)
 
 
 def test_a_warning_is_shown_and_is_no_failure() -> None:
     verdict = judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
     assert isinstance(verdict.outcome, Done)
     assert verdict.outcome.message.startswith("1 flag is served, with a warning: ")
-    assert verdict.status["problems"][0]["severity"] == "warning"
+    assert stored(verdict.status)["problems"][0]["severity"] == "warning"
 
 
 def test_an_object_without_flags_says_where_they_belong() -> None:
@@ -79,7 +80,7 @@ def test_a_document_that_cannot_be_read_has_no_digest() -> None:
     verdict = judged(configuration({"featureFlagSpec": "{"}))
     assert isinstance(verdict.outcome, Stalled)
     assert verdict.outcome.message.startswith("spec.featureFlagSpec: ")
-    assert (verdict.status["flags"], "digest" in verdict.status) == (0, False)
+    assert (stored(verdict.status)["flags"], "digest" in stored(verdict.status)) == (0, False)
 
 
 def test_the_historic_form_is_valid_with_a_warning_about_its_types() -> None:
@@ -87,7 +88,7 @@ def test_the_historic_form_is_valid_with_a_warning_about_its_types() -> None:
                  "defaultVariant": "x"}}  # fmt: skip
     verdict = judged(configuration({"featureFlagSpec": json.dumps(old)}))
     assert isinstance(verdict.outcome, Done)
-    (problem,) = verdict.status["problems"]
+    (problem,) = stored(verdict.status)["problems"]
     assert problem["path"] == "spec.featureFlagSpec"
     assert problem["message"] == "flag 'a': returnType is string, not so: x"
 
@@ -110,7 +111,7 @@ def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:
 def test_problems_are_bounded_and_counted() -> None:
     flags = {f"f{number}": BROKEN for number in range(200)}
     verdict = judged(configuration({"flagSpec": {"flags": flags}}))
-    assert (len(verdict.status["problems"]), verdict.status["problemCount"]) == (50, 200)
+    assert (len(stored(verdict.status)["problems"]), stored(verdict.status)["problemCount"]) == (50, 200)
     assert "(and 199 more)" in verdict.outcome.message
 
 

@@ -16,7 +16,7 @@ from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivered, no_progress
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.objects.cache import Cache
-from evaluator.flags.effective import NO_PROGRESS, Progress
+from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.layers.merge import parse
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}
@@ -35,7 +35,7 @@ def nothing(_: str) -> Resource | None:
 async def digest_in_status(resource: Resource, progress: Progress) -> object:
     reconciler = ConfigurationReconciler(Cache(), Claims(), progress=lambda _: progress)
     result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
-    return result.status["digest"]
+    return result.status.fields()["digest"]
 
 
 async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:

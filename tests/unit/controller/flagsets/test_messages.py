@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.artifact import ArtifactStatus
+from controller.api.flagset import FlagSetStatus
 from controller.delivery import problems as problems_of
 from controller.flagsets import messages
 from controller.flagsets.building.compose import Composition
@@ -79,12 +80,12 @@ def test_changes_are_counted_and_the_first_are_named(changed: Diff, expected: st
 
 def test_what_strangers_write_stays_within_its_line() -> None:
     made = attempt(author="A\x1b[31m\n <x>", subject="s" * 200, changed=Diff(("a",), {}, ()))
-    said = messages.applied({}, made)
+    said = messages.applied(FlagSetStatus(), made)
     assert said == f'r1 by A [31m  "{"s" * 71}…": 1 added: a'
 
 
 def test_an_unknown_author_and_subject_are_left_out() -> None:
-    assert messages.applied({}, attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
+    assert messages.applied(FlagSetStatus(), attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
 
 
 def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
@@ -117,7 +118,8 @@ def test_the_message_says_how_to_undo_an_edit_where_that_is_possible(accepted: b
 
 def test_errors_come_first_and_unknown_places_are_left_out() -> None:
     nowhere = replace(WARNING, file="", line=0, column=0)
-    assert problems_of.problem_list([nowhere, ERROR]) == [
+    found = problems_of.problem_list([nowhere, ERROR])
+    assert [each.model_dump(exclude_none=True) for each in found] == [
         {"severity": "error", "file": "b.yaml", "line": 3, "column": 4, "message": "it is wrong"},
         {"severity": "warning", "message": "it is odd"},
     ]
@@ -127,38 +129,36 @@ def test_a_held_flag_is_of_its_own_revision_or_else_of_the_set_s() -> None:
     marked = replace(flags("a")["a"], metadata={"flagstaff.dev/held-from": "r0"})
     both = FlagSet(flags("b") | {"a": marked}, {}, {"flagstaff.dev/revision": "r1"})
     made = attempt(flag_set=both, held=("a", "b")).composition
-    assert messages.held_list(made) == [
-        {"name": "a", "revision": "r0"},
-        {"name": "b", "revision": "r1"},
-    ]
+    assert [(each.name, each.revision) for each in messages.held_list(made)] == [("a", "r0"), ("b", "r1")]
 
 
 def test_a_revision_that_is_in_the_history_is_not_added_again() -> None:
-    first = messages.history({}, attempt("r1"), START)
-    assert messages.history({"history": first}, attempt("r1"), START) == first
-    again = messages.history({"history": first}, attempt("r1", digest="sha256:2"), START)
-    assert [each["digest"] for each in again] == ["sha256:2", "sha256:1"]
+    first = messages.history(FlagSetStatus(), attempt("r1"), START)
+    before = FlagSetStatus(history=first)
+    assert messages.history(before, attempt("r1"), START) == first
+    again = messages.history(before, attempt("r1", digest="sha256:2"), START)
+    assert [each.digest for each in again] == ["sha256:2", "sha256:1"]
 
 
 def test_the_history_keeps_the_newest() -> None:
-    before: dict[str, Any] = {}
+    before = FlagSetStatus()
     for number in range(15):
-        before = {"history": messages.history(before, attempt(f"r{number}"), START)}
-    assert [each["revision"] for each in before["history"]] == [f"r{number}" for number in range(14, 4, -1)]
+        before = FlagSetStatus(history=messages.history(before, attempt(f"r{number}"), START))
+    assert [each.revision for each in before.history] == [f"r{number}" for number in range(14, 4, -1)]
 
 
 def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:
-    before = {"lastGoodRevision": "r0"}
+    before = FlagSetStatus(last_good_revision="r0")
     for bad in (attempt(held=("a",)), attempt(missing=("n",))):
-        assert messages.status(before, bad, (), START)["lastGoodRevision"] == "r0"
-    assert "lastGoodRevision" not in messages.status({}, attempt(missing=("n",)), (), START)
-    assert messages.status(before, attempt(), (), START)["lastGoodRevision"] == "r1"
+        assert messages.status(before, bad, (), START).last_good_revision == "r0"
+    assert messages.status(FlagSetStatus(), attempt(missing=("n",)), (), START).last_good_revision is None
+    assert messages.status(before, attempt(), (), START).last_good_revision == "r1"
 
 
 def test_no_text_of_a_stranger_makes_a_status_that_is_not_taken() -> None:
     long = "k" * 100_000
     problem = replace(ERROR, file=long, path=long, message=long)
     (entry,) = problems_of.problem_list([problem])
-    assert [len(entry[name]) for name in ("file", "path", "message")] == [500] * 3
+    assert [len(str(text)) for text in (entry.file, entry.path, entry.message)] == [500] * 3
     held = messages.held_list(attempt(flag_set=FlagSet(flags(long)), held=(long,)).composition)
-    assert [len(each["name"]) for each in held] == [500]
+    assert [len(each.name) for each in held] == [500]

@@ -12,7 +12,8 @@ from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.canonical import canonical
-from evaluator.flags.syntax.document import Bounds, read_document
+from evaluator.flags.syntax.document import read_document
+from evaluator.flags.syntax.text import Bounds
 from tests.unit.controller.flagsets.world import World, document, flag
 
 RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.flagsets.building.compose import bulk_removal, compose, held
-from controller.flagsets.building.provenance import provenance_of
+from controller.flagsets.building.compose import bulk_removal
 from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:
@@ -53,17 +52,3 @@ def test_the_message_names_the_first_five_flags_on_one_line() -> None:
     long = bulk_removal(flags("a\\nb" + "x" * 100), flags())
     assert "\n" not in str(long)
     assert len(str(long)) < 100
-
-
-def test_a_held_revision_serves_what_was_served_and_says_why() -> None:
-    before = numbered(0, 10)
-    composition = compose(
-        {"flags.json": b'{"flags": {}}'}, (), provenance=provenance_of("main@sha1:1"), previous=before
-    )
-    removal = bulk_removal(before, composition.flag_set)
-    assert removal is not None
-    kept = held(composition, removal, before)
-    assert not kept.accepted
-    assert kept.flag_set is before
-    assert not kept.changed
-    assert [each.message for each in kept.problems] == [str(removal)]

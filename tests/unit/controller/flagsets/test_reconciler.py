@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.applying.delivery import manager_of
@@ -17,6 +16,7 @@ from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.runtime.reconciling.watches import woken
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
+from tests.statuses import find
 from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,
@@ -333,6 +333,8 @@ async def test_a_commit_that_removes_many_flags_is_held_and_lists_them(world: Wo
         "kubectl -n shop annotate flagset checkout --overwrite flagstaff.dev/accept-revision=main@sha1:r3"
     )
     assert seen.status["pendingRemovals"] == [f"f{number}" for number in range(8)]
+    guard = "removes 8 of 10 flags: f0, f1, f2, f3, f4, …"
+    assert seen.status["problems"] == [{"severity": "error", "message": guard}]
     assert len(world.document()["flags"]) == 10
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
@@ -23,11 +23,13 @@ from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.tenancy.quotas import flag_set_quotas, limits_of
+from controller.wiring.tenancy.quotas import limits_of, quotas_of
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,7 +202,7 @@ class World:
         """Another process, which has these."""
         settings = ControllerSettings(quota_flag_sets=flag_sets, quota_flags=flags)
         self.restart()
-        count, content = flag_set_quotas(limits_of(settings), self.cluster.objects)
+        count, content = quotas_of(KIND, limits_of(settings), self.cluster.objects)
         self.reconciler = replace(self.reconciler, count=count, flags=content)
 
     def _values(self, kind: str) -> Read:
@@ -261,7 +263,10 @@ class World:
         """One turn of the loop."""
         self.now += timedelta(seconds=after)
         resource = self.cluster.the(KIND, name)
-        result = await self.reconciler.reconcile(resource, self.now)
+        try:
+            result = await self.reconciler.reconcile(resource, self.now)
+        except Setback as setback:
+            result = Result.of(setback)
         settled = settle(resource, result, self.now)
         changed = settled.status != resource.status
         self.cluster.put(body_of(resource) | {"status": settled.status})

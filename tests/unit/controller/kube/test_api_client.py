@@ -15,6 +15,7 @@ from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
+from tests.git_http import http_proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -131,3 +132,26 @@ async def test_a_plugin_that_hangs_holds_up_no_request_for_good(
                 break
             await asyncio.sleep(0.1)
         assert statuses[-1] == 200
+
+
+async def test_requests_go_through_the_proxy_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with http_proxy("me:p@ss/word") as proxy:
+        address = proxy.address.replace("://", "://me:p%40ss%2Fword@")
+        monkeypatch.setenv("http_proxy", address)
+        async with connected(tmp_path) as (_, cluster):
+            assert (await cluster.request("GET", PATH)).status == 200
+        assert proxy.admitted == 1
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with connected(tmp_path) as (_, cluster):
+            assert (await cluster.request("GET", PATH)).status == 200
+        assert proxy.admitted == 1
+
+
+async def test_a_netrc_of_the_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password word\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with connected(tmp_path) as (_, cluster):
+        assert (await cluster.request("GET", PATH)).status == 200

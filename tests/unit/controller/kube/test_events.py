@@ -40,7 +40,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def happened(message: str, resource: Resource = OBJECT) -> Event:
-    return event_of(resource, Occurrence("Applied", message), {}, NOW)
+    return event_of(resource, Occurrence("Applied", message), NOW)
 
 
 class Server:
@@ -105,7 +105,7 @@ async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
         "Applied", "1 changed", metadata={"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
     )
     resource = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "1")
-    event = event_of(resource, occurrence, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    event = event_of(resource, occurrence, datetime(2026, 1, 2, tzinfo=UTC))
     found = events.manifest(event)["metadata"]["annotations"]
     assert found == {"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
     long = replace(event, metadata={"flagstaff.dev/changes": "x" * 100_000})

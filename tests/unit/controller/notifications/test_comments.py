@@ -13,10 +13,11 @@ import pytest
 from aiohttp import web
 
 from controller.api.meta import ObjectKey, Resource
-from controller.api.provider import FlagProviderSpec
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.forms.comments import CHANGE_REQUEST, TYPES, marker, number_of
-from controller.notifications.forms.posts import Target
+from controller.notifications.forms.posts import Notice, Target
+from controller.notifications.forms.repositories.comments import Thread
+from controller.notifications.reporting.standing import CHANGE_REQUEST, PULL_REQUESTS, number_of
 from controller.notifications.sending.exchanges import upsert
 from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
@@ -151,11 +152,11 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
     return message(message=words, metadata=facts, **more)
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        begins = marker(said(), target(found))
+        begins = Thread(Notice(said(), target(found))).marker
         found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
         added = 200 if type_ == AZURE else 201
         assert (await send(found, said("first"))).status == added
@@ -169,7 +170,7 @@ async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> No
     assert "first" not in ours[0]
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(PULL_REQUESTS))
 async def test_what_is_no_pull_request_is_given_up_and_what_may_not_be_seen_is_not(type_: str) -> None:
     async with service(type_) as found:
         nowhere = await send(found, said(number="8"))
@@ -240,7 +241,7 @@ class Preview(Desk):
             self.provider, spec={"type": "githubpullrequestcomment"}, resource_version="5"
         )
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
         self.stands("flags", {"banner": BANNER})
 
     def stands(self, name: str, flags: dict[str, Any], reason: str = "Succeeded") -> list[str]:
@@ -310,10 +311,9 @@ def test_a_pull_request_gets_no_comment_twice_and_other_commits_get_none() -> No
     desk = Preview(alert())
     assert desk.waiting() == []
     desk.stands("preview", {"banner": BANNER})
-    kept = {name: value for name, value in desk.box.status().items() if value is not None}
     again = Desk(*(each for each in desk.objects if each.key != CHAT))
     again.objects.learn(desk.provider)
-    again.box = again.outbox.open(CHAT, kept)
+    again.box = again.outbox.open(CHAT, desk.box.status())
     before = list(again.box.pending)
     assert len(before) == 1
     again.compare()

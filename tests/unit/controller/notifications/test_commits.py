@@ -11,11 +11,12 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from controller.api.provider import FlagProviderSpec
-from controller.notifications.forms.commits import TYPES
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
+from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
-from controller.notifications.forms.repositories import problem_of_address
+from controller.notifications.forms.repositories.servers import require_repository
+from controller.notifications.reporting.standing import COMMITS
 from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.schemas import SCHEMAS
@@ -33,7 +34,7 @@ from tests.unit.controller.notifications.things import (
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from controller.api.provider import Message
     from controller.notifications.sending.posting import Answer
@@ -90,7 +91,7 @@ def said(reason: str, **more: Any) -> Message:
     return message(reason=reason, metadata={"flagstaff.dev/revision": f"main@sha1:{SHA}"}, **more)
 
 
-@pytest.mark.parametrize("type_", sorted(TYPES))
+@pytest.mark.parametrize("type_", sorted(COMMITS))
 async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_: str) -> None:
     async with server(type_) as (origin, taken):
         address = f"{origin}/{SERVERS[type_][0]}"
@@ -142,7 +143,8 @@ def test_github_itself_has_a_host_for_its_api() -> None:
     ],
 )
 def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> None:
-    assert (problem_of_address(type_, address) == "") is good
+    with contextlib.nullcontext() if good else pytest.raises(AddressRefused, match="a repository's"):
+        require_repository(type_, address)
 
 
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
@@ -221,15 +223,13 @@ class Repository(Desk):
         super().__init__(*alerts)
         self.provider = replace(self.provider, spec={"type": "github"}, resource_version="5")
         self.objects.learn(self.provider)
-        self.box = self.outbox.open(CHAT, {})
+        self.box = self.outbox.open(CHAT, FlagProviderStatus())
 
-    def next_leader(self, kept: Mapping[str, Any]) -> Desk:
+    def next_leader(self, kept: FlagProviderStatus) -> Desk:
         """Another leader over the same objects, with what a status kept."""
         again = Desk(*(each for each in self.objects if each.key != CHAT))
         again.objects.learn(self.provider)
-        again.box = again.outbox.open(
-            CHAT, {name: value for name, value in kept.items() if value is not None}
-        )
+        again.box = again.outbox.open(CHAT, kept)
         return again
 
     def stands(self, commit: str, reason: str = "Succeeded", propagated: str = "") -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from controller.notifications.forms.posts import DIRECT, Target
 from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Answer
+from tests.statuses import stored
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Office:
         self.written += 1
         found = self.desk.objects.get(CHAT)
         assert found is not None
-        kept = status or {name: each for name, each in self.desk.box.status().items() if each is not None}
+        kept = status or stored(self.desk.box.status())
         self.desk.objects.learn(replace(found, status=kept, resource_version=str(self.written + 1)))
 
     async def until(self, results: int) -> None:
@@ -103,7 +104,7 @@ async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
         await found.until(3)
         assert found.results == [("generic", "delivered")] * 3
         assert [each.type + each.status for each in found.deliverer.last(CHAT)] == ["DeliveredTrue"]
-        assert found.desk.box.status()["waiting"] == 0
+        assert found.desk.box.status().waiting == 0
     assert len(set(server.keys())) == 3
 
 
@@ -132,20 +133,24 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
             "message": "FlagProvider chat: status 503",
         }
         waits = {"waiting": 2, "lastDelivery": None, "lastFailure": failure}
-        assert found.desk.outbox.of_alert(alert()) == waits
-        assert found.desk.outbox.of_alert(other) == {"waiting": 0, "lastDelivery": None, "lastFailure": None}
+        assert found.desk.outbox.of_alert(alert()).fields() == waits
+        assert found.desk.outbox.of_alert(other).fields() == {
+            "waiting": 0,
+            "lastDelivery": None,
+            "lastFailure": None,
+        }
         found.deliverer.use(CHAT, replace(TARGET, address="https://y.example.com/"))
         await found.until(3)
         arrived = waits | {"waiting": 0, "lastDelivery": "2026-01-02T03:04:05Z"}
-        assert found.desk.outbox.of_alert(alert()) == arrived
+        assert found.desk.outbox.of_alert(alert()).fields() == arrived
         # The next leader has it of the alert's own status, as long as nothing new happens.
         again = replace(alert(), status={"lastDelivery": "2026-01-02T03:04:04Z", "lastFailure": failure})
-        assert found.desk.restart().outbox.of_alert(again) == waits | {
+        assert found.desk.restart().outbox.of_alert(again).fields() == waits | {
             "waiting": 0,
             "lastDelivery": "2026-01-02T03:04:04Z",
         }
         found.desk.outbox.forget_alert(alert().key)
-        assert not any(found.desk.outbox.of_alert(alert()).values())
+        assert not any(found.desk.outbox.of_alert(alert()).fields().values())
 
 
 async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
@@ -154,7 +159,7 @@ async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
         found.desk.accept(event("Applied"), event("NewArtifact"))
         await found.until(2)
         status = found.desk.box.status()
-        assert (status["dead"], status["lastDead"]) == (1, "Applied of FlagSet/flags: status 400: no")
+        assert (status.dead, status.last_dead) == (1, "Applied of FlagSet/flags: status 400: no")
     assert found.results == [("generic", "dead"), ("generic", "delivered")]
 
 

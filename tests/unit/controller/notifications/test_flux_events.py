@@ -100,7 +100,7 @@ def follows(kind: str, **more: str) -> Flux:
 def applied() -> Event:
     facts = {"flagstaff.dev/author": "Ada", "flagstaff.dev/changes": "+ new: on"}
     done = Occurrence("Applied", "1 added: new", metadata=facts)
-    return event_of(thing("FlagSet", "flags"), done, status(digest="sha256:1"), NOW)
+    return event_of(thing("FlagSet", "flags", status=status(digest="sha256:1")), done, NOW)
 
 
 @pytest.mark.parametrize("kind", sorted(ALERTED))
@@ -144,7 +144,7 @@ async def test_what_a_flag_source_exports_stands_for_it_and_its_flag_sets() -> N
         api_version=f"{FLUX}/v1", owners=({"uid": "uid-shop"},),
     )  # fmt: skip
     flux.objects.learn(exported)
-    stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), {}, NOW)
+    stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), NOW)
     found = await posted(flux, stored, applied())
     assert [each["involvedObject"]["uid"] for each in found] == ["uid-export", "uid-export"]
     assert [each["message"] for each in found] == ["FlagSource/repo: stored", "FlagSet/flags: 1 added: new"]

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from controller.notifications.forms.github_apps import Grant, app_of
+from controller.notifications.forms.repositories.github_apps import Grant, app_of
 from controller.notifications.sending.exchanges import granted
 from controller.notifications.sending.posting import Poster
 from controller.runtime.reconciling.setbacks import Stalled

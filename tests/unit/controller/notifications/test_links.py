@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.notifications.forms.repositories import link
+from controller.notifications.links import link
 from tests.unit.controller.notifications.things import Desk, alert, event, thing
 
 COMMIT = "a1" * 20

@@ -15,9 +15,9 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.mails import require_usable
 from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.services import require_mail
 from controller.notifications.sending.mail_sender import Client, MailSender
 from controller.notifications.sending.posting import Answer
 from controller.runtime.network.client_tls import context_of
@@ -253,4 +253,4 @@ async def test_a_server_that_does_not_listen_is_reported() -> None:
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused(address: str, spec: FlagProviderSpec, words: str) -> None:
     with pytest.raises(AddressRefused, match=words):
-        require_usable(spec, address, allow_local=False)
+        require_mail(spec, address, allow_local=False)

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.choosing import usable, wants
+from controller.notifications.reporting.choosing import Alert, usable, wants
 from controller.notifications.reporting.matching import concerns
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.things import alert
@@ -32,7 +32,7 @@ LABELS = {"team": "checkout", "tier": "1"}
 )
 def test_an_alert_is_about_objects_by_kind_name_and_labels(source: dict[str, Any], found: bool) -> None:
     given = alert(eventSources=[source])
-    assert concerns(Cache(), given, usable(given), KEY, LABELS) is found
+    assert concerns(Cache(), Alert(given, usable(given)), KEY, LABELS) is found
 
 
 @pytest.mark.parametrize(

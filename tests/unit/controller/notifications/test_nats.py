@@ -16,10 +16,9 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.forms.nats_logins import SUBJECT, login_of
 from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
-from controller.notifications.sending.nats import publish
+from controller.notifications.sending.nats import SUBJECT, login_of, publish
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from tests.nats.program import running

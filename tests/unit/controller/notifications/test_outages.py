@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.api.meta import ObjectKey, Resource
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, verdict
@@ -65,7 +66,7 @@ async def test_a_provider_of_another_namespace_is_not_found_and_sent_nothing() -
     result = await FlagAlertReconciler(desk.objects, desk.outbox).reconcile(given, NOW)
     assert isinstance(result.outcome, Waiting)
     assert "FlagProvider pager not found" in result.outcome.message
-    box = desk.outbox.open(PAGER, {})
+    box = desk.outbox.open(PAGER, FlagProviderStatus())
     assert desk.accept(failed()) == []
     assert box.pending == {}
     assert desk.woken == []

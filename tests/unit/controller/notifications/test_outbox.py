@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.meta import ObjectKey
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import MOST_REPORTED
 from controller.notifications.messages import event_json
 from controller.notifications.outbox import MOST_EARLY
+from tests.statuses import stored
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def test_a_change_that_an_event_reported_is_not_reported_again_by_its_status(giv
 
 def test_each_provider_that_an_alert_names_has_the_message_wait() -> None:
     desk = Desk(alert(providerRefs=[{"name": "phone"}]), thing("FlagProvider", "phone", {"type": "generic"}))
-    phone = desk.outbox.open(ObjectKey("FlagProvider", "shop", "phone"), {})
+    phone = desk.outbox.open(ObjectKey("FlagProvider", "shop", "phone"), FlagProviderStatus())
     assert desk.accept(failed()) == ["BuildFailed"]
     assert [each.reason for each in phone.pending.values()] == ["BuildFailed"]
 
@@ -127,7 +129,7 @@ def test_only_what_the_api_server_keeps_may_be_sent() -> None:
     desk.outbox.sendable = sendable.append
     desk.accept(event("Applied"))
     assert list(desk.box.sendable()) == []
-    kept = {name: value for name, value in desk.box.status().items() if value is not None}
+    kept = stored(desk.box.status())
     desk.objects.learn(replace(desk.provider, status=kept, resource_version="2"))
     assert [each.reason for each in desk.box.sendable()] == ["Applied"]
     assert sendable == [CHAT]
@@ -155,7 +157,9 @@ def test_what_comes_before_the_box_was_read_is_in_it_afterwards() -> None:
     desk.outbox.begin()
     desk.outbox.accept(event("Applied"))
     assert desk.woken == [(CHAT, 0.0)]
-    assert [each.reason for each in desk.outbox.open(CHAT, {}).pending.values()] == ["Applied"]
+    assert [each.reason for each in desk.outbox.open(CHAT, FlagProviderStatus()).pending.values()] == [
+        "Applied"
+    ]
 
 
 def test_nothing_waits_where_another_replica_leads() -> None:
@@ -279,7 +283,7 @@ def test_more_than_fit_before_the_box_was_read_are_counted_as_dead() -> None:
     desk.outbox.begin()
     for number in range(MOST_EARLY + 7):
         desk.outbox.accept(event("Applied", f"revision {number}"))
-    box = desk.outbox.open(CHAT, {})
+    box = desk.outbox.open(CHAT, FlagProviderStatus())
     assert box.dead == MOST_EARLY + 7 - len(box.pending)
     assert box.last_dead == "7 Events: more Events came before the provider was read than may"
 
@@ -306,10 +310,10 @@ def test_of_a_burst_little_waits_and_the_rest_is_counted() -> None:
     # All that waits is another by then.
     assert growth(lambda: desk.accept(*last)) < 1_500_000
     status = desk.box.status()
-    assert status["waiting"] + status["dead"] == 10_000
-    assert status["lastDead"].endswith(": more messages waited than may")
+    assert status.waiting + status.dead == 10_000
+    assert str(status.last_dead).endswith(": more messages waited than may")
     assert len(desk.box.reported) == MOST_REPORTED
-    assert len(json.dumps(status)) < 600_000
+    assert len(json.dumps(status.fields())) < 600_000
 
 
 def test_of_a_burst_before_the_box_was_read_little_is_kept() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from controller.api.alert import FlagAlertSpec
 from controller.api.meta import ObjectKey
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
 from controller.notifications.reporting.grouping import waiting
 from tests.unit.controller.notifications.things import (
@@ -39,11 +40,11 @@ def test_a_failure_that_lasts_is_reported_once_it_lasted() -> None:
     desk = Desk(alert(**{"for": "5m"}))
     assert desk.accept(failed()) == []
     desk.learn("flags", failing())
-    assert desk.box.status()["failing"] == {"all/FlagSet/flags": "2026-01-02T03:09:05Z"}
+    assert desk.box.status().failing == {"all/FlagSet/flags": "2026-01-02T03:09:05Z"}
     assert desk.box.next_look(NOW) == 300
     assert desk.later(minutes=4) == []
     assert desk.later(minutes=1) == ["BuildFailed"]
-    assert desk.box.status()["failing"] is None
+    assert desk.box.status().failing is None
     assert desk.later(hours=9) == ["BuildFailed"]
     assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
 
@@ -165,7 +166,7 @@ def test_a_service_that_groups_incidents_itself_gets_a_message_for_each_object(
 ) -> None:
     desk = Desk(alert(groupWait="30s"))
     desk.objects.learn(replace(desk.provider, spec={"type": type_}, resource_version="9"))
-    desk.box = desk.outbox.open(CHAT, {})
+    desk.box = desk.outbox.open(CHAT, FlagProviderStatus())
     one, other = failed(), replace(failed(), object=ObjectKey("FlagSet", "shop", "others"), key="f" * 64)
     desk.accept(one, other)
     assert len(desk.box.pending) == count
@@ -194,7 +195,7 @@ def test_what_is_gone_is_not_waited_for() -> None:
     desk.learn("flags", failing())
     desk.objects.forget(thing("FlagSet", "flags").key)
     assert desk.later(minutes=6) == []
-    assert desk.box.status()["failing"] is None
+    assert desk.box.status().failing is None
 
 
 # -- a clock that is set back ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.meta import TEST_ALERT
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -47,7 +48,7 @@ class Around:
     """A reconciler of providers, a Secret that may change, and what the API server keeps."""
 
     def __init__(self, secret: Mapping[str, bytes] | Setback | None = None, *, local: bool = False) -> None:
-        self.secret, self.kept = secret, {"waiting": 0}
+        self.secret, self.kept = secret, FlagProviderStatus()
         self.desk, self.routes = Desk(alert()), Routes()
         self.reconciler = FlagProviderReconciler(
             self._secret, self._newest, self.desk.outbox, self.routes, "controller-0", local  # type: ignore[arg-type]
@@ -59,7 +60,7 @@ class Around:
             raise self.secret
         return self.secret
 
-    async def _newest(self, key: ObjectKey) -> Mapping[str, Any]:
+    async def _newest(self, key: ObjectKey) -> FlagProviderStatus:
         assert key == CHAT
         return self.kept
 
@@ -112,7 +113,7 @@ async def test_what_cannot_be_used_says_what_is_missing(
     assert isinstance(result.outcome, kind)
     assert (result.outcome.reason, result.outcome.message) == (reason, words)
     assert around.routes.used == {}
-    assert result.status["waiting"] == 0
+    assert result.status.fields()["waiting"] == 0
 
 
 async def test_what_the_secret_says_comes_before_the_spec() -> None:
@@ -147,7 +148,7 @@ async def test_what_was_used_stays_while_the_secret_cannot_be_read() -> None:
 async def test_a_test_that_is_asked_for_waits_once() -> None:
     around = Around()
     handled = [
-        (await around.reconcile(spec(address=ADDRESS), annotations={TEST_ALERT: asked})).status[
+        (await around.reconcile(spec(address=ADDRESS), annotations={TEST_ALERT: asked})).status.fields()[
             "lastHandledTest"
         ]
         for asked in ("one", "one", "two")
@@ -159,12 +160,12 @@ async def test_a_test_that_is_asked_for_waits_once() -> None:
 async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None:
     around = Around()
     around.desk.accept(event("Applied"))
-    around.kept = {"dead": 7}
+    around.kept = FlagProviderStatus(dead=7)
     around.desk.outbox.begin()
     around.desk.outbox.accept(event("NewArtifact"))
     result = await around.reconcile(spec(address=ADDRESS))
-    assert result.status["dead"] == 7
-    assert [each["reason"] for each in result.status["pending"]] == ["NewArtifact"]
+    assert result.status.fields()["dead"] == 7
+    assert [each["reason"] for each in result.status.fields()["pending"]] == ["NewArtifact"]
 
 
 async def test_what_came_of_the_last_try_stays_after_a_restart() -> None:

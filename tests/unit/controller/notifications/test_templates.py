@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.fields import InvalidSpecError
-from controller.notifications.forms.templates import MOST, NAMES, TemplateError, check, filled
+from controller.notifications.messages import MOST_FILLED, NAMES, TemplateError, check_template, filled
 from controller.notifications.reporting.choosing import usable
 from tests.unit.controller.notifications.things import Desk, alert, event, failed, message
 
@@ -25,7 +25,7 @@ SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flags
     ],
 )
 def test_a_template_is_filled(text: str, want: str) -> None:
-    check(text)
+    check_template(text)
     assert filled(text, SAID, "shop") == want
 
 
@@ -56,10 +56,10 @@ _PARTS = st.sampled_from(["$", "${", "}", "$$", "{", "%s", "\n", ".", *sorted(NA
 @given(st.lists(_PARTS, max_size=200).map("".join) | st.text(), st.text())
 def test_any_template_is_refused_or_filled_within_bounds(text: str, words: str) -> None:
     try:
-        check(text)
+        check_template(text)
     except TemplateError:
         return
     said = message(message=words * 100)
-    assert len(filled(text, said, "shop")) <= MOST
+    assert len(filled(text, said, "shop")) <= MOST_FILLED
     if "$" not in text:
-        assert filled(text, said, "shop") == text[:MOST]
+        assert filled(text, said, "shop") == text[:MOST_FILLED]

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from aiohttp import web
 
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.forms.posts import DIRECT, Post, Way
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.posting import Poster
@@ -124,8 +125,8 @@ async def reconciled(
     async def secret(_: str, name: str) -> Mapping[str, bytes] | None:
         return secrets.get(name)
 
-    async def newest(_: ObjectKey) -> Mapping[str, Any]:
-        return {}
+    async def newest(_: ObjectKey) -> FlagProviderStatus:
+        return FlagProviderStatus()
 
     reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, routes, "controller-0", local)  # type: ignore[arg-type]
     spec = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from controller.api.provider import FlagProviderStatus
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.outbox import WRITE_ALERT_LATER
@@ -67,8 +68,8 @@ class Bench:
     async def _secret(self, _namespace: str, _name: str) -> None:
         """There is none."""
 
-    async def _newest(self, _key: ObjectKey) -> Mapping[str, Any]:
-        return {}
+    async def _newest(self, _key: ObjectKey) -> FlagProviderStatus:
+        return FlagProviderStatus()
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
         self.writes += resource.key == CHAT

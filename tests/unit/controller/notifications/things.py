@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import ObjectKey, Resource
-from controller.api.provider import Message
+from controller.api.provider import FlagProviderStatus, Message
 from controller.notifications.outbox import Outbox
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.events import Event, Occurrence, event_of
@@ -55,8 +55,8 @@ def event(
     after: Mapping[str, Any] | None = None,
     name: str = "flags",
 ) -> Event:
-    found = thing("FlagSet", name)
-    return event_of(found, Occurrence(reason, message, warning=warning), after or status(), NOW)
+    found = thing("FlagSet", name, status=after or status())
+    return event_of(found, Occurrence(reason, message, warning=warning), NOW)
 
 
 def failed(reason: str = "BuildFailed", message: str = "words") -> Event:
@@ -75,7 +75,7 @@ def message(key: str = "k", **more: Any) -> Message:
 class Desk:
     """An outbox that leads, and the objects that it knows; `chat` is a provider whose box was read."""
 
-    def __init__(self, *objects: Resource, kept: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *objects: Resource, kept: FlagProviderStatus | None = None) -> None:
         self.objects = Cache(indexes_of((FLAG_PROVIDERS, FLAG_ALERTS)))
         self.woken: list[tuple[ObjectKey, float]] = []
         self.now = NOW
@@ -87,7 +87,7 @@ class Desk:
         for each in (self.provider, *objects):
             self.objects.learn(each)
         self.outbox.begin()
-        self.box: Box = self.outbox.open(CHAT, kept or {})
+        self.box: Box = self.outbox.open(CHAT, kept or FlagProviderStatus())
 
     def _changed(self, change: Change) -> None:
         self.outbox.changed(change)
@@ -120,7 +120,6 @@ class Desk:
 
     def restart(self) -> Desk:
         """Another leader over the same objects, with what this one's status kept."""
-        kept = {name: value for name, value in self.box.status().items() if value is not None}
-        again = Desk(*(each for each in self.objects if each.key != CHAT), kept=kept)
+        again = Desk(*(each for each in self.objects if each.key != CHAT), kept=self.box.status())
         again.now = self.now
         return again

@@ -58,9 +58,9 @@ def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> No
         object_body = body(("a", "x"))
         object_body["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
         catalog.learn(kind, object_body)
-    assert list(catalog.conflicts()) == []
+    assert list(catalog.claims.conflicts()) == []
     catalog.learn(FLAG_KIND, body(("a", "x")))
-    assert [each.reason for each in catalog.conflicts()] == ["Shadowed"]
+    assert [each.reason for each in catalog.claims.conflicts()] == ["Shadowed"]
 
 
 def test_only_annotations_of_ours_are_kept() -> None:

@@ -56,7 +56,7 @@ class Around:
 async def test_a_path_is_shown_and_answered() -> None:
     around = Around({"token": TOKEN})
     result = await around.reconcile()
-    path = result.status["webhookPath"]
+    path = result.status.fields()["webhookPath"]
     found = around.endpoints.find(path)
     assert path in result.outcome.message
     assert found is not None
@@ -66,9 +66,9 @@ async def test_a_path_is_shown_and_answered() -> None:
 async def test_it_says_nothing_the_second_time_and_once_that_the_path_moved() -> None:
     around = Around({"token": OLD})
     first = await around.reconcile()
-    again = await around.reconcile(receiver(**first.status))
+    again = await around.reconcile(receiver(**first.status.fields()))
     around.secret = {"token": TOKEN, "previousToken": OLD}
-    moved = await around.reconcile(receiver(**first.status))
+    moved = await around.reconcile(receiver(**first.status.fields()))
     assert (first.events, again.events) == ((), ())
     assert [each.reason for each in moved.events] == ["PathChanged"]
     assert around.opened(TOKEN)
@@ -124,7 +124,7 @@ async def test_a_spec_that_cannot_be_read_closes_the_endpoint() -> None:
     await around.reconcile()
     result = await around.reconcile(receiver({**SPEC, "type": "svn"}))
     assert (type(result.outcome), "spec.type" in result.outcome.message) == (Stalled, True)
-    assert result.status == {"webhookPath": None}
+    assert result.status.fields() == {"webhookPath": None}
     assert not around.opened()
 
 

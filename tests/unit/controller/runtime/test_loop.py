@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.conditions import find
+from controller.api.artifact import ArtifactStatus
+from controller.api.flagsource import FlagSourceStatus
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling import loop as module
@@ -21,6 +22,7 @@ from controller.runtime.reconciling.queue import Backoff, KeyedQueue
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from evaluator.logs import JsonLines
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -183,7 +185,8 @@ async def test_each_event_is_one_line_of_the_log_with_its_object_and_revision(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    failed = Result.of(Stalled("A", "a"), status={"lastAttemptedRevision": "main@sha1:r1"})
+    artifact = ArtifactStatus(url="http://x", revision="main@sha1:r1", digest="sha256:a")
+    failed = Result.of(Stalled("A", "a"), status=FlagSourceStatus(artifact=artifact))
     async with running(Around(failed)) as around:
         around.see(seen())
         await around.settled(1)

@@ -13,12 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
+from controller.api.artifact import ArtifactStatus
+from controller.api.conditions import MESSAGE_CHARACTERS, Condition
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus
+from controller.api.flagsource import FlagSourceStatus
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.status import Status
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, progressing, settle
+from tests.statuses import find
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -35,6 +41,12 @@ def after(*results: Result, start: Resource | None = None) -> Resource:
     for result in results:
         found = replace(found, status=settle(found, result, NOW).status)
     return found
+
+
+class Own(Status):
+    artifact: str | None = None
+    size: int | None = None
+    attempted: str | None = None
 
 
 def summary(status: Any) -> dict[str, tuple[str, str]]:
@@ -107,13 +119,13 @@ def test_a_transition_has_its_time_and_another_message_for_the_same_has_none() -
 
 
 def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
-    stored = Result(Done("stored"), status={"artifact": {"revision": "1"}, "size": 1}, details=(DETAIL,))
+    stored = Result(Done("stored"), status=Own(artifact="1", size=1), details=(DETAIL,))
     gone = Condition("ArtifactInStorage", "False", "ArtifactGone", "lost")
     down = Failed("GitOperationFailed", "no")
-    failed = Result.of(down, status={"size": None, "attempted": "2"}, details=(gone,))
+    failed = Result.of(down, status=Own(size=None, attempted="2"), details=(gone,))
     status = after(stored, failed).status
     assert {name: status.get(name) for name in ("artifact", "size", "attempted")} == {
-        "artifact": {"revision": "1"}, "size": None, "attempted": "2",
+        "artifact": "1", "size": None, "attempted": "2",
     }  # fmt: skip
     assert "size" not in status
     assert summary(status)["ArtifactInStorage"] == ("False", "ArtifactGone")
@@ -127,7 +139,7 @@ def test_a_setback_ends_what_it_says_holds_no_longer() -> None:
 
 
 def test_a_good_outcome_removes_what_it_does_not_say() -> None:
-    stored = Result(Done("stored"), status={"artifact": {}, "ignored": None}, details=(DETAIL,))
+    stored = Result(Done("stored"), status=Own(artifact="", size=None), details=(DETAIL,))
     assert after(stored).status.keys() == {"artifact", "observedGeneration", "conditions"}
     assert after(stored, GOOD).status.keys() == {"observedGeneration", "conditions"}
 
@@ -159,27 +171,35 @@ def test_another_failure_makes_an_event_and_the_events_of_the_reconcile_follow()
     assert [each.reason for each in events] == ["Recovered", "NewArtifact"]
 
 
-SET = {"lastAttemptedRevision": "main@sha1:2", "lastAppliedRevision": "main@sha1:2", "digest": "sha256:s"}
-STORED = {"artifact": {"revision": "main@sha1:1", "digest": "sha256:a"}}
+SET = FlagSetStatus(
+    last_attempted_revision="main@sha1:2", last_applied_revision="main@sha1:2", digest="sha256:s"
+)
+ARTIFACT = ArtifactStatus(url="http://x", revision="main@sha1:1", digest="sha256:a")
 
 
 @pytest.mark.parametrize(
-    ("status", "revision", "digest"),
+    ("kind", "status", "revision", "digest"),
     [
-        (STORED, "main@sha1:1", "sha256:a"),
-        (SET, "main@sha1:2", "sha256:s"),
-        ({**SET, "lastAppliedRevision": "main@sha1:1"}, "main@sha1:2", ""),
-        ({"revision": "main@sha1:3", "digest": "sha256:c"}, "main@sha1:3", "sha256:c"),
-        ({}, "", ""),
+        ("FlagSource", FlagSourceStatus(artifact=ARTIFACT), "main@sha1:1", "sha256:a"),
+        ("FlagSet", SET, "main@sha1:2", "sha256:s"),
+        ("FlagSet", SET | FlagSetStatus(last_applied_revision="main@sha1:1"), "main@sha1:2", ""),
+        (
+            "FeatureFlagConfiguration",
+            ConfigurationStatus(revision="main@sha1:3", digest="sha256:c"),
+            "main@sha1:3",
+            "sha256:c",
+        ),
+        ("FlagSet", FlagSetStatus(), "", ""),
     ],
     ids=["source", "flag set", "flag set that was not applied", "configuration", "nothing known"],
 )
 def test_an_event_has_the_object_and_what_the_new_status_knows_of_its_content(
-    status: dict[str, Any], revision: str, digest: str
+    kind: str, status: Status, revision: str, digest: str
 ) -> None:
+    found = replace(resource(), key=ObjectKey(kind, "shop", "flags"))
     done = Result(Done("ok"), status=status, events=(Occurrence("Changed", "a flag"),))
-    (event,) = settle(resource(), done, NOW).events
-    assert (event.object, event.uid, event.time) == (resource().key, "u", NOW)
+    (event,) = settle(found, done, NOW).events
+    assert (event.object, event.uid, event.time) == (found.key, "u", NOW)
     assert (event.revision, event.digest) == (revision, digest)
 
 
@@ -217,7 +237,7 @@ def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> Non
 
 def test_a_failure_that_passes_within_moments_shows_only_that_work_goes_on() -> None:
     wide = Condition("Wide", "True", "Wider", "-")
-    passing = Result.of(Passing("ArtifactFailed", "gone"), status={"size": 2}, details=(wide,), next_look=2.0)
+    passing = Result.of(Passing("ArtifactFailed", "gone"), status=Own(size=2), details=(wide,), next_look=2.0)
     for before, ready, going in (
         (GOOD, ("True", "Succeeded"), "Progressing"),
         (INVALID, ("False", "URLInvalid"), "ProgressingWithRetry"),
@@ -244,7 +264,8 @@ def test_a_long_message_is_cut() -> None:
 
 texts = st.text("ab", min_size=1, max_size=3)
 details = st.sampled_from([(), (DETAIL,), (Condition("Complete", "False", "Held", "one"),)])
-fields = st.dictionaries(st.sampled_from(["artifact", "revision"]), texts | st.none(), max_size=2)
+given_fields = st.dictionaries(st.sampled_from(["artifact", "attempted"]), texts | st.none(), max_size=2)
+fields = given_fields.map(Own.model_validate)
 outcomes = st.one_of(
     st.builds(Done, texts),
     st.builds(Failed, texts, texts),

@@ -5,25 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
-from controller.runtime.tenancy.limits import UNLIMITED
+from controller.runtime.tenancy.limits import UNLIMITED, Limits
 from controller.sources.git.factory import GitFactory
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.runtime.tenancy.limits import Limits
 
 
 class Beside:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
@@ -23,18 +22,17 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.settings import ControllerSettings
-from controller.sources.looking.freshness import PendingPushes
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
+from controller.sources.looking.freshness import Freshness, PendingPushes
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.tenancy.quotas import limits_of, source_quotas
+from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from evaluator import durable
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import GitSpec
-    from controller.sources.looking.freshness import Freshness
-    from controller.sources.provider import Look
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -118,7 +116,7 @@ class Life:
             objects.learn(each)
         settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
         self.restart()
-        count, content = source_quotas(limits_of(settings), objects)
+        count, content = quotas_of("FlagSource", limits_of(settings), objects)
         self.reconciler = replace(self.reconciler, count=count, stored=content)
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:

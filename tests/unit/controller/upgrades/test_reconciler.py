@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.injection.adding.pod import due, inject
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
+from tests.statuses import find
 from tests.unit.controller.injection.pods import OPTIONS, Objects
 
 if TYPE_CHECKING:

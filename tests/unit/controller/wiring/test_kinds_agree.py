@@ -6,21 +6,18 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import MagicMock
 
 import pytest
 import yaml
 
-from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS
+from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.settings import ControllerSettings
 from controller.wiring.controller.reconcilers import reconcilers_of
 from controller.wiring.controller.replica import STAGES
-
-if TYPE_CHECKING:
-    from controller.api.kinds import ResourceType
 
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
 REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)

@@ -13,7 +13,7 @@ from controller.sources.bucket.listing import MANIFEST
 from controller.wiring.local_mode.local_stages import build_once
 from controller.wiring.offline.options import LocalOptions
 from tests.registry.artifacts import flux
-from tests.registry.fixtures import registry, shelf
+from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.signing import Key, signature_tag, simple
 from tests.repositories import Repository
 from tests.s3 import S3, VARIABLES, s3
@@ -23,8 +23,6 @@ from tests.unit.controller.flagsets.world import document, flag
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.registry.fixtures import Shelf
 
 __all__ = ["registry", "shelf"]
 

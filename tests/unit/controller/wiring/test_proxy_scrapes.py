@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.proxy.receipts import fleet
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    from prometheus_client.core import Metric
 
     from controller.proxy.receipts.receipts import Receipts
 

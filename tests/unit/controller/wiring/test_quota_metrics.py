@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
+STORED = {"artifact": {"url": "http://a", "revision": "main@d", "digest": "sha256:d", "size": 300}}
+
 
 def scraped(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
     return {
@@ -41,9 +43,9 @@ def test_each_use_is_shown_beside_its_limit() -> None:
         key = ObjectKey(kind, namespace, name)
         objects.learn(Resource(key, str(key), 1, "1", status=status))
 
-    put("FlagSource", "shop", "a", {"artifact": {"size": 300}})
+    put("FlagSource", "shop", "a", STORED)
     put("FlagSource", "shop", "b", {})
-    put("FlagSource", "free", "a", {"artifact": {"size": 300}})
+    put("FlagSource", "free", "a", STORED)
     put("FlagSet", "shop", "a", {"flags": 7})
     put("FlagSet", "free", "a", {"flags": 7})
     assert scraped(QuotaMetrics(limits, object_usages(objects))) == {

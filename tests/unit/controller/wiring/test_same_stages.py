@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagset, flagsource
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.meta import API_VERSION, ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.delivery.problems import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controller.api.meta import Resource
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.loop import Reconciler
 
@@ -119,7 +118,12 @@ async def local_outcome(stages: LocalStages, events: AsyncIterator[Any], commit:
             assert event.revision == f"main@sha1:{commit}"
             flags, digest = delivered(stages.objects, LOCAL)
             made = event.composition
-            return Outcome(flags, digest, list(made.held), problem_list(made.problems))
+            return Outcome(
+                flags,
+                digest,
+                list(made.held),
+                [each.model_dump(exclude_none=True) for each in problem_list(made.problems)],
+            )
     raise AssertionError
 
 

@@ -28,7 +28,11 @@ def flag_set(
 
 
 def artifact(digest: str) -> dict[str, Any]:
-    return {"artifact": {"revision": f"main@{digest}", "digest": digest, "url": "http://a"}}
+    return {"artifact": {"revision": f"main@{digest}", "digest": f"sha256:{digest}", "url": "http://a"}}
+
+
+def stored(size: int) -> dict[str, Any]:
+    return {"artifact": artifact("d")["artifact"] | {"size": size}}
 
 
 def is_ready(status: str, generation: int = 1, revision: str = "r1") -> dict[str, Any]:
@@ -230,13 +234,11 @@ def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
     assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "less"), [("FlagSource", {"artifact": {"size": 1}}), ("FlagSet", {"flags": 1})]
-)
+@pytest.mark.parametrize(("kind", "less"), [("FlagSource", stored(1)), ("FlagSet", {"flags": 1})])
 def test_an_object_over_a_quota_is_woken_when_another_makes_room(kind: str, less: dict[str, Any]) -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]
     over = thing(kind, "over", status={"conditions": conditions})
-    beside = thing(kind, "beside", status={"artifact": {"size": 2}, "flags": 2})
+    beside = thing(kind, "beside", status=stored(2) | {"flags": 2})
     cache = Cache(indexes_of(STAGES))
     cache.learn(over)
     for after in (None, replace(beside, status=less)):

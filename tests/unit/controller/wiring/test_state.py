@@ -91,7 +91,7 @@ def test_a_full_disk_keeps_the_old_and_says_so(tmp_path: Path, monkeypatch: pyte
     file = AppliedFile(tmp_path)
     file.save(OBJECTS, NOW)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
+        patched.setattr(os, "fsync", full)
         with pytest.raises(Failed) as failure:
             file.save((), NOW)
     assert failure.value.reason == "StorageFull"

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.provider import FlagProviderStatus
 from controller.cli import main
 from controller.cli.events import lines
 from controller.notifications.messages import test_key as key_of
 from controller.wiring.client.event_stream import as_event
 from controller.wiring.client.testing_alerts import Outcome, outcome_of
+from tests.unit.controller.notifications.things import message, thing
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 
-def provider(*pending: str, tested: str = "t", **conditions: str) -> dict[str, Any]:
+def provider(*pending: str, tested: str = "t", suspend: bool = False, **conditions: str) -> Resource:
     found = [
         {"type": kind.partition("_")[0], "status": status, "message": "why"}
         for kind, status in conditions.items()
     ]
-    waiting = [{"key": key_of("u", asked)} for asked in pending]
-    return {
-        "metadata": {"uid": "u"}, "spec": {},
-        "status": {"lastHandledTest": tested, "pending": waiting, "conditions": found},
-    }  # fmt: skip
+    waiting = tuple(message(key_of("u", asked)) for asked in pending)
+    status = FlagProviderStatus(last_handled_test=tested, pending=waiting).fields()
+    return thing(
+        "FlagProvider", "chat", {"suspend": suspend}, uid="u", status={**status, "conditions": found}
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "outcome"),
+    ("found", "outcome"),
     [
-        ({}, Outcome(False, "the FlagProvider was deleted")),
-        ({**provider(), "spec": {"suspend": True}}, Outcome(False, "the FlagProvider is suspended")),
+        (None, Outcome(False, "the FlagProvider was deleted")),
+        (provider(suspend=True), Outcome(False, "the FlagProvider is suspended")),
         (provider(tested="before"), Outcome(False, "no controller has seen the request", over=False)),
         (provider("t", Ready="False"), Outcome(False, "the FlagProvider is not ready: why")),
         (provider("t", Ready="True"), Outcome(False, "the message waits to be delivered", over=False)),
@@ -38,8 +43,8 @@ def provider(*pending: str, tested: str = "t", **conditions: str) -> dict[str, A
         (provider("another", Ready="True", Delivered="True"), Outcome(True, "delivered")),
     ],
 )
-def test_a_body_gives_the_outcome_of_a_test(body: dict[str, Any], outcome: Outcome) -> None:
-    assert outcome_of(body, "t") == outcome
+def test_a_provider_gives_the_outcome_of_a_test(found: Resource | None, outcome: Outcome) -> None:
+    assert outcome_of(found, "t") == outcome
 
 
 @pytest.mark.parametrize("what", ["chat", "flagset/chat", "provider/"])

@@ -19,9 +19,9 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.reconciling.watches import indexes_of
 from controller.workloads import flag_files
-from controller.workloads.file_pods import FilePod, FilePods
 from controller.workloads.file_touches import AT_ONCE, FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
+from controller.workloads.pods import FilePod, FilePods
 from tests.cluster.objects import flags
 from tests.cluster.patience import PATIENCE
 

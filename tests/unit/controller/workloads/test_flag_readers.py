@@ -11,7 +11,7 @@ import pytest
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
 from controller.workloads.flag_readers import LOOK, NAME, FlagReaders, account_of
-from controller.workloads.marked_pods import MarkedPods
+from controller.workloads.pods import MarkedPods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

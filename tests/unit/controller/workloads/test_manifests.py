@@ -26,10 +26,9 @@ def made(
     objects = Cache()
     objects.learn(source(**of_source))
     asks = {"openfeature.dev/featureflagsource": "source"}
-    wanted = read_wanted(asks, "shop", KnownObjects(objects, ()), compat=compat)
+    wanted = read_wanted(asks, "shop", replace(OPTIONS, compat=compat), KnownObjects(objects, ()))
     resource = replace(flagd(**spec), annotations=annotations or {})
-    options = replace(OPTIONS, compat=compat)
-    found = manifests(resource, read(FlagdSpec, resource.spec), wanted, options)
+    found = manifests(resource, read(FlagdSpec, resource.spec), wanted)
     return {each["kind"]: each for each in found}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
-from controller.workloads.marked_pods import MarkedPods
+from controller.workloads.pods import MarkedPods
 from controller.workloads.proxy_scale import IDLE, ProxyScale
 
 POD: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "a"}}

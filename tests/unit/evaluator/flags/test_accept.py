@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.flags.accept import Accepted, Policy, Refused, accept
+from evaluator.flags.accept import Accepted, Policy, Progress, Refused, accept
 from evaluator.flags.canonical import digest
-from evaluator.flags.effective import Progress
 from evaluator.flags.layers.merge import parse
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evaluator.flags.accept import held_back
 from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.holding import held_back
 from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge, parse

@@ -13,7 +13,7 @@ from evaluator.flags.checking.outcomes import OutcomeReader, variant_named
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import RuleError, compile_rule
-from evaluator.targeting.names import variant_name
+from evaluator.targeting.values import variant_name
 
 CASES: dict[str, tuple[Any, list[Any], bool]] = {
     "if": ({"if": [{"var": "x"}, "a", "b"]}, ["a", "b"], False),

@@ -283,6 +283,14 @@ def test_refusals_before_the_peer_knows_our_settings_are_bounded() -> None:
     assert connection.receive(wire)[-1] == ConnectionClosed(CALM)
 
 
+def test_a_peer_may_widen_the_window_of_each_stream_that_it_opens() -> None:
+    connection = connected()
+    streams = range(1, 500, 2)
+    events = connection.receive(b"".join(headers_frame(n) + window_frame(n, 1) for n in streams))
+    assert events == [HeadersReceived(n) for n in streams]
+    assert connection.receive(window_frame(1, 1) * IDLE)[-1] == ConnectionClosed(CALM)
+
+
 def test_a_response_that_waits_forgives_no_idle_frames() -> None:
     connection = connected()
     connection.receive(settings_frame({Setting.INITIAL_WINDOW_SIZE: 0}) + whole(1))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.deferred import Deferred, Job, at_once
+from evaluator.http.deferred import Deferred, Job
 from evaluator.http.h2 import frames
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
@@ -23,7 +23,7 @@ from tests.unit.evaluator.http.serving import until
 from tests.unit.evaluator.http.test_deferred import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from evaluator.http.messages import Headers
 
@@ -152,11 +152,11 @@ async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
     for _ in range(MOST_DEFERRED + 2):
         client.ask("/late", method="GET")
     waiting = client.line.peer._waiting
-    assert list(waiting.since) == [17, 19]
+    assert [event.stream_id for event, _ in waiting] == [17, 19]
     client.line.feed(frames.reset_frame(17, frames.ErrorCode.CANCEL))
     stage.held = False
     await until(lambda: client.read().ended)
-    assert (len(waiting), waiting.since) == (0, {})
+    assert len(waiting) == 0
 
 
 @pytest.mark.parametrize("cors", [None, Cors(())], ids=["plain", "cors"])
@@ -177,7 +177,7 @@ async def test_what_is_pipelined_behind_a_call_that_is_too_late_is_answered_behi
 
 WATCHED: dict[str, Callable[[Deferred[bytes]], Deferred[Any]]] = {
     "by one": lambda answer: answer,
-    "by one below a change": lambda answer: answer.then(len),
+    "by one below a change": lambda answer: answer.then(lambda result: len(result())),
     "by one below another": lambda answer: answer.watched(lambda _: None, lambda _: None),
 }
 watching = pytest.mark.parametrize("over", WATCHED.values(), ids=WATCHED)
@@ -189,11 +189,15 @@ def test_an_observer_of_an_answer_sees_the_deadline_that_ended_it(
     over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float
 ) -> None:
     seen: list[BaseException] = []
+    results: list[Callable[[], bytes]] = []
     now = iter(range(100))
     stage = Stage()
     answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
+    job = Job(replace(answer, seconds=seconds), lambda: next(now), results.append)
+    while not job.advance():
+        pass
     with pytest.raises(RpcError, match="deadline exceeded"):
-        at_once(Deferred(answer.steps, seconds).timed(lambda: next(now)).steps)
+        results[0]()
     assert ([type(one) for one in seen], stage.begun) == ([RpcError], seconds > 0)
 
 
@@ -205,7 +209,7 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
     seen: list[BaseException] = []
     stage = Stage()
     answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
-    job = Job(Deferred(answer.steps, seconds).timed(lambda: 0), lambda _: None)
+    job = Job(replace(answer, seconds=seconds), lambda: 0, lambda _: None)
     job.cancel()
     assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)
 
@@ -213,11 +217,13 @@ def test_an_observer_of_an_answer_sees_that_its_caller_left_before_it_was_begun(
 class Broken(Dispatch):
     """Fails where no handler could."""
 
-    def answer(self, request: Request) -> Deferred[Response]:
-        def broken(_: bytes) -> Response:
-            raise ValueError("a bug")
+    def answer(self, request: Request) -> tuple[Deferred[Response], Headers]:
+        return Deferred(broken()), ()
 
-        return Deferred(Stage().made()).then(broken)
+
+def broken() -> Generator[None, None, Response]:
+    yield
+    raise ValueError("a bug")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

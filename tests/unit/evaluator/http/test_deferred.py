@@ -43,7 +43,10 @@ class Stage:
         )
 
     def plain(self, _: Request) -> Deferred[Response]:
-        return Deferred(self.made()).then(lambda body: Response(200, body, HEADERS))
+        return Deferred(self.response())
+
+    def response(self) -> Generator[None, None, Response]:
+        return Response(200, (yield from self.made()), HEADERS)
 
     def unary(self, _: Call, message: bytes) -> Deferred[bytes]:
         return Deferred(self.made(message))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def settled(answer: T | Deferred[T]) -> T:
     """The answer, also where it is deferred."""
-    return at_once(answer.steps) if isinstance(answer, Deferred) else answer
+    return answer.finish(lambda: at_once(answer.steps)) if isinstance(answer, Deferred) else answer
 
 
 def flag(

@@ -9,7 +9,8 @@ import pytest
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import Routes
-from evaluator.server.monitoring.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
+from evaluator.server.monitoring.families import Histogram
+from evaluator.server.monitoring.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests
 
 from .fakes import call
 
@@ -177,7 +178,10 @@ def test_a_sampled_request_is_read_from_the_clock_once() -> None:
 
 
 def test_buckets_are_cumulative_and_end_with_infinity() -> None:
-    assert buckets((0.5, 1.0), [1, 0, 2]) == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
+    histogram = Histogram((0.5, 1.0))
+    for value, weight in ((0.5, 1), (2.0, 2)):
+        histogram.add(value, weight)
+    assert histogram.buckets() == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
     assert list(SECONDS) == sorted(SECONDS)
 
 
@@ -197,6 +201,6 @@ def test_deferred_calls_are_counted_by_how_they_end(error: BaseException | None,
     deferred = routes.unary[PATH](call(), b"")
     assert isinstance(deferred, Deferred)
     with contextlib.suppress(BaseException):
-        at_once(deferred.steps)
+        deferred.finish(lambda: at_once(deferred.steps))
     seconds = next(iter(requests.families()))
     assert {each.labels["rpc_grpc_status_code"] for each in seconds.samples} == {code}

@@ -116,7 +116,7 @@ def test_connections_and_streams_are_asked_for_when_read() -> None:
 def test_streams_that_ended_are_counted_by_how_long_they_were_open() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
     for seconds in (5, 5, 100_000):
-        state_metrics.lifetimes.ended("normal_close", seconds)
+        state_metrics.ended("normal_close", seconds)
     name = "feature_flag_flagd_sync_stream_duration_seconds"
     found = read(state_metrics)
     assert found[f"{name}_bucket", "normal_close", "1.0"] == 0

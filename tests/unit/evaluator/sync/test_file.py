@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.source import Changes, Delivery, SourceFault, Unchanged
 from evaluator.sync.sources import file as file_module
 from evaluator.sync.sources.file import FileSource
 from evaluator.sync.sources.watch import Watch, places
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 def source(path: Path, *, watch: bool = True) -> FileSource:
     return FileSource(str(path), "identity", path, Clock(), watch=watch)
+
+
+def changes(path: Path, *, watch: bool = True) -> AsyncGenerator[SourceEvent, None]:
+    return Changes(source(path, watch=watch)).events()
 
 
 def write(path: Path, text: str) -> None:
@@ -69,7 +73,7 @@ async def test_a_change_is_delivered(
 ) -> None:
     path = tmp_path / "flags.json"
     write(path, "one")
-    deliveries = source(path, watch=watch).deliveries()
+    deliveries = changes(path, watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     for number in ("two", "six", "ten"):
         change(path, number)
@@ -79,7 +83,7 @@ async def test_a_change_is_delivered(
 
 async def test_a_config_map_is_swapped(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path / "mount", "one")
-    deliveries = source(tmp_path / "mount" / "flags.json", watch=watch).deliveries()
+    deliveries = changes(tmp_path / "mount" / "flags.json", watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     for number in ("two", "three"):
         config_map(tmp_path / "mount", number)
@@ -89,7 +93,7 @@ async def test_a_config_map_is_swapped(tmp_path: Path, watch: bool) -> None:
 
 async def test_a_mounted_folder_is_swapped_as_one(tmp_path: Path, watch: bool) -> None:
     config_map(tmp_path, "one")
-    deliveries = source(tmp_path, watch=watch).deliveries()
+    deliveries = changes(tmp_path, watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     config_map(tmp_path, "two")
     delivered = await following(deliveries, Delivery)
@@ -117,7 +121,7 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
 ) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
         write(tmp_path / name, name)
-    deliveries = source(tmp_path).deliveries()
+    deliveries = changes(tmp_path)
     delivered = await following(deliveries, Delivery)
     assert [content for _, content in delivered.documents] == [b"a.json", b"b.yaml", b"c.yml"]
     write(tmp_path / "a.json", "changed")
@@ -128,7 +132,7 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
 async def test_an_unchanged_file_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_module, "POLL", 0.01)
     write(tmp_path / "flags.json", "one")
-    deliveries = source(tmp_path / "flags.json", watch=False).deliveries()
+    deliveries = changes(tmp_path / "flags.json", watch=False)
     assert [type(await anext(deliveries)) for _ in range(5)] == [Delivery] + [Unchanged] * 4
     await deliveries.aclose()
 
@@ -140,7 +144,7 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     monkeypatch.setattr(file_module, "_mark", lambda name, status: (name, status.st_size))
     path = tmp_path / "flags.json"
     write(path, "one")
-    deliveries = source(path, watch=False).deliveries()
+    deliveries = changes(path, watch=False)
     assert text(await following(deliveries, Delivery)) == "one"
     write(path, "two")
     assert text(await following(deliveries, Delivery)) == "two"
@@ -150,7 +154,7 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
 async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    deliveries = source(path, watch=watch).deliveries()
+    deliveries = changes(path, watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     changed = asyncio.ensure_future(following(deliveries, Delivery))
     with path.open("w") as file:
@@ -238,7 +242,8 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
 async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    deliveries = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch).deliveries()
+    looking = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch)
+    deliveries = Changes(looking).events()
     assert text(await following(deliveries, Delivery)) == "one"
     changed = asyncio.ensure_future(following(deliveries, Delivery))
     path.rename(path.with_suffix(".backup"))
@@ -268,14 +273,14 @@ async def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(file_module, "MAX_BYTES", 10)
     write(tmp_path / "a.json", "x" * 6)
     write(tmp_path / "b.json", "x" * 6)
-    deliveries = source(tmp_path).deliveries()
+    deliveries = changes(tmp_path)
     assert (await following(deliveries, SourceFault)).reason == "TooLarge"
     await deliveries.aclose()
 
 
 async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path / "flags.json", "one")
-    deliveries = source(tmp_path / "flags.json" / "below").deliveries()
+    deliveries = changes(tmp_path / "flags.json" / "below")
     assert (await following(deliveries, SourceFault)).reason == "Unreadable"
     await deliveries.aclose()
 
@@ -309,7 +314,7 @@ async def test_a_fifo_that_takes_a_files_place_is_a_fault_until_a_file_is_back(
     path = tmp_path / where
     path.parent.mkdir(exist_ok=True)
     write(path, "one")
-    deliveries = source(path if path.parent == tmp_path else path.parent, watch=watch).deliveries()
+    deliveries = changes(path if path.parent == tmp_path else path.parent, watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     path.unlink()
     os.mkfifo(path)

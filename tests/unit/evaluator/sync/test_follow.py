@@ -432,7 +432,7 @@ async def test_a_disk_that_refuses_is_asked_again_and_serving_goes_on(
     source = FakeSource()
     async with following([source], state_dir=tmp_path) as (store, _):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", full)
+            patched.setattr(os, "fsync", full)
             source.say(document("a"))
             await until(lambda: value(store, "a"))
             await until(lambda: "No space left" in caplog.text)

@@ -13,8 +13,8 @@ from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from evaluator.sync.sources import connector
 from evaluator.sync.sources import grpc as grpc_module
+from evaluator.sync.sources.connector import delivered, target
 from evaluator.sync.sources.grpc import GrpcSource
-from evaluator.sync.sources.peer import delivered, target
 from evaluator.wire import sync_pb2
 from tests.sync_sources import Ear, GrpcPeer
 

@@ -9,10 +9,10 @@ import pytest
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.opening import names, open_sources
 from evaluator.sync.sources.blob import BlobSource
+from evaluator.sync.sources.connector import target
 from evaluator.sync.sources.file import FileSource
 from evaluator.sync.sources.grpc import GrpcSource
 from evaluator.sync.sources.http import HttpSource
-from evaluator.sync.sources.peer import target
 
 
 def config(provider: str, uri: str, **fields: Any) -> SourceConfig:

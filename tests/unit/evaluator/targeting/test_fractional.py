@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evaluator.flags.checking.operators import MOST_WEIGHT
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import RuleError, compile_rule
-from evaluator.targeting.bucketing import bucket_of, read_buckets
+from evaluator.targeting.fractional import bucket_of, read_buckets
 
 V2, V3 = Bucketing.V2, Bucketing.V3
 HALVES = [["a", 50], ["b", 50]]

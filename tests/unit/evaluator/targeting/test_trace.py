@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evaluator.flags.model import Bucketing
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
-from evaluator.targeting.bucketing import bucket_of
+from evaluator.targeting.fractional import bucket_of
 from tests.contract.generated_flags import contexts
 from tests.contract.generated_rules import rules
 

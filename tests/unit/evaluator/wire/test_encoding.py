@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
-from evaluator.resolve import FlagType, compile_flag_set, resolve
+from evaluator.resolution import FlagType
+from evaluator.resolve import compile_flag_set, resolve
 from evaluator.wire.encoding import encode
 from tests.contract.generated_flags import contexts, definitions
 from tests.unit.evaluator.server import fakes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.injection import names
+from controller.injection.adding.changes import Injected, injected_of, read_record
 from controller.injection.adding.pod import due
-from controller.injection.adding.record import Injected, injected_of, read_record
 from controller.injection.options import FlagSetFound, Refused
 from tests.unit.controller.injection.pods import KNOWN, OPTIONS, Objects, injected, pod
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.admission.server import UNCHANGED, answer
 from controller.injection import names
 from controller.injection.adding.pod import inject
-from controller.injection.adding.review import UNCHANGED, answer
 from controller.injection.options import FlagSetFound, Options, Refused
 from evaluator.cli import parse
 from evaluator.settings import load

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.admission.server import answer
 from controller.injection import names
-from controller.injection.adding.review import answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused

@@ -4,13 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.s3 import s3
+from tests.s3 import S3, s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.s3 import S3
 
 
 @pytest.fixture

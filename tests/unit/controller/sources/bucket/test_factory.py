@@ -18,15 +18,13 @@ from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint
 from controller.sources.bucket.place import Store
 from controller.sources.bucket.reading import TASK
 from controller.sources.provider import Look
-from tests.s3 import LOGIN, manifest
+from tests.s3 import LOGIN, S3, manifest
 from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
-
-    from tests.s3 import S3
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import Listed, index_of, revision_of, wanted
+from controller.sources.bucket.listing import Listed, revision_of, wanted
 from controller.sources.provider import TreeLimits
 
 LIMITS = TreeLimits(entries=6, file_bytes=100, total_bytes=150, depth=2)
@@ -18,15 +18,15 @@ def objects(**sizes: int) -> list[Listed]:
 def test_the_revision_is_that_of_fluxs_bucket() -> None:
     listing = [Listed("b", "2", 9), Listed("a/c", "1", 9)]
     digest = hashlib.sha256(b"a/c 1\nb 2\n").hexdigest()
-    assert str(revision_of(index_of(listing))) == f"sha256:{digest}"
-    assert index_of(reversed(listing)) == index_of(listing)
+    assert str(revision_of(listing)) == f"sha256:{digest}"
+    assert revision_of(reversed(listing)) == revision_of(listing)
 
 
 def test_another_etag_or_key_is_another_revision_and_another_size_alone_is_not() -> None:
-    one = revision_of(index_of([Listed("a", "1", 1)]))
-    assert revision_of(index_of([Listed("a", "2", 1)])) != one
-    assert revision_of(index_of([Listed("b", "1", 1)])) != one
-    assert revision_of(index_of([Listed("a", "1", 2)])) == one
+    one = revision_of([Listed("a", "1", 1)])
+    assert revision_of([Listed("a", "2", 1)]) != one
+    assert revision_of([Listed("b", "1", 1)]) != one
+    assert revision_of([Listed("a", "1", 2)]) == one
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,12 @@ from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Store
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import call_here
-from tests.s3 import BUCKET, listed
+from tests.s3 import BUCKET, S3, listed
 from tests.sync_sources import S3_KEY, S3_SECRET
 from tests.unit.controller.sources.bucket.fetching import fetched, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.s3 import S3
 
 
 def provider(store: S3, prefix: str = "", **more: Any) -> BucketProvider:

@@ -18,14 +18,12 @@ from controller.sources.bucket.client import list_objects
 from controller.sources.bucket.factory import bucket_of
 from controller.sources.bucket.place import Bucket, Store
 from controller.sources.provider import TreeLimits
-from tests.s3 import BUCKET
+from tests.s3 import BUCKET, S3
 from tests.sync_sources import S3_KEY, S3_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.s3 import S3
 
 ROLE = "arn:aws:iam::123456789012:role/flags"
 ANSWER = """<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>

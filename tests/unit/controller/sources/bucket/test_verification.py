@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import FlagSourceSpec
+from controller.api.flagsource import BucketSpec, FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
@@ -19,7 +19,7 @@ from controller.cli import main
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.bucket.listing import MANIFEST, SIGNATURE, Manifest
 from controller.sources.bucket.reading import call_here
-from tests.s3 import LOGIN, manifest
+from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run
 from tests.unit.controller.sources.git.verified import Verified
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.api.flagsource import BucketSpec
     from controller.sources.bucket.provider import BucketProvider
     from controller.sources.provider import Look, ProviderFactory
-    from tests.s3 import S3
 
 GENERATE = {
     "ecdsa": ("EC", "-pkeyopt", "ec_paramgen_curve:P-256"),

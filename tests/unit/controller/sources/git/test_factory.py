@@ -24,6 +24,7 @@ from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
+from tests.statuses import stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -90,8 +91,8 @@ class World:
         result = await self.reconciler.reconcile(resource, self.now)
         if isinstance(result.outcome, Setback):
             raise result.outcome
-        self.statuses[name] = {**result.status, "observedGeneration": 1}
-        found = self.storages.read(result.status["artifact"]["path"])
+        self.statuses[name] = {**stored(result.status), "observedGeneration": 1}
+        found = self.storages.read(self.statuses[name]["artifact"]["path"])
         assert found is not None
         return unpack(found)["flags.json"]
 
@@ -146,24 +147,6 @@ async def test_a_commit_that_was_fetched_once_needs_no_network(
     world.storages.forget(KEY)
     assert await world.look(ref=pinned) == b"1"
     assert not server.paths
-
-
-async def test_a_push_is_seen_and_so_is_one_that_rewrites(world: World, repository: Repository) -> None:
-    assert await world.look() == b"1"
-    repository.commit("second", flags__json="2")
-    assert await world.look() == b"2"
-    repository.git("reset", "-q", "--hard", "HEAD~1")
-    repository.write("flags.json", "3")
-    repository.git("commit", "-q", "-a", "--amend", "-m", "instead")
-    assert await world.look() == b"3"
-
-
-async def test_a_deleted_branch_fails_and_names_what_there_is(world: World, repository: Repository) -> None:
-    repository.git("branch", "side")
-    assert await world.look(ref={"branch": "side"}) == b"1"
-    repository.git("branch", "-D", "side")
-    setback = await world.fails(ref={"branch": "side"})
-    assert (setback.reason, "branches: main" in setback.message) == ("ReferenceNotFound", True)
 
 
 async def test_a_remote_that_is_down_fails_and_comes_back(

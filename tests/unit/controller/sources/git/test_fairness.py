@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.conditions import READY, find
+from controller.api.conditions import READY
 from controller.api.flagsource import KIND
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
@@ -26,6 +26,7 @@ from controller.sources.reconciler import SourceReconciler
 from controller.wiring.controller.cluster import SOURCES_AT_ONCE, queue_of
 from tests.git_http import git_server
 from tests.repositories import Repository
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

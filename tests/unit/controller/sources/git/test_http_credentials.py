@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from controller.sources.git.git_url import (
     Credentials,
     Transport,
@@ -57,10 +58,10 @@ def pem(authority: trustme.CA) -> str:
     return authority.cert_pem.bytes().decode()
 
 
-def client(authority: trustme.CA) -> dict[str, str]:
-    issued = authority.issue_cert("someone@example.com")
+def client(clients: trustme.CA, authority: trustme.CA | None = None) -> Tls:
+    issued = clients.issue_cert("someone@example.com")
     chain = "".join(blob.bytes().decode() for blob in issued.cert_chain_pems)
-    return {"certificate": chain, "certificate_key": issued.private_key_pem.bytes().decode()}
+    return Tls("" if authority is None else pem(authority), chain, issued.private_key_pem.bytes().decode())
 
 
 def listed(url: str, credentials: Credentials | None) -> str:
@@ -101,12 +102,12 @@ def test_a_bearer_token_does_not_follow_a_redirect(root: Path) -> None:
 
 def test_a_private_authority_is_trusted_where_it_is_given(root: Path, authority: trustme.CA) -> None:
     with git_server(root, tls=server_side(authority)) as server:
-        assert "refs/heads/main" in listed(server.url, Credentials(authority=pem(authority)))
+        assert "refs/heads/main" in listed(server.url, Credentials(tls=Tls(pem(authority))))
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["the system's", "another"])
 def test_a_server_of_an_unknown_authority_is_refused(root: Path, authority: trustme.CA, given: bool) -> None:
-    credentials = Credentials(authority=pem(trustme.CA())) if given else None
+    credentials = Credentials(tls=Tls(pem(trustme.CA()))) if given else None
     with git_server(root, tls=server_side(authority)) as server:
         assert refused(server.url, credentials).reason == "CertificateRefused"
         assert not server.paths
@@ -114,7 +115,7 @@ def test_a_server_of_an_unknown_authority_is_refused(root: Path, authority: trus
 
 def test_a_client_is_accepted_by_its_certificate(root: Path, authority: trustme.CA) -> None:
     clients = trustme.CA()
-    credentials = Credentials(authority=pem(authority), **client(clients))
+    credentials = Credentials(tls=client(clients, authority))
     with git_server(root, tls=server_side(authority, clients)) as server:
         assert "refs/heads/main" in listed(server.url, credentials)
 
@@ -123,8 +124,7 @@ def test_a_client_is_accepted_by_its_certificate(root: Path, authority: trustme.
 def test_a_client_without_the_right_certificate_is_refused(
     root: Path, authority: trustme.CA, stranger: bool
 ) -> None:
-    more = client(trustme.CA()) if stranger else {}
-    credentials = Credentials(authority=pem(authority), **more)
+    credentials = Credentials(tls=client(trustme.CA(), authority) if stranger else Tls(pem(authority)))
     with git_server(root, tls=server_side(authority, trustme.CA())) as server:
         setback = refused(server.url, credentials)
         assert not server.paths
@@ -135,7 +135,7 @@ def test_a_client_without_the_right_certificate_is_refused(
 def proxied(address: str, credentials: Credentials | None, password: str = SECRET) -> Credentials:
     content = {"address": address, "username": "me", "password": password}
     encoded = {key: text.encode() for key, text in content.items()}
-    return with_proxy(credentials, "apps/proxy", encoded, Transport.HTTPS)
+    return with_proxy(credentials, SecretTexts("apps/proxy", encoded), Transport.HTTPS)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
@@ -143,7 +143,7 @@ def test_a_proxy_is_used_and_its_password_is_in_no_argument(
     root: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    trusted = Credentials(authority=pem(authority))
+    trusted = Credentials(tls=Tls(pem(authority)))
     tls = server_side(authority) if secure else None
     with http_proxy(f"me:{SECRET}") as proxy, git_server(root, tls=tls) as server:
         assert "refs/heads/main" in listed(server.url, proxied(proxy.address, trusted))
@@ -174,8 +174,8 @@ def test_each_proof_makes_another_identity(authority: trustme.CA) -> None:
         Credentials(),
         Credentials("me", SECRET),
         Credentials(bearer=SECRET),
-        Credentials(authority=pem(authority)),
-        Credentials(**client(authority)),
+        Credentials(tls=Tls(pem(authority))),
+        Credentials(tls=client(authority)),
         Credentials(ssh_key="KEY"),
         Credentials(ssh_key="KEY", key_password=SECRET),
         Credentials(known_hosts="host"),
@@ -187,15 +187,15 @@ def test_each_proof_makes_another_identity(authority: trustme.CA) -> None:
 
 def test_a_secret_with_everything_becomes_credentials_that_work(root: Path, authority: trustme.CA) -> None:
     clients = trustme.CA()
-    texts = client(clients)
+    texts = client(clients, authority)
     content = {
         "username": b"me",
         "password": SECRET.encode(),
-        "ca.crt": pem(authority).encode(),
-        "tls.crt": texts["certificate"].encode(),
-        "tls.key": texts["certificate_key"].encode(),
+        "ca.crt": texts.authority.encode(),
+        "tls.crt": texts.certificate.encode(),
+        "tls.key": texts.key.encode(),
     }
-    credentials = credentials_from("apps/git", content, Transport.HTTPS)
+    credentials = credentials_from(SecretTexts("apps/git", content), Transport.HTTPS)
     tls = server_side(authority, clients)
     with git_server(root, login=f"me:{SECRET}", tls=tls) as server:
         assert "refs/heads/main" in listed(server.url, credentials)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.user_text.secret_texts import Tls
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.listing import http_listing
 from controller.sources.git.listing.http_listing import HttpListing, parse_advertisement
@@ -19,18 +20,14 @@ from controller.sources.git.listing.reference import References, parse
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
 from tests.git_http import git_server
-from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from tests.repositories import Repository
+
 SECRET = "s3cr3t"  # noqa: S105 - it guards nothing
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
 
 
 @pytest.fixture
@@ -87,7 +84,7 @@ async def test_a_private_authority_is_trusted_and_no_other(
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with git_server(tmp_path, tls=context) as server:
         for ca, believed in ((authority, True), (stranger, False)):
-            credentials = Credentials(authority=ca.cert_pem.bytes().decode())
+            credentials = Credentials(tls=Tls(ca.cert_pem.bytes().decode()))
             found = await listing.references(program(server.url, credentials), narrowed=True)
             assert (found is not None) is believed
 
@@ -106,9 +103,7 @@ async def test_what_is_refused_redirected_or_gone_is_left_to_git(
     assert await listing.references(program(server.url), narrowed=True) is None
 
 
-@pytest.mark.parametrize(
-    "credentials", [Credentials(proxy="http://h:1"), Credentials(certificate="C", certificate_key="K")]
-)
+@pytest.mark.parametrize("credentials", [Credentials(proxy="http://h:1"), Credentials(tls=Tls("", "C", "K"))])
 async def test_proxies_and_client_certificates_are_left_to_git(
     listing: HttpListing, repository: Repository, tmp_path: Path, credentials: Credentials
 ) -> None:

@@ -13,15 +13,13 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.places import Places
 from controller.sources.git.factory import LimitedReader
 from controller.sources.looking.deadline import Deadline, LimitedTasks
-from controller.sources.provider import Revision, TreeLimits
+from controller.sources.provider import Fetched, Revision, TreeLimits
 from tests.bombs import delta_bomb
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from controller.sources.provider import Fetched
 
 SMALL = TaskLimits(memory_bytes=60_000_000, cpu_seconds=30.0)
 

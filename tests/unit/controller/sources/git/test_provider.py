@@ -10,14 +10,12 @@ from blockbuster import blockbuster_ctx
 
 from controller.api.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.provider import open_source
+from controller.sources.git.provider import GitProvider, open_source
 from tests.git_http import git_server
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from controller.sources.git.provider import GitProvider
 
 
 @pytest.fixture

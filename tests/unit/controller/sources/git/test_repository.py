@@ -11,15 +11,9 @@ from controller.sources.git.reading.repository import (
     list_references,
     open_repository,
 )
-from tests.repositories import Repository
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
+    from tests.repositories import Repository
 
 
 async def test_references_are_read_as_git_lists_them(repository: Repository) -> None:

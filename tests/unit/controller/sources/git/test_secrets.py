@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls
 from controller.sources.git.git_url import Credentials, Transport, credentials_from, with_proxy
 
 if TYPE_CHECKING:
@@ -26,15 +27,15 @@ KEY = ISSUED.private_key_pem.bytes()
 
 
 def http(content: Mapping[str, bytes]) -> Credentials | None:
-    return credentials_from(NAME, content, Transport.HTTPS)
+    return credentials_from(SecretTexts(NAME, content), Transport.HTTPS)
 
 
 def ssh(content: Mapping[str, bytes]) -> Credentials | None:
-    return credentials_from(NAME, content, Transport.SSH)
+    return credentials_from(SecretTexts(NAME, content), Transport.SSH)
 
 
 def proxy(content: Mapping[str, bytes]) -> Credentials | None:
-    return with_proxy(None, NAME, content, Transport.HTTPS)
+    return with_proxy(None, SecretTexts(NAME, content), Transport.HTTPS)
 
 
 def made_key(folder: Path, *options: str) -> bytes:
@@ -49,12 +50,12 @@ def made_key(folder: Path, *options: str) -> bytes:
         ({"username": b"me", "password": b"x"}, Credentials("me", "x")),
         ({"username": b"me\n", "password": b"x\r\n"}, Credentials("me", "x")),
         ({"bearerToken": b"x\n"}, Credentials(bearer="x")),
-        ({"ca.crt": CA}, Credentials(authority=CA.decode().strip())),
-        ({"caFile": CA}, Credentials(authority=CA.decode().strip())),
-        ({"ca.crt": CA, "caFile": b"ignored"}, Credentials(authority=CA.decode().strip())),
+        ({"ca.crt": CA}, Credentials(tls=Tls(CA.decode().strip()))),
+        ({"caFile": CA}, Credentials(tls=Tls(CA.decode().strip()))),
+        ({"ca.crt": CA, "caFile": b"ignored"}, Credentials(tls=Tls(CA.decode().strip()))),
         (
             {"tls.crt": CERTIFICATE, "tls.key": KEY},
-            Credentials(certificate=CERTIFICATE.decode().strip(), certificate_key=KEY.decode().strip()),
+            Credentials(tls=Tls("", CERTIFICATE.decode().strip(), KEY.decode().strip())),
         ),
         ({}, None),
         ({"identity": b"of another", "note": b"x"}, None),
@@ -75,7 +76,7 @@ def test_flux_format_for_ssh_is_read(tmp_path: Path) -> None:
 
 
 def test_a_repository_on_this_machine_asks_for_nothing() -> None:
-    assert credentials_from(NAME, {"password": b"x"}, Transport.FILE) is None
+    assert credentials_from(SecretTexts(NAME, {"password": b"x"}), Transport.FILE) is None
 
 
 KINDS_OF_KEY = {
@@ -159,7 +160,7 @@ def test_a_wrong_secret_is_named_with_its_key(
 @pytest.mark.parametrize("transport", [Transport.SSH, Transport.FILE])
 def test_a_proxy_is_for_http_alone(transport: Transport) -> None:
     with pytest.raises(Stalled, match="with http and https only"):
-        with_proxy(None, NAME, {"address": b"http://h"}, transport)
+        with_proxy(None, SecretTexts(NAME, {"address": b"http://h"}), transport)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_a_proxy_is_for_http_alone(transport: Transport) -> None:
     ],
 )
 def test_a_proxy_is_added_to_what_else_is_proven(content: dict[str, bytes], url: str) -> None:
-    found = with_proxy(Credentials("me", "x"), NAME, content, Transport.HTTPS)
+    found = with_proxy(Credentials("me", "x"), SecretTexts(NAME, content), Transport.HTTPS)
     assert (found.username, found.proxy.removeprefix("socks5://")) == ("me", url)
 
 

@@ -10,11 +10,11 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from tests.git_http import git_server
 from tests.repositories import Repository
-from tests.unit.controller.sources.beside import Beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.unit.controller.sources.beside import Beside
 
 FILES = {"flags/base/a.json": "a", "flags/base/deep/b.json": "b", "flagsy/c.json": "c", "d.json": "d"}
 
@@ -26,13 +26,6 @@ def repository(tmp_path: Path) -> Repository:
         repository.write(name, text)
     repository.commit()
     return repository
-
-
-@pytest.fixture
-async def beside(tmp_path: Path) -> AsyncIterator[Beside]:
-    beside = Beside(tmp_path)
-    yield beside
-    await beside.close()
 
 
 async def test_only_the_folders_that_are_named_are_in_the_artifact(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.git.git_url import Credentials, Transport, credentials_from, parse_location
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
@@ -84,7 +85,7 @@ def locked(host: SshHost, password: str) -> Credentials | None:
     content = {"identity": host.key("locked"), "known_hosts": host.known_hosts()}
     content["password"] = password
     encoded = {key: text.encode() for key, text in content.items()}
-    return credentials_from("apps/git", encoded, Transport.SSH)
+    return credentials_from(SecretTexts("apps/git", encoded), Transport.SSH)
 
 
 def test_a_key_with_a_password_opens_with_it_and_the_password_is_not_shown(host: SshHost) -> None:

@@ -22,7 +22,7 @@ from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 RECURSE = {"recurseSubmodules": True}
@@ -60,13 +60,6 @@ def team(tmp_path: Path) -> Team:
 def server(team: Team) -> Iterator[GitServer]:
     with git_server(team.root) as running:
         yield running
-
-
-@pytest.fixture
-async def beside(tmp_path: Path) -> AsyncIterator[Beside]:
-    beside = Beside(tmp_path)
-    yield beside
-    await beside.close()
 
 
 async def apply(beside: Beside, server: GitServer, **git: object) -> None:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
-
-
-@pytest.fixture
 def bare(tmp_path: Path) -> pygit2.Repository:
     return pygit2.init_repository(str(tmp_path / "bare"), bare=True)
 

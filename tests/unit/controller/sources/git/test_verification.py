@@ -12,7 +12,6 @@ from controller.api.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.factory import LimitedReader
 from tests.git_http import git_server
-from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
 from tests.unit.controller.sources.git.verified import Verified
 
@@ -20,10 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
+    from tests.repositories import Repository
 
 
 @pytest.fixture

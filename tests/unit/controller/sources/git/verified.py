@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
@@ -13,6 +12,7 @@ from controller.runtime.reconciling.settle import settle
 from controller.sources.git.factory import GitFactory
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
+from tests.statuses import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

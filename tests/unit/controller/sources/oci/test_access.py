@@ -15,18 +15,15 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from tests.git_http import http_proxy
 from tests.registry.artifacts import Pusher, flux
-from tests.registry.front import before
+from tests.registry.front import Front, before
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import running
-from tests.registry.tokens import token_service
+from tests.registry.tokens import Tokens, token_service
 from tests.unit.controller.sources.oci.opening import Opener, confined, opener, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.registry.front import Front
-    from tests.registry.tokens import Tokens
 
 FILES: dict[str, str | bytes] = {"flags.json": "{}"}
 USER, PASSWORD = LOGIN.username, LOGIN.password

@@ -8,18 +8,15 @@ import pytest
 
 from controller.api.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.provider import Unverified
+from controller.sources.provider import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index
-from tests.registry.fixtures import REGISTRIES
+from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.registry.front import Answer
 from tests.registry.signing import Key, bundle, bundled, referrers, signature_tag, simple
 from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from controller.sources.provider import Fetched
-    from tests.registry.fixtures import Shelf
 
 pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 

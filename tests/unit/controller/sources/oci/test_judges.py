@@ -6,9 +6,10 @@ from typing import Final
 
 import pytest
 
+from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.signatures import KeyJudge
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.cosign import payload_of, read_cosign_keys
-from controller.sources.verification.signer import NotBelievedError
 from tests.registry.signing import Key
 
 KEY: Final = b"""-----BEGIN PUBLIC KEY-----
@@ -28,7 +29,7 @@ SIGNATURE: Final = (
 
 
 def judge(key: bytes) -> KeyJudge:
-    return KeyJudge(read_cosign_keys("shop/signers", {"ci.pub": key}), "add the key")
+    return KeyJudge(read_cosign_keys(SecretTexts("shop/signers", {"ci.pub": key})), "add the key")
 
 
 async def test_a_published_signature_is_believed() -> None:

@@ -10,8 +10,8 @@ import pytest
 from controller.api.provenance import VERIFIED_BY
 from controller.runtime.process.helpers import Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.sources.provider import Unverified
-from tests.registry.artifacts import flux
+from controller.sources.provider import Fetched, Unverified
+from tests.registry.artifacts import Artifact, flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
 from tests.unit.controller.sources.oci.opening import opener
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from controller.sources.provider import Fetched
-    from tests.registry.artifacts import Artifact
     from tests.registry.fixtures import Shelf
 
 TRUSTED = {"issuer": "^https://login\\.example$", "subject": "^https://git\\.example/shop/flags/"}

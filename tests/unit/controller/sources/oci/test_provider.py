@@ -10,14 +10,13 @@ import pytest
 from controller.api.provenance import AUTHOR, COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
-from tests.registry.fixtures import REGISTRIES
+from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.unit.controller.sources.oci.opening import opener, written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.provider import Fetched
-    from tests.registry.fixtures import Shelf
 
 pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 FILES: dict[str, str | bytes] = {"flags/base/flags.json": '{"flags": {}}', "README.md": "read me"}

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.flagsource import OciReference
 from controller.api.provenance import COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.oci.address import Target, parse_address, parse_target
-from controller.sources.oci.credentials import Bearer, Login, bearer_of, challenges_of, login_from
+from controller.sources.oci.address import parse_address, parse_target
+from controller.sources.oci.credentials import Login, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
 
 DIGEST = "sha256:" + "0" * 64
@@ -23,20 +24,20 @@ DIGEST = "sha256:" + "0" * 64
 @pytest.mark.parametrize(
     ("text", "host", "repository", "target"),
     [
-        ("oci://ghcr.io/team/flags:v1.0", "ghcr.io", "team/flags", Target("v1.0")),
-        ("oci://localhost:5000/flags", "localhost:5000", "flags", Target()),
-        (f"oci://[::1]:5000/a/b__c@{DIGEST}", "[::1]:5000", "a/b__c", Target("", DIGEST)),
+        ("oci://ghcr.io/team/flags:v1.0", "ghcr.io", "team/flags", OciReference(tag="v1.0")),
+        ("oci://localhost:5000/flags", "localhost:5000", "flags", OciReference()),
+        (f"oci://[::1]:5000/a/b__c@{DIGEST}", "[::1]:5000", "a/b__c", OciReference(digest=DIGEST)),
         (
             f"oci://Registry.Example.com/flags:prod@{DIGEST}",
             "registry.example.com",
             "flags",
-            Target("prod", DIGEST),
+            OciReference(tag="prod", digest=DIGEST),
         ),
-        ("oci://my_registry:5000/flags", "my_registry:5000", "flags", Target()),
+        ("oci://my_registry:5000/flags", "my_registry:5000", "flags", OciReference()),
     ],
 )
 def test_an_address_is_a_host_a_repository_and_what_of_it(
-    text: str, host: str, repository: str, target: Target
+    text: str, host: str, repository: str, target: OciReference
 ) -> None:
     address, found = parse_target(text)
     assert (address.host, address.repository, found) == (host, repository, target)
@@ -121,9 +122,10 @@ def test_challenges_are_read_as_registries_write_them() -> None:
         'Bearer realm="https://auth.example.com/token?a=1,2",service="reg \\"x\\"", scope=pull, Basic realm=x'
     )
     found = challenges_of([header, "Negotiate"])
-    assert bearer_of(found) == Bearer("https://auth.example.com/token?a=1,2", 'reg "x"')
+    expected = {"realm": "https://auth.example.com/token?a=1,2", "service": 'reg "x"', "scope": "pull"}
+    assert found["bearer"] == expected
     assert {"basic", "negotiate"} <= found.keys()
-    assert bearer_of(challenges_of(["Bearer"])) is None
+    assert challenges_of(["Bearer"]) == {"bearer": {}}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 from controller.sources.oci.factory import public_root
+from controller.sources.verification import NotBelievedError
 from controller.sources.verification.keyless import Identity, verify_keyless
-from controller.sources.verification.signer import NotBelievedError
 
 WORKFLOW: Final = Identity(
     "^https://token\\.actions\\.githubusercontent\\.com$",

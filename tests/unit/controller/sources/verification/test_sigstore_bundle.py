@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
-from controller.sources.verification.signer import NotBelievedError, Signer
 from tests.registry.signing import Key, bundle
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from controller.admission.server import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
 from controller.injection import names
-from controller.injection.adding.review import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
 from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, injected, pod
 
 
