@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Exchange:
+class SnapshotSwapper:
     """Applies reports to a store that is being served, one at a time."""
 
     def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:

@@ -26,13 +26,13 @@ MOST_STEPS: Final = 1_000
 """Most steps of a trace; the evaluation itself is not limited by it."""
 
 MOST_VALUE: Final = 1_000
-"""Most characters of JSON for which `Step.document` includes the value itself."""
+"""Most characters of JSON for which `TraceStep.document` includes the value itself."""
 
 _SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One step of a trace, in order of evaluation."""
 
     path: Path
@@ -73,7 +73,7 @@ class Explanation:
     """An answer and the steps that led to it."""
 
     resolution: Resolution
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
 
 def answer(key: str, resolution: Resolution) -> dict[str, Any]:
@@ -95,11 +95,11 @@ def explain(
     flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
 ) -> Explanation:
     """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
 
     def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
         if len(steps) < MOST_STEPS:
-            steps.append(Step(path, name, value, particulars))
+            steps.append(TraceStep(path, name, value, particulars))
 
     resolution = resolve(flags, key, wanted, context, now, trace)
     flag = flags.flag_set.flags.get(key)
@@ -112,7 +112,7 @@ def explain(
     return Explanation(resolution, (*steps, _conclusion(flag, resolution)))
 
 
-def _conclusion(flag: Flag, resolution: Resolution) -> Step:
+def _conclusion(flag: Flag, resolution: Resolution) -> TraceStep:
     if resolution.error_code is not None:
         return _note(f"{resolution.error_code}: {resolution.error_message}")
     if resolution.variant is None:
@@ -121,8 +121,8 @@ def _conclusion(flag: Flag, resolution: Resolution) -> Step:
     return _note(f"{resolution.reason}: {source}, {_short(resolution.variant)}")
 
 
-def _note(text: str) -> Step:
-    return Step((), "flag", None, {"note": text})
+def _note(text: str) -> TraceStep:
+    return TraceStep((), "flag", None, {"note": text})
 
 
 def _short(value: Json) -> str:

@@ -27,7 +27,7 @@ KEPT: Final = "kept"
 ABSENT: Final = "not installed"
 
 
-class Store(Protocol):
+class CertificateStore(Protocol):
     """Where certificates are kept for all replicas."""
 
     now: datetime
@@ -44,12 +44,12 @@ class Store(Protocol):
 
 
 @dataclass(slots=True)
-class Keeper:
+class CertificateRotation:
     """One replica's part. `look` is for `forever`."""
 
     what: str
     """Whose certificates they are, for the log."""
-    store: Store
+    store: CertificateStore
     names: Sequence[str]
     leading: Callable[[], bool]
     serve: Callable[[Certificates], None] | None = None

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Ended
+from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Exit
 from controller.cli.shared.printing import printable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe, as `head` does; Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PROBLEM
-    except Ended as ended:
+    except Exit as ended:
         print(f"flagstaff {options.verb}: {printable(str(ended))}", file=sys.stderr)
         return ended.code
     except KeyboardInterrupt:

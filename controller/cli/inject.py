@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.cli.shared.ending import OK, PROBLEM, Ended
+from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.cli.shared.manifests import reading
 from controller.injection.adding.workloads import injected
 from controller.injection.names import OPERATORS
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             made += [injected(each, arguments.namespace, options, known) for each in documents]
         except Refused as refusal:
-            raise Ended(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
+            raise Exit(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
 

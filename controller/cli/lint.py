@@ -15,7 +15,7 @@ from controller.cli.shared.arguments import (
     substituted,
     verify_keys,
 )
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, ending
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
@@ -78,14 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
     if [*map(bool, (arguments.documents, arguments.layers, arguments.manifests))].count(True) != 1:
         what = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
-        raise Ended(f"give {what}", USAGE)
+        raise Exit(f"give {what}", USAGE)
     if arguments.patches and not arguments.layers:
-        raise Ended("--patch changes what layers come to: name them by --path", USAGE)
+        raise Exit("--patch changes what layers come to: name them by --path", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
-        raise Ended("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
+        raise Exit("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
     if arguments.verify_keys and not committed:
-        raise Ended("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
+        raise Exit("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
     what = "manifest" if arguments.manifests else "flag"
     valid, problems = _manifests(arguments) if arguments.manifests else _flags(arguments)
     if arguments.output == "json":

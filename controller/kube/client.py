@@ -14,7 +14,7 @@ from kubernetes.aio import client, config
 
 from controller.api.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import Answer, causes, conflict_message, editor, expected, require_good
+from controller.kube.answers import ApiResponse, causes, conflict_message, editor, expected, require_good
 from controller.kube.api_client import ApiClient
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
@@ -87,7 +87,7 @@ class Cluster:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send one request once; return any answer. Raises Failed without one."""
         return await self.requests.once(method, path, query or {}, body)
 
@@ -236,7 +236,7 @@ class Cluster:
             return contextlib.nullcontext()
         return granting(namespace, "flagstaff-delivery", self._acting)
 
-    async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
+    async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: ApiResponse) -> str:
         """The field managers that changed our object by hand. Raises Stalled where it is not ours, or another
         applies it too.
         """
@@ -271,7 +271,7 @@ class Cluster:
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
 
-        async def patched(before: Mapping[str, Any]) -> Answer:
+        async def patched(before: Mapping[str, Any]) -> ApiResponse:
             patch = status_patch(resource.uid, before, status)
             self._wrote("status", key.kind)
             return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)

@@ -20,10 +20,10 @@ from controller.kube.paths import paths_of_all
 from controller.kube.requests import JITTER, JSON, METADATA, METADATA_LIST, PAGE, Requests
 from controller.kube.watch_requests import (
     CONNECT_SECONDS,
-    Absent,
-    Gone,
-    Refused,
-    Request,
+    KindNotInstalled,
+    WatchExpired,
+    WatchRefused,
+    WatchRequest,
     lines_of,
     read_object,
 )
@@ -64,7 +64,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class WatchScope:
     """The watched objects: a kind in one namespace or in all, or one object."""
 
     type: ResourceType
@@ -95,7 +95,7 @@ class Reflector:
     def __init__(
         self,
         api: ApiClient,
-        view: View,
+        view: WatchScope,
         sink: Sink,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -134,15 +134,15 @@ class Reflector:
                     await self._list()
                 await self._watch()
                 pause = _FIRST_PAUSE
-            except Gone:
+            except WatchExpired:
                 log.info("%s are listed again: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
-            except Absent:
+            except KindNotInstalled:
                 if await self._is_absent():
                     self._nothing()
                     await asyncio.sleep(ABSENT_SECONDS)
                     continue
-            except Refused as refusal:
+            except WatchRefused as refusal:
                 self._lost(refusal.message)
                 least = refusal.retry_after * (1 + JITTER * self._random())
             except Failed as failure:
@@ -237,7 +237,7 @@ class Reflector:
             raise Failed("ApiServerFailed", "the watch sent something that is not an event")
         if event_type == "ERROR":
             if body.get("code") == HTTPStatus.GONE:
-                raise Gone
+                raise WatchExpired
             raise Failed("ApiServerFailed", f"the watch failed: {str(body.get('message'))[:200]}")
         self._confirm()
         version = (body.get("metadata") or {}).get("resourceVersion")
@@ -250,11 +250,11 @@ class Reflector:
         # Only after it is stored: after an interruption in between it is sent again.
         self._version = str(version or self._version)
 
-    def _request(self, query: dict[str, str], silent: float) -> Request:
+    def _request(self, query: dict[str, str], silent: float) -> WatchRequest:
         one = {"fieldSelector": f"metadata.name={self.view.name}"} if self.view.name else {}
         metadata = METADATA if "watch" in query else METADATA_LIST
         accept = JSON if self.view.type.content else metadata
-        return Request(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
+        return WatchRequest(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
 
 
 def _place(body: dict[str, Any]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import NOTHING
-from controller.kube.answers import Answer, causes, date, expected, retry_after, unreachable
+from controller.kube.answers import ApiResponse, causes, date, expected, retry_after, unreachable
 from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -67,7 +67,7 @@ class Requests:
         body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send a request, and retry transient refusals, not before the server's Retry-After. Raises Failed
         without an answer.
         """
@@ -86,7 +86,7 @@ class Requests:
         query: Mapping[str, str],
         body: Mapping[str, Any] | list[dict[str, Any]] | None,
         headers: Mapping[str, str] = _HEADERS,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send a request once; return any answer. Raises Failed without one."""
         target = f"{path}?{urlencode(query)}" if query else path
         try:
@@ -96,7 +96,7 @@ class Requests:
             response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
             content = await response.read()
         except ApiException as error:
-            return Answer(error.status or 0, {"message": str(error.reason)})
+            return ApiResponse(error.status or 0, {"message": str(error.reason)})
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = unreachable(self._api.configuration.host, error)
             raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
@@ -105,7 +105,7 @@ class Requests:
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         body_read = found if isinstance(found, dict) else {}
-        return Answer(response.status, body_read, retry_after(response.headers), date(response.headers))
+        return ApiResponse(response.status, body_read, retry_after(response.headers), date(response.headers))
 
     async def pages(
         self, path: str, api_version: str, plural: str, accept: str, name: str = ""
@@ -157,7 +157,7 @@ def _objects(found: Any) -> Iterator[dict[str, Any]]:
     return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
 
 
-def _overtaken(method: str, answer: Answer) -> bool:
+def _overtaken(method: str, answer: ApiResponse) -> bool:
     """Whether others wrote the object faster than the API server could patch it. A conflict of owners names
     its causes.
     """

@@ -15,7 +15,7 @@ from controller.notifications.forms.payloads import is_known, is_refusal, post_o
 from controller.notifications.forms.repositories.statuses import ASKED
 from controller.notifications.reporting.standing import PULL_REQUESTS, compared
 from controller.notifications.sending.exchanges import granted, try_status, upsert
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.api.status import Status
     from controller.notifications.box import Box
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
     from controller.notifications.forms.repositories.github_apps import Grant
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.posting import Sender
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.statuses import Writer
+    from controller.runtime.reconciling.statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ GRACE: Final = 1.0
 class _Route:
     """A usable provider."""
 
-    target: Target
+    target: ProviderTarget
     pace: Pace = field(default_factory=Pace)
     failures: int = 0
     """Failed tries in a row."""
@@ -67,7 +67,7 @@ class Deliverer:
     outbox: Outbox
     sender: Sender
     objects: Cache
-    writer: Writer
+    writer: StatusWriter
     now: Callable[[], datetime]
     clock: Callable[[], float]
     """Seconds of a monotonic clock."""
@@ -75,7 +75,7 @@ class Deliverer:
     """Returns a random number from 0 to 1."""
     count: Callable[[str, str], None]
     """Receives (type, result) of each try."""
-    publish: Callable[[Post, Target], Awaitable[Answer]]
+    publish: Callable[[Post, ProviderTarget], Awaitable[PostResult]]
     """Sends a message to a NATS server; never raises."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
@@ -88,7 +88,7 @@ class Deliverer:
         self._resting = False
         self.outbox.begin()
 
-    def use(self, key: ObjectKey, target: Target) -> None:
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
         """Deliver the provider's waiting messages to `target` from now on."""
         route = self._routes.get(key)
         if route is None:
@@ -216,7 +216,7 @@ class Deliverer:
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
 
-    async def _authorised(self, message: Message, route: _Route) -> Answer:
+    async def _authorised(self, message: Message, route: _Route) -> PostResult:
         target = route.target
         if message.namespace:
             # The message names the namespace of the object.
@@ -224,14 +224,14 @@ class Deliverer:
         if target.app is None:
             return await self._send(message, target)
         found = await granted(self.sender, target, target.app, route.grant, self.now())
-        if isinstance(found, Answer):
+        if isinstance(found, PostResult):
             return found
         answer = await self._send(message, replace(target, token=found.token))
         # A refused token was revoked: the next try requests another.
         route.grant = None if answer.status == 401 else found
         return answer
 
-    async def _send(self, message: Message, target: Target) -> Answer:
+    async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
         if target.spec.type == "nats":
             return await self.publish(post_of(message, target), target)
         if target.spec.type in ASKED and not message.alert:

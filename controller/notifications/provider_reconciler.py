@@ -16,7 +16,7 @@ from controller.notifications import messages
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.forms import services
 from controller.notifications.forms.payloads import FORMS
-from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.posts import ProviderTarget, Way
 from controller.notifications.forms.repositories import github_apps, servers
 from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
@@ -83,7 +83,7 @@ class FlagProviderReconciler:
         self.deliverer.shut(key)
         self.outbox.forget(key)
 
-    async def _target(self, resource: Resource) -> Target:
+    async def _target(self, resource: Resource) -> ProviderTarget:
         """Return the settings of spec and Secret. Raises Setback."""
         spec = spec_of(FlagProviderSpec, resource)
         with stalling():
@@ -114,7 +114,7 @@ class FlagProviderReconciler:
             # A proxy can read plain http.
             texts.require_host(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
+        return ProviderTarget(spec, address, token, resource.namespace, self.instance, way, app, login)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """Return (scheme, host) of the server. Raises Stalled."""

@@ -29,7 +29,7 @@ def webhook_path(token: bytes, key: ObjectKey) -> str:
 
 
 @dataclass(slots=True)
-class Guard:
+class ReplayGuard:
     """The recent deliveries of one receiver. `now`: seconds of a monotonic clock."""
 
     _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -79,12 +79,12 @@ class Endpoints:
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}
-        self._guards: dict[ObjectKey, Guard] = {}
+        self._guards: dict[ObjectKey, ReplayGuard] = {}
 
     def open(self, endpoint: Endpoint) -> None:
         """Answer at the endpoint's paths from now on, and at no other of the same receiver."""
         self._by_path = self._without(endpoint.key) | dict.fromkeys(endpoint.paths, endpoint)
-        self._guards.setdefault(endpoint.key, Guard())
+        self._guards.setdefault(endpoint.key, ReplayGuard())
 
     def close(self, key: ObjectKey) -> None:
         """Close the paths of this receiver, and forget its tokens."""
@@ -95,7 +95,7 @@ class Endpoints:
         """Return the endpoint at `path`."""
         return self._by_path.get(path)
 
-    def guard(self, key: ObjectKey) -> Guard:
+    def guard(self, key: ObjectKey) -> ReplayGuard:
         """The guard of a receiver that is open."""
         return self._guards[key]
 

@@ -24,7 +24,7 @@ LABEL: Final = "flagstaff.dev/flagsource"
 _MANAGER: Final = "flagstaff-export"
 
 
-class Writer(Applier, Protocol):
+class ExportWriter(Applier, Protocol):
     """Writes objects, and the status of one."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
@@ -36,7 +36,7 @@ class Exporter:
     """Keeps an ExternalArtifact of the FlagSource's name beside it, written only where it differs."""
 
     objects: Cache
-    writer: Callable[[str, str | None], Writer]
+    writer: Callable[[str, str | None], ExportWriter]
     """By namespace and service account: with whose rights it is written."""
 
     async def publish(

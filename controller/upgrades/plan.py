@@ -71,7 +71,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class UpgradeProgress:
     """The progress that the status stores between looks."""
 
     restarting: Mapping[str, datetime] = field(default_factory=dict)
@@ -93,10 +93,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpgradeStep:
     """The next actions."""
 
-    progress: Progress
+    progress: UpgradeProgress
     restart: tuple[State, ...] = ()
     finished: tuple[str, ...] = ()
     """Those that were restarting and are rolled out."""
@@ -105,14 +105,14 @@ class Step:
     left: Mapping[str, str] = field(default_factory=dict)
     """Outdated workloads that are not restarted, with the reason."""
 
-    def after(self, restarted: Iterable[State]) -> Progress:
+    def after(self, restarted: Iterable[State]) -> UpgradeProgress:
         """Return the progress if only these of `restart` could be restarted."""
         failed = {each.name for each in self.restart} - {each.name for each in restarted}
         restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
         return replace(self.progress, restarting=restarting)
 
 
-def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetime) -> Step:
+def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
     """Return the next step; its workloads count as restarting from now on."""
     by_name = {each.name: each for each in states}
     going = {each.name: each for each in states if _going(each, policy, before, now)}
@@ -131,10 +131,10 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
     if progress.halt is None:
         progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
-        return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
+        return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
         # The next time there may be another canary.
-        return Step(_without_canary(progress), (), finished, {}, left)
+        return UpgradeStep(_without_canary(progress), (), finished, {}, left)
     waiting, able = _judged(pending, going)
     progress, free, why = _after_canary(progress, policy, by_name, able, now)
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
@@ -143,10 +143,10 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
     names = {each.name: now for each in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
     progress = replace(progress, restarting={**progress.restarting, **names})
-    return Step(progress, chosen, finished, held | waiting, left)
+    return UpgradeStep(progress, chosen, finished, held | waiting, left)
 
 
-def _going(state: State, policy: Policy, before: Progress, now: datetime) -> bool:
+def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
     """Whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
     if state.done or at is None:
@@ -184,7 +184,7 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
     return left, pending
 
 
-def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
+def _undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
     """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
     for name, at in sorted(before.restarting.items()):
         each = states.get(name)
@@ -196,7 +196,7 @@ def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
     return None
 
 
-def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:
+def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, now: datetime) -> Halt | None:
     for name, each in sorted(going.items()):
         times = (each.workload.restarted_at, each.progressed_at, before.resumed_at)
         if now - max(time for time in times if time is not None) >= policy.deadline:
@@ -230,12 +230,12 @@ def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
 
 
 def _after_canary(
-    progress: Progress,
+    progress: UpgradeProgress,
     policy: Policy,
     states: Mapping[str, State],
     free: Mapping[str, State],
     now: datetime,
-) -> tuple[Progress, Mapping[str, State], str]:
+) -> tuple[UpgradeProgress, Mapping[str, State], str]:
     """Return (canary's progress, workloads of `free` to restart, reason for which the others wait)."""
     if policy.soak is None:
         return _without_canary(progress), free, ""
@@ -260,7 +260,7 @@ def _after_canary(
     return replace(progress, canary_passed=True), free, ""
 
 
-def _without_canary(progress: Progress) -> Progress:
+def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
     return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 

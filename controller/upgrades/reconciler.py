@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.injection.options import Known, Options
     from controller.upgrades.observed import Pod, Workload
-    from controller.upgrades.plan import Progress, Step
+    from controller.upgrades.plan import UpgradeProgress, UpgradeStep
 
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
@@ -147,7 +147,7 @@ class EvaluatorUpgradeReconciler:
         return workloads, Budgets(budgets)
 
     async def _states(
-        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
+        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
     ) -> list[State]:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods.all:
@@ -166,8 +166,13 @@ class EvaluatorUpgradeReconciler:
         return states
 
     async def _planned(
-        self, namespace: str, states: Sequence[State], policy: Policy, progress: Progress, now: datetime
-    ) -> Step:
+        self,
+        namespace: str,
+        states: Sequence[State],
+        policy: Policy,
+        progress: UpgradeProgress,
+        now: datetime,
+    ) -> UpgradeStep:
         """The next step, without workloads whose pods would be refused.
 
         The check is slow: only workloads about to be restarted are checked, and after a refusal the next
@@ -249,7 +254,7 @@ def _refused(pods: _Pods) -> dict[str, str]:
     return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
-def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
+def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     since = str(step.progress.pause_since)
     finished = (
         Occurrence("Upgraded", f"{name} is rolled out with its new evaluator", version=since)
@@ -266,7 +271,7 @@ def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     return (*finished, *begun)
 
 
-def _judged(resource: Resource, step: Step, counts: EvaluatorUpgradeStatus) -> Result:
+def _judged(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatus) -> Result:
     """Return the result as conditions and a message."""
     progress = step.progress
     message = f"{counts.current} of {counts.pods} pods are current"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.meta import RESUME, timestamp
 from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.upgrades.observed import moment
-from controller.upgrades.plan import Halt, Progress
+from controller.upgrades.plan import Halt, UpgradeProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NAMED: Final = 5
 """Most workloads of each sort in a message."""
 
 
-def progress_of(resource: Resource, now: datetime) -> Progress:
+def progress_of(resource: Resource, now: datetime) -> UpgradeProgress:
     """Read the progress. A changed spec or annotation value resumes a halted upgrade."""
     # What cannot be read is begun anew, from the marks on the workloads.
     status = EvaluatorUpgradeStatus.of(resource)
@@ -31,7 +31,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
             resumed_at = now
         else:
             halt = Halt(halted.workload, halted.message)
-    return Progress(
+    return UpgradeProgress(
         {each.workload: at for each in status.restarting or () if (at := moment(each.at)) is not None},
         canary.workload,
         moment(canary.ready_at),
@@ -43,7 +43,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
     )
 
 
-def fields_of(resource: Resource, progress: Progress) -> EvaluatorUpgradeStatus:
+def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgradeStatus:
     """Return the fields of the status; None for an absent one."""
     restarting = [
         RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())

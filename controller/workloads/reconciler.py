@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.injection.options import Known, Options
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
     from controller.runtime.objects.cache import Cache
 
 MANAGER: Final = "flagstaff-flagd"
@@ -82,7 +82,7 @@ class FlagdReconciler:
         """Forget a deleted Flagd; Kubernetes deletes its objects."""
         self._taken.pop(key, None)
 
-    def _made(self, resource: Resource) -> tuple[Wanted, list[dict[str, Any]]]:
+    def _made(self, resource: Resource) -> tuple[PodSettings, list[dict[str, Any]]]:
         spec = spec_of(FlagdSpec, resource)
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
@@ -155,7 +155,9 @@ class FlagdReconciler:
             del taken[key]
         return events
 
-    def _judged(self, made: list[dict[str, Any]], wanted: Wanted, events: tuple[Occurrence, ...]) -> Result:
+    def _judged(
+        self, made: list[dict[str, Any]], wanted: PodSettings, events: tuple[Occurrence, ...]
+    ) -> Result:
         deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)

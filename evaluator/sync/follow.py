@@ -7,9 +7,9 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import Exchange
+from evaluator.exchange import SnapshotSwapper
 from evaluator.sync.follower import Follower
-from evaluator.sync.lastgood import Keeper, LastGood, sweep
+from evaluator.sync.lastgood import LastGood, LastGoodWriter, sweep
 from evaluator.sync.schedule import Backoff
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ class Followers:
         gc_policy: GcPolicy | None = None,
     ) -> None:
         """clock: Unix seconds. state_dir: where last good sets are kept; None: nowhere."""
-        exchange = Exchange(store, clock, gc_policy)
+        exchange = SnapshotSwapper(store, clock, gc_policy)
         self._clock = clock
         self._state_dir = state_dir
-        self.keepers: list[Keeper] = []
+        self.keepers: list[LastGoodWriter] = []
         """The keepers that save, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
             if state_dir is not None:
-                keeper = Keeper(LastGood(state_dir, source.identity), source.name, Backoff(random))
+                keeper = LastGoodWriter(LastGood(state_dir, source.identity), source.name, Backoff(random))
                 self.keepers.append(keeper)
             follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)

@@ -21,10 +21,10 @@ from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.exchange import Exchange
+    from evaluator.exchange import SnapshotSwapper
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
-    from evaluator.sync.lastgood import Keeper
+    from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource
 
@@ -46,11 +46,11 @@ class Follower:
     def __init__(
         self,
         source: SyncSource,
-        exchange: Exchange,
+        exchange: SnapshotSwapper,
         *,
         clock: Callable[[], float],
         backoff: Backoff,
-        keeper: Keeper | None = None,
+        keeper: LastGoodWriter | None = None,
     ) -> None:
         self._source = source
         self._changes = Changes(source)

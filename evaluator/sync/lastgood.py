@@ -59,7 +59,7 @@ def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
     return removed
 
 
-class Keeper:
+class LastGoodWriter:
     """Saves the newest flag set of a source, and tries again until it is written."""
 
     def __init__(

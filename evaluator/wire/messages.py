@@ -38,7 +38,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Method:
+class SyncMethod:
     """An RPC that delivers flags, and the encoding of its answers. A thread may call `write`."""
 
     path: str
@@ -88,8 +88,8 @@ def encode_metadata(context: Mapping[str, Any]) -> bytes:
 
 
 METHODS: Final = (
-    Method(SERVICE + "SyncFlags", True, _write_update),
-    Method(SERVICE + "FetchAllFlags", False, _write_all),
-    Method(OLD_SERVICE + "SyncFlags", True, _write_old_update),
-    Method(OLD_SERVICE + "FetchAllFlags", False, _write_all),
+    SyncMethod(SERVICE + "SyncFlags", True, _write_update),
+    SyncMethod(SERVICE + "FetchAllFlags", False, _write_all),
+    SyncMethod(OLD_SERVICE + "SyncFlags", True, _write_old_update),
+    SyncMethod(OLD_SERVICE + "FetchAllFlags", False, _write_all),
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler
     from evaluator.wire.countdown import Timers
     from evaluator.wire.hub import Hub, Subscription
-    from evaluator.wire.messages import Method, Payload
+    from evaluator.wire.messages import Payload, SyncMethod
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class StreamObserver(Protocol):
 class _Key:
     """A topic of the hub: one backend's topic in one method's messages."""
 
-    method: Method
+    method: SyncMethod
     topic: Hashable
 
 
@@ -125,7 +125,7 @@ class SyncService:
             streams={method.path: self.handler(method) for method in METHODS},
         )
 
-    def handler(self, method: Method) -> StreamHandler:
+    def handler(self, method: SyncMethod) -> StreamHandler:
         """Return the handler of one method; it raises RpcError if refused, or while shutting down."""
         return partial(self._open, method)
 
@@ -155,7 +155,7 @@ class SyncService:
             if isinstance(subscriber, _Stream) and wanted(subscriber.visit):
                 subscriber.end(code, message, ERROR)
 
-    def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
+    def _open(self, method: SyncMethod, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         selector = read_selector(message)

@@ -96,7 +96,7 @@ class _Parts:
             metadata=not settings.disable_sync_metadata,
             ended=observed.metrics.state.ended,
         )
-        self._health = health.Health(store)
+        self._health = health.HealthService(store)
         self._count_streams()
 
     def _endpoints(self, codec: evaluation.Codec) -> evaluation.CodecEndpoints:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.api.fields import SpecProblem
-    from controller.cli.shared.manifests import Manifest
+    from controller.cli.shared.manifests import ObjectManifest
 
 
 def lint_manifests(paths: Sequence[str]) -> tuple[int, list[Problem]]:
@@ -27,7 +27,7 @@ def lint_manifests(paths: Sequence[str]) -> tuple[int, list[Problem]]:
     return valid, sorted(problems, key=lambda each: (each.file, each.line, each.column))
 
 
-def _problem(manifest: Manifest, found: SpecProblem) -> Problem:
+def _problem(manifest: ObjectManifest, found: SpecProblem) -> Problem:
     steps = tuple(int(step) if step.isdigit() else step for step in found.field.split("."))
     what = f"{manifest.body['kind']} {manifest.body['metadata']['name']}: {found}"
     place = manifest.place(steps)

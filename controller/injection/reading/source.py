@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from controller.api.featureflagsource import SourceSpec
     from controller.api.inprocess import InProcessConfigurationSpec
-    from controller.injection.reading.annotation_values import Referring
+    from controller.injection.reading.annotation_values import PodReferences
 
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -83,7 +83,7 @@ class Followed(NamedTuple):
     """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
 
 
-def followed(spec: FeatureFlagSourceSpec, referring: Referring, *, compat: bool) -> Followed:
+def followed(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
     """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
     namespace = referring.namespace
     found: list[Mapping[str, Any]] = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Notice, Post, Target
+    from controller.notifications.forms.posts import Notice, Post, ProviderTarget
 
 _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}
 """By severity: red, orange, green."""
@@ -163,7 +163,7 @@ def _attached(notice: Notice, clean: Callable[[str], str]) -> Post:
     return notice.post({"attachments": [attachment], **_sender(notice.target)})
 
 
-def _sender(target: Target) -> dict[str, str]:
+def _sender(target: ProviderTarget) -> dict[str, str]:
     given = {"channel": target.spec.channel, "username": target.spec.username}
     return {name: text for name, text in given.items() if text}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class Form:
     """Text in an error answer to a test if address and token are right."""
 
 
-def post_of(message: Message, target: Target) -> Post:
+def post_of(message: Message, target: ProviderTarget) -> Post:
     """Return the request that delivers the message."""
     form = FORMS[target.spec.type]
     given = target if target.address else replace(target, address=form.server)
     return form.post(Notice(message, given))
 
 
-def is_refusal(target: Target, content: bytes) -> bool:
+def is_refusal(target: ProviderTarget, content: bytes) -> bool:
     """Whether an answer with status 2xx is a refusal."""
     refusal = FORMS[target.spec.type].refusal
     return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
-def is_known(target: Target, message: Message, content: bytes) -> bool:
+def is_known(target: ProviderTarget, message: Message, content: bytes) -> bool:
     """Whether an error answer means that the message had arrived before, or that a test succeeded."""
     form, said = FORMS[target.spec.type], b"".join(content.split())
     words = (form.known, "" if message.alert else form.tested)

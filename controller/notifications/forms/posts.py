@@ -16,7 +16,7 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
     from controller.notifications.forms.repositories.github_apps import App
-    from controller.notifications.sending.nats import Login
+    from controller.notifications.sending.nats import NatsLogin
 
 _NO_CERTIFICATES: Final = Tls()
 _FACTS: Final = {
@@ -45,7 +45,7 @@ DIRECT: Final = Way()
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProviderTarget:
     """A provider's settings, of its spec and its Secret."""
 
     spec: FlagProviderSpec
@@ -57,7 +57,7 @@ class Target:
     way: Way = DIRECT
     app: App | None = None
     """The GitHub App whose tokens are used in place of `token`."""
-    login: Login | None = None
+    login: NatsLogin | None = None
     """The login at a NATS server, in place of `token`."""
 
     @property
@@ -88,7 +88,7 @@ class Notice:
     """A message and the provider that it is sent to."""
 
     message: Message
-    target: Target
+    target: ProviderTarget
 
     def post(self, content: Any, url: str = "", **headers: str) -> Post:
         """Return a request with `content` (JSON, or raw bytes) and the message's key."""

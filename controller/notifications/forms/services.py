@@ -39,7 +39,7 @@ class Service:
     """The service's only host; `{region}` is that of the address."""
 
 
-class Known(NamedTuple):
+class ParsedAddress(NamedTuple):
     """A parsed address."""
 
     service: Service
@@ -88,7 +88,7 @@ SERVICES: Final[dict[str, tuple[Service, ...]]] = {
 """By the scheme of the address."""
 
 
-def known(address: str) -> Known:
+def known(address: str) -> ParsedAddress:
     """Return the service of an address. Raises AddressRefused, whose text repeats only the scheme."""
     scheme, _, rest = address.partition("://")
     if scheme not in SERVICES:
@@ -96,7 +96,7 @@ def known(address: str) -> Known:
         raise AddressRefused(f"{what} none of the services that are allowed: {', '.join(sorted(SERVICES))}")
     for service in SERVICES[scheme]:
         if (match := service.pattern.fullmatch(rest.removesuffix("/"))) is not None:
-            return Known(service, service.host.format(**match.groupdict()))
+            return ParsedAddress(service, service.host.format(**match.groupdict()))
     shapes = " or ".join(f"{scheme}://{each.shape}" for each in SERVICES[scheme])
     raise AddressRefused(f"it must be {shapes}: one recipient, no parameters, other characters as %XX")
 

@@ -22,7 +22,7 @@ import requests
 from controller.api.parsing.addresses import AddressRefused
 from controller.notifications.forms.posts import DIRECT, Post
 from controller.notifications.forms.services import known
-from controller.notifications.sending.posting import Answer, why
+from controller.notifications.sending.posting import PostResult, why
 from controller.notifications.sending.threads import Threads
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class AppriseSender:
         """Refuse further sends."""
         self._threads.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Notify the URL's service within `seconds`, not counting the wait for a free thread."""
         line = _Line(self._sender, asyncio.get_running_loop(), post, way)
         try:
             return await self._threads.run(way.namespace, seconds, partial(_notify, line), line.hang_up)
         except (TimeoutError, AddressRefused) as error:
             # 400: a refusal, which is not retried.
-            return Answer(0 if isinstance(error, TimeoutError) else 400, why(error, seconds))
+            return PostResult(0 if isinstance(error, TimeoutError) else 400, why(error, seconds))
         except Exception as error:  # noqa: BLE001 - errors of the library, such as in parsing answers
             # The error's text may contain the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
@@ -67,8 +67,8 @@ class _Line:
     way: Way
     end: float = 0.0
     """Deadline in the loop's time."""
-    answers: list[Answer] = field(default_factory=list)
-    sending: Future[Answer] | None = None
+    answers: list[PostResult] = field(default_factory=list)
+    sending: Future[PostResult] | None = None
     over: Event = field(default_factory=Event)
     """Set when no caller waits any more."""
 
@@ -105,19 +105,19 @@ class _Line:
             raise requests.exceptions.ConnectionError(answer.text)
         return _response(asked.url or "", answer)
 
-    def outcome(self, *, taken: bool, otherwise: str = "apprise sent no request") -> Answer:
+    def outcome(self, *, taken: bool, otherwise: str = "apprise sent no request") -> PostResult:
         """Return the result of all requests."""
         if taken:
-            return Answer(200, "status 200")
+            return PostResult(200, "status 200")
         for answer in reversed(self.answers):
             if not 200 <= answer.status < 300:
                 return answer
         if self.answers:
-            return Answer(502, f"the service refused it: {self.answers[-1].text}")
-        return Answer(0, otherwise)
+            return PostResult(502, f"the service refused it: {self.answers[-1].text}")
+        return PostResult(0, otherwise)
 
 
-def _response(url: str, answer: Answer) -> requests.Response:
+def _response(url: str, answer: PostResult) -> requests.Response:
     response = requests.Response()
     response.url, response.status_code = url, answer.status
     response._content = answer.content
@@ -169,7 +169,7 @@ def built(address: str) -> Any:
     return apprise.Apprise([found], asset=asset)
 
 
-def _notify(line: _Line, seconds: float) -> Answer:
+def _notify(line: _Line, seconds: float) -> PostResult:
     """Notify the service. Blocks until it answers."""
     line.end = line.loop.time() + seconds
     token = _CURRENT.set(line)

@@ -11,13 +11,13 @@ from controller.notifications.forms.posts import Notice
 from controller.notifications.forms.repositories import github_apps, servers
 from controller.notifications.forms.repositories.comments import MOST_PAGES, PAGE, Thread, read
 from controller.notifications.reporting.standing import CHANGE_REQUEST
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
     from controller.notifications.forms.repositories.github_apps import App, Grant
     from controller.notifications.sending.posting import Sender
 
@@ -28,8 +28,8 @@ _REFUSED: Final = 422
 
 
 async def granted(
-    sender: Sender, target: Target, app: App, known: Grant | None, now: datetime
-) -> Grant | Answer:
+    sender: Sender, target: ProviderTarget, app: App, known: Grant | None, now: datetime
+) -> Grant | PostResult:
     """Return the known or a new token of the App, or an answer that reports why there is none."""
     if known is not None and now < known.until:
         return known
@@ -40,10 +40,10 @@ async def granted(
     try:
         return github_apps.grant_of(answer.content, now)
     except (ValueError, RecursionError):
-        return Answer(_NOT_GRANTED, "no token for the GitHub App: the answer has none")
+        return PostResult(_NOT_GRANTED, "no token for the GitHub App: the answer has none")
 
 
-async def try_status(sender: Sender, message: Message, target: Target) -> Answer:
+async def try_status(sender: Sender, message: Message, target: ProviderTarget) -> PostResult:
     """Send the status of a commit that does not exist; if it is refused as missing, check the repository."""
     answer = await _asked(sender, target, post_of(message, target))
     # Statuses of these servers for a missing commit; Gitea's is 500.
@@ -53,7 +53,7 @@ async def try_status(sender: Sender, message: Message, target: Target) -> Answer
     return looked if looked.status == 200 else answer
 
 
-async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
+async def upsert(sender: Sender, message: Message, target: ProviderTarget) -> PostResult:
     """Edit the comment of the message's object, or add it. Returns the answer to the last request."""
     if CHANGE_REQUEST not in message.metadata:
         # A test has no pull request: it checks the address and the token.
@@ -66,16 +66,18 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
         try:
             found = read(answer.content, target.spec.type)
         except (ValueError, RecursionError):
-            return Answer(0, "the list of comments cannot be read")
+            return PostResult(0, "the list of comments cannot be read")
         for number, text in found:
             if text.startswith(thread.marker):
                 return await _asked(sender, target, thread.edited(number))
         if thread.is_last(len(found)):
             return await _asked(sender, target, thread.created())
-    return Answer(_REFUSED, f"the pull request has more than {PAGE * MOST_PAGES} comments")
+    return PostResult(_REFUSED, f"the pull request has more than {PAGE * MOST_PAGES} comments")
 
 
-async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
+async def _missing(
+    sender: Sender, message: Message, target: ProviderTarget, answer: PostResult
+) -> PostResult:
     """Read the repository, to distinguish a missing pull request from a token without the right to read."""
     looked = await _asked(sender, target, servers.look(target))
     if not 200 <= looked.status < 300:
@@ -84,5 +86,5 @@ async def _missing(sender: Sender, message: Message, target: Target, answer: Ans
     return replace(answer, status=_REFUSED, text=f"the repository has no pull request {number}")
 
 
-async def _asked(sender: Sender, target: Target, post: Post) -> Answer:
+async def _asked(sender: Sender, target: ProviderTarget, post: Post) -> PostResult:
     return await sender.send(post, target.spec.timeout, target.way)

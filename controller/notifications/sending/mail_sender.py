@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from controller.api.parsing.addresses import MAIL
 from controller.delivery.problems import one_line
 from controller.notifications.forms.posts import DIRECT
-from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
+from controller.notifications.sending.posting import ANY, PostResult, PublicResolver, why
 from controller.notifications.sending.threads import Threads
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
@@ -136,7 +136,7 @@ class MailSender:
         """Refuse further sends."""
         self._threads.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Send to the URL's server within `seconds`, not counting the wait for a free thread."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
@@ -151,21 +151,21 @@ class MailSender:
             await self._threads.run(way.namespace, end - clock(), deliver, client.hang_up)
         except (Stalled, smtplib.SMTPException, OSError, ValueError) as error:
             said = why(error, seconds)
-            return Answer(0, said) if said else _answer(host, error)
-        return Answer(250, "status 250")
+            return PostResult(0, said) if said else _answer(host, error)
+        return PostResult(250, "status 250")
 
 
-def _answer(host: str, error: Exception) -> Answer:
+def _answer(host: str, error: Exception) -> PostResult:
     # The server's text is not shown: any service may have answered.
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         ((code, _),) = error.recipients.values()
     elif isinstance(error, smtplib.SMTPResponseException):
         code = error.smtp_code
     elif isinstance(error, smtplib.SMTPNotSupportedError):
-        return Answer(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
+        return PostResult(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
     else:
-        return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", 200))
+        return PostResult(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", 200))
     # These numbers mean something else where HTTP is spoken: by 400, a message whose content is not wanted is
     # not tried again. What is refused before that is.
     status = 400 if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
-    return Answer(status, f"status {code}")
+    return PostResult(status, f"status {code}")

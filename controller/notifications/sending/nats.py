@@ -24,14 +24,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controller.api.parsing.addresses import NATS, AddressRefused, require_usable
 from controller.delivery.problems import one_line
-from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
+from controller.notifications.sending.posting import ANY, PostResult, PublicResolver, why
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     import ssl
 
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.user_text.secret_texts import SecretTexts
 
@@ -48,7 +48,7 @@ _OF_SEED: Final = 18 << 3
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class NatsLogin:
     """One of these ways to log in; with none of them, anonymous."""
 
     user: str = ""
@@ -71,22 +71,22 @@ class Login:
         return {**named, "sig": b64encode(key.sign(nonce.encode())).decode()}
 
 
-def login_of(secret: SecretTexts) -> Login:
+def login_of(secret: SecretTexts) -> NatsLogin:
     """`creds`, else `nkey`, else `username` and `password`, else `token` of the Secret. Raises Stalled."""
     if creds := secret.text("creds"):
         jwt, seed = _JWT.search(creds), _SEED.search(creds)
         if jwt is None or seed is None or not _is_seed(seed[1]):
             raise secret.invalid("'creds' is no credentials file of a user")
-        return Login(seed=seed[1], jwt=jwt[1])
+        return NatsLogin(seed=seed[1], jwt=jwt[1])
     if seed_line := secret.line("nkey").strip():
         if not _is_seed(seed_line):
             raise secret.invalid("'nkey' is no seed of a user's key")
-        return Login(seed=seed_line)
+        return NatsLogin(seed=seed_line)
     user, password = secret.line("username"), secret.line("password")
     if bool(user) != bool(password):
         has, lacks = ("username", "password") if user else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
-    return Login(user, password, "" if user else secret.line("token"))
+    return NatsLogin(user, password, "" if user else secret.line("token"))
 
 
 def _is_seed(text: str) -> bool:
@@ -157,7 +157,7 @@ class _Connection:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts = ANY) -> Answer:
+async def publish(post: Post, target: ProviderTarget, *, allow_local: bool, hosts: Hosts = ANY) -> PostResult:
     """Publish within the provider's timeout; never raises. A server that answers has the message."""
     timeout = target.spec.timeout
     try:
@@ -166,25 +166,25 @@ async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts
             await _publish(post, target, allow_local=allow_local, hosts=hosts)
     except (AddressRefused, Stalled, _Refused, OSError, EOFError, ValueError, RecursionError) as error:
         return _why(error, timeout)
-    return Answer(200, "the server has it")
+    return PostResult(200, "the server has it")
 
 
-def _why(error: Exception, seconds: float) -> Answer:
+def _why(error: Exception, seconds: float) -> PostResult:
     """Return why the server does not have the message."""
     if isinstance(error, _Refused):
-        return Answer(error.status, f"the server refuses: {error}")
+        return PostResult(error.status, f"the server refuses: {error}")
     if said := why(error, seconds):
-        return Answer(0, said)
+        return PostResult(0, said)
     if isinstance(error, EOFError):
         said = "the connection ended without an answer"
     elif isinstance(error, OSError):
         said = one_line(error.strerror or str(error) or type(error).__name__, _SHOWN)
     else:
         said = "what answers is no server of NATS"
-    return Answer(0, said)
+    return PostResult(0, said)
 
 
-async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts) -> None:
+async def _publish(post: Post, target: ProviderTarget, *, allow_local: bool, hosts: Hosts) -> None:
     parts = urlsplit(target.address)
     host, port = parts.hostname or "", parts.port or 4222
     connection = plain = await _connected(host, port, allow_local=allow_local, hosts=hosts)
@@ -194,7 +194,7 @@ async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Host
         if encrypted:
             context = await asyncio.to_thread(context_of, target.way.tls)
             connection = await plain.encrypted(context, host)
-        login = (target.login or Login()).shown(str(described.get("nonce") or ""))
+        login = (target.login or NatsLogin()).shown(str(described.get("nonce") or ""))
         us = {"name": "flagstaff-controller", "lang": "python", "version": "1", "headers": True}
         known = json.dumps({**us, "verbose": False, "pedantic": False, "tls_required": encrypted, **login})
         await connection.send(f"CONNECT {known}\r\n".encode())

@@ -44,7 +44,7 @@ MOST_RETRY_AFTER: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostResult:
     """The result of a request."""
 
     status: int
@@ -60,7 +60,7 @@ class Answer:
 class Sender(Protocol):
     """Sends requests to other people's servers."""
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Send once, within `seconds`; never raises."""
 
 
@@ -72,7 +72,7 @@ class Senders:
     mail: Sender
     apprise: Sender
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Send once; never raises."""
         scheme = post.url.partition("://")[0].lower()
         known = {"http": self.http, "https": self.http, "smtp": self.mail, "smtps": self.mail}
@@ -143,7 +143,7 @@ class Poster:
         """Close the connections."""
         await self._session.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Send once, within `seconds`."""
         try:
             require_usable(post.url, allow_local=self._allow_local)
@@ -166,11 +166,11 @@ class Poster:
                 said = content[:_MOST_ANSWER].decode(errors="replace")
                 words = next((f": {each}" for each in _KNOWN if each in said), "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, f"status {answer.status}{words}", pause, content)
+                return PostResult(answer.status, f"status {answer.status}{words}", pause, content)
         except _TooLong:
-            return Answer(0, f"the answer has more than {_MOST_CONTENT} bytes")
+            return PostResult(0, f"the answer has more than {_MOST_CONTENT} bytes")
         except (AddressRefused, Stalled, aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(0, why(error, seconds) or _why(error))
+            return PostResult(0, why(error, seconds) or _why(error))
 
     async def _judge(self, url: str, proxy: str) -> None:
         """Check hosts that bypass our resolver: IP addresses, names that a proxy looks up. Raises Stalled."""

@@ -11,7 +11,7 @@ from controller.runtime.reconciling.queue import Backoff
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 LONGEST: Final = 300.0
 """Seconds between tries, without a Retry-After."""
@@ -35,7 +35,7 @@ class Dead:
 
 
 def verdict(
-    message: Message, answer: Answer, failures: int, random: float, now: datetime, type_: str = ""
+    message: Message, answer: PostResult, failures: int, random: float, now: datetime, type_: str = ""
 ) -> Again | Dead | None:
     """Decide after `failures` tries in a row, this one included; None: delivered. `random`: from 0 to 1.
     `type_`: of the provider.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.runtime.reconciling.statuses import Writer
+    from controller.runtime.reconciling.statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Observer(Protocol):
 class Outputs:
     """Where the results of reconciles go."""
 
-    writer: Writer
+    writer: StatusWriter
     observer: Observer
     sinks: tuple[EventSink, ...] = ()
     """Each is given every Event before the status is written."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from controller.runtime.tenancy.shares import Shares
+from controller.runtime.tenancy.shares import FairShare
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -64,7 +64,7 @@ class KeyedQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
         self._group = group
-        self._shares: Shares[Key] = Shares(places, firsts)
+        self._shares: FairShare[Key] = FairShare(places, firsts)
         """Due keys that wait for a worker."""
         self._taken: set[Key] = set()
         self._again: set[Key] = set()

@@ -23,7 +23,7 @@ by ours.
 """
 
 
-class Writer(Protocol):
+class StatusWriter(Protocol):
     """Writes statuses to the cluster."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
@@ -33,7 +33,9 @@ class Writer(Protocol):
 class Statuses:
     """The statuses of one kind's objects."""
 
-    def __init__(self, objects: Cache, writer: Writer, wake: Callable[[ObjectKey, float], None]) -> None:
+    def __init__(
+        self, objects: Cache, writer: StatusWriter, wake: Callable[[ObjectKey, float], None]
+    ) -> None:
         """`wake` receives each object to reconcile again, and the delay in seconds."""
         self._objects = objects
         self._writer = writer

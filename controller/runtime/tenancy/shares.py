@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", bound="Hashable")
 
 
-class Shares(Generic[Item]):
+class FairShare(Generic[Item]):
     """Waiting items by group. Free places go to groups round robin, within a group first in, first out.
 
     A group is given a place only while it has fewer than are free. So one that is alone gets half of them,

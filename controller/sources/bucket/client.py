@@ -13,7 +13,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.complaints import explained, impossible_key
 from controller.sources.bucket.listing import Listed
-from controller.sources.bucket.place import Bucket, Store
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.files.quarantine import created
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from controller.sources.provider import TreeLimits
 
-_STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
+_STORES: Final[dict[Scheme, tuple[Any, tuple[str, ...]]]] = {
     # The second one is what the environment may name, which would win over the first.
-    Store.S3: (S3Store, ("endpoint", "aws_endpoint_url_s3")),
-    Store.GOOGLE: (GCSStore, ("base_url",)),
-    Store.AZURE: (AzureStore, ("endpoint",)),
+    Scheme.S3: (S3Store, ("endpoint", "aws_endpoint_url_s3")),
+    Scheme.GOOGLE: (GCSStore, ("base_url",)),
+    Scheme.AZURE: (AzureStore, ("endpoint",)),
 }
 """obstore's class, and its names for the endpoint."""
 AT_ONCE: Final = 16

@@ -17,7 +17,7 @@ from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
-from controller.sources.bucket.place import Bucket, Store, azure_account
+from controller.sources.bucket.place import Bucket, Scheme, azure_account
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
@@ -45,7 +45,7 @@ ADVICE: Final = {
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
 
-_STORES: Final = {"generic": Store.S3, "aws": Store.S3, "gcp": Store.GOOGLE, "azure": Store.AZURE}
+_STORES: Final = {"generic": Scheme.S3, "aws": Scheme.S3, "gcp": Scheme.GOOGLE, "azure": Scheme.AZURE}
 _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
     "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
@@ -142,7 +142,7 @@ def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
 
 def _own_host(bucket: Bucket) -> str:
     """Where obstore finds a bucket that has no endpoint."""
-    if bucket.store is Store.GOOGLE:
+    if bucket.store is Scheme.GOOGLE:
         return KNOWN["gcp"]
     return f"https://s3.{bucket.config.get('region', 'us-east-1')}.amazonaws.com"
 
@@ -153,10 +153,10 @@ def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str,
         require(spec.cluster_problems())
         endpoint = spec.store_url
     store = _STORES[spec.provider]
-    if store is Store.S3:
+    if store is Scheme.S3:
         access = _s3(spec, secret)
     else:
-        access = _google(secret) if store is Store.GOOGLE else _azure(endpoint, secret)
+        access = _google(secret) if store is Scheme.GOOGLE else _azure(endpoint, secret)
     proxy = urlsplit(client.get("proxy_url", "")).password or ""
     hidden = {*access.words, proxy, unquote(proxy)} - {""}
     return Bucket(

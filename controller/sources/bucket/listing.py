@@ -88,7 +88,7 @@ def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class BucketManifest:
     """All objects of a folder."""
 
     signed_at: str
@@ -102,15 +102,15 @@ class Manifest:
         return json.dumps(found, indent=1).encode() + b"\n"
 
 
-def read_manifest(content: bytes) -> Manifest:
-    """What `Manifest.content` made. Raises NotBelievedError."""
+def read_manifest(content: bytes) -> BucketManifest:
+    """What `BucketManifest.content` made. Raises NotBelievedError."""
     found = json_object(content)
     if found is None or found.get("type") != _TYPE:
         raise NotBelievedError(f"{MANIFEST} is no manifest of files")
     signed_at, files = str(found.get("signedAt")), found.get("files")
     if not _TIME.fullmatch(signed_at) or not _are_digests(files):
         raise NotBelievedError(f"{MANIFEST} does not say when it was signed, or what the files' hashes are")
-    return Manifest(signed_at, files)
+    return BucketManifest(signed_at, files)
 
 
 def _are_digests(files: object) -> TypeGuard[dict[str, str]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Store(StrEnum):
+class Scheme(StrEnum):
     """The store's protocol; on the command line, the scheme of the URL."""
 
     S3 = "s3"
@@ -26,7 +26,7 @@ class Store(StrEnum):
 class Bucket:
     """The objects of one bucket whose keys have one beginning."""
 
-    store: Store
+    store: Scheme
     name: str
     prefix: str = ""
     """The prefix of the keys."""
@@ -47,12 +47,12 @@ class Bucket:
         return f"{self.store}://{self.name}/{self.prefix}".rstrip("/")
 
 
-_URL: Final = re.compile(rf"({'|'.join(Store)})://([^/?#@\s]+)(?:/([^?#]*))?")
+_URL: Final = re.compile(rf"({'|'.join(Scheme)})://([^/?#@\s]+)(?:/([^?#]*))?")
 
 
 def is_bucket(text: str) -> bool:
     """Return whether the location is a bucket's."""
-    return text.startswith(tuple(f"{store}://" for store in Store))
+    return text.startswith(tuple(f"{store}://" for store in Scheme))
 
 
 def parse_url(text: str) -> Bucket:
@@ -62,7 +62,7 @@ def parse_url(text: str) -> Bucket:
     found = _URL.fullmatch(text)
     if found is None:
         raise Stalled("URLInvalid", "not a bucket: write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://…")
-    return Bucket(Store(found[1]), found[2], (found[3] or "").strip("/"))
+    return Bucket(Scheme(found[1]), found[2], (found[3] or "").strip("/"))
 
 
 def azure_account(endpoint: str) -> str:

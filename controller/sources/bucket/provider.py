@@ -11,7 +11,7 @@ from controller.api.provenance import SIGNED_AT
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
 from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import ManifestTrust, Question
+from controller.sources.bucket.trust import ManifestQuestion, ManifestTrust
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
@@ -104,7 +104,7 @@ class BucketProvider(LocalProvider):
         names = {each.key.removeprefix(prefix): each for each in chosen}
         proof = [names[name] for name in PROOF if name in names]
         await fetch_objects(self.call, self.bucket, proof, into)
-        question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
+        question = ManifestQuestion(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
         files = [names[name] for name in names if name not in PROOF]
         await fetch_objects(self.call, self.bucket, files, into)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.credentials import Access
+    from controller.sources.oci.credentials import RegistryAccess
 
 _AGENT: Final = "flagstaff"
 _MOST_KEPT: Final = 4096
@@ -57,7 +57,7 @@ class Connections:
 
     @contextlib.asynccontextmanager
     async def request(
-        self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
+        self, method: str, url: URL, *, headers: dict[str, str], access: RegistryAccess, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request, no redirect followed. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)."""
         proxy = access.proxy or self._proxy(url)

@@ -55,7 +55,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class OciManifest:
     """What an artifact consists of."""
 
     layer: Layer
@@ -97,7 +97,7 @@ def _is_chosen(platform: object) -> bool:
     return (platform.get("os"), platform.get("architecture")) == ("linux", "amd64")
 
 
-def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
+def read_manifest(content: bytes, media_type: str | None = None) -> OciManifest:
     """The manifest, with its first layer, or the first of `media_type`. Raises Stalled (InvalidArtifact)."""
     found = _object(content)
     if "manifests" in found:
@@ -105,7 +105,7 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     layers = layers_of(content)
     if not layers:
         raise _invalid("its manifest has no layers")
-    return Manifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
+    return OciManifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
 
 
 def _texts(annotations: object) -> dict[str, str]:

@@ -13,7 +13,7 @@ from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.files.quarantine import quarantine
-from controller.sources.oci.answers import Gone
+from controller.sources.oci.answers import NotFound
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.provider import (
@@ -79,7 +79,7 @@ class OciProvider(LocalProvider):
             tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
             try:
                 return Revision(tag, await self.registry.digest_of(tag))
-            except Gone as gone:
+            except NotFound as gone:
                 raise await self._no_tag(tag, gone) from gone
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
@@ -135,13 +135,13 @@ class OciProvider(LocalProvider):
     async def _tags(self) -> list[str]:
         try:
             tags = await self.registry.tags()
-        except Gone as gone:
+        except NotFound as gone:
             raise Failed("RepositoryNotFound", gone.message) from gone
         if not tags:
             raise Waiting("EmptyRepository", f"{self.registry.address}: the repository has no tag yet")
         return tags
 
-    async def _no_tag(self, tag: str, gone: Gone) -> Failed:
+    async def _no_tag(self, tag: str, gone: NotFound) -> Failed:
         """Name the existing tags, for the message about a missing one."""
         tags = await self._tags()
         message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
@@ -151,7 +151,7 @@ class OciProvider(LocalProvider):
         try:
             async with self.deadline().running():
                 return await self.registry.manifest(digest)
-        except Gone as gone:
+        except NotFound as gone:
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
             raise Failed("RevisionGone", message) from gone
 

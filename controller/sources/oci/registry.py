@@ -13,8 +13,8 @@ from yarl import URL
 
 from controller.api.parsing.oci_address import DIGEST, TAG
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.credentials import Access, challenges_of
+from controller.sources.oci.answers import NotFound, body_of, failing, json_of, refusal
+from controller.sources.oci.credentials import RegistryAccess, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ class Registry:
     """One repository, as one login sees it. Every method raises a Setback; none is bounded in time."""
 
     address: Address
-    access: Access
+    access: RegistryAccess
     connections: Connections = field(repr=False, compare=False)
     actions: str = "pull"
     """What a token is to allow: `pull`, or `pull,push`."""
@@ -74,7 +74,7 @@ class Registry:
         """As `manifest`; empty where there is none."""
         try:
             return await self.manifest(reference)
-        except Gone:
+        except NotFound:
             return b""
 
     async def tags(self) -> list[str]:
@@ -102,10 +102,10 @@ class Registry:
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:
                 content = await body_of(self.address, answer, _ANSWER_BYTES, "the list of referrers")
-        except Gone:
+        except NotFound:
             try:
                 content = await self.manifest(digest.replace(":", "-"))
-            except Gone:
+            except NotFound:
                 return []
         found = json_of(self.address, content).get("manifests")
         listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
@@ -136,7 +136,7 @@ class Registry:
     async def push_blob(self, content: bytes) -> None:
         """Upload a blob, unless it is there."""
         digest = sha256(content)
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(NotFound):
             async with self._asked("HEAD", self._url("blobs", digest)):
                 return
         async with self._asked("POST", self._url("blobs", "uploads", "")) as answer:
@@ -196,7 +196,7 @@ class Registry:
                         return
                 self.connections.keep(key, *await self._login(challenges))
 
-    def _access(self, url: URL) -> Access:
+    def _access(self, url: URL) -> RegistryAccess:
         """The certificate of a client is for the registry alone, as its login is."""
         return self.access if url.origin() == URL(self.address.origin) else self.access.elsewhere
 
@@ -231,7 +231,9 @@ class Registry:
                 refused = await refusal(self.address, answer)
                 # The service is not there; the repository may be.
                 raise (
-                    Failed("AuthenticationFailed", refused.message) if isinstance(refused, Gone) else refused
+                    Failed("AuthenticationFailed", refused.message)
+                    if isinstance(refused, NotFound)
+                    else refused
                 )
             said = json_of(self.address, await body_of(self.address, answer, _ANSWER_BYTES, "the token"))
         token = said.get("token") or said.get("access_token")

@@ -18,7 +18,7 @@ MODULE: Final = "controller.sources.verification.sigstore_bundle"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SignerIdentity:
     """Who may sign: expressions that match anywhere in a text, unless they say ^ and $, as with Flux."""
 
     issuer: str
@@ -33,7 +33,7 @@ class Identity:
         return f"{self.issuer} {self.subject}"
 
 
-def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
+def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
     """Who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
     found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
     return found

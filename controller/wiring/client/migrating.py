@@ -23,7 +23,7 @@ from controller.migration.steps import (
     PROXY_SERVICE,
     VALIDATING,
     Installed,
-    Request,
+    ObjectChange,
 )
 from controller.migration.workloads import unserved
 from controller.runtime.reconciling.setbacks import Failed
@@ -123,7 +123,7 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
 
 
-async def tried(cluster: Cluster, change: Request) -> str:
+async def tried(cluster: Cluster, change: ObjectChange) -> str:
     """Return the API server's refusal of a change, tried as a dry run; empty where it would accept it."""
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
     if change.method == "DELETE":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.admission.known import KnownObjects
 from controller.admission.server import LIMITS, ServedCertificate, Validator
-from controller.certificates.keeper import SERVING, STARTING, Keeper
+from controller.certificates.keeper import SERVING, STARTING, CertificateRotation
 from controller.certificates.renewal import renewed
 from controller.configurations.validation import objection
 from controller.injection.options import Options
@@ -39,7 +39,7 @@ class Admission:
     """The open port, and the keeper of its certificates; None: the user manages them."""
 
     port: int
-    keeper: Keeper | None
+    keeper: CertificateRotation | None
 
     @property
     def state(self) -> str:
@@ -85,7 +85,7 @@ async def open_admission(
             # No client trusts it yet: the port is open before the cluster is asked.
             served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
-            keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
+            keeper = CertificateRotation("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         offload = Offload()
         validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
@@ -102,12 +102,12 @@ async def open_admission(
             offload.close()
 
 
-def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> Keeper | None:
+def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> CertificateRotation | None:
     """Return the keeper of the proxy's certificates; None if the installation does not use it."""
     if not settings.proxy_certificates:
         return None
     store = ProxyCertificates(cluster, settings.namespace, settings.proxy_ca, settings.namespaces)
-    return Keeper("the proxy", store, _proxy_names(settings), lambda: role.leading)
+    return CertificateRotation("the proxy", store, _proxy_names(settings), lambda: role.leading)
 
 
 def _proxy_names(settings: ControllerSettings) -> list[str]:

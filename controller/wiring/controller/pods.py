@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controller.api.kinds import POD
 from controller.configurations.stage import BY_SHARD
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.settings import InvalidSettingError
@@ -62,7 +62,7 @@ def pod_work_of(
 
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
-            view = View(POD, namespace, labels=selector)
+            view = WatchScope(POD, namespace, labels=selector)
             each = Reflector(cluster.api, view, sink)
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.certificates.keeper import Keeper
+    from controller.certificates.keeper import CertificateRotation
     from controller.configurations.live_proxies import ProxyFollower
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
@@ -78,7 +78,7 @@ class Controller:
     proxies: ProxyFollower
     watches: tuple[ReferenceWatches, ...]
     admission: Admission
-    proxy_certificates: Keeper | None
+    proxy_certificates: CertificateRotation | None
     deliverer: Deliverer
     pods: PodWork
 
@@ -129,7 +129,11 @@ def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) ->
 
 
 def readiness(
-    collector: Collector, role: Role, health: WatchHealth, admission: Admission, proxy: Keeper | None
+    collector: Collector,
+    role: Role,
+    health: WatchHealth,
+    admission: Admission,
+    proxy: CertificateRotation | None,
 ) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.

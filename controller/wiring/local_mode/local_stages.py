@@ -15,7 +15,7 @@ from controller.api.conditions import FALSE, READY
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.status import Status
 from controller.artifacts.storages import Storages
-from controller.flagsets.applying.applied import LastGood, last_applied
+from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.compose import bulk_removal
 from controller.flagsets.reading.inputs import AGE, InputReader
@@ -207,7 +207,7 @@ class LocalStages:
         spec: FlagSetSpec,
         artifact: ArtifactStatus,
         resource: Resource,
-        last: LastGood | None,
+        last: LastDelivered | None,
         steps: Sequence[Step],
     ) -> Built:
         with self._growing():

@@ -18,7 +18,7 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access, Login, login_from
+from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust, KeyJudge
@@ -39,12 +39,12 @@ _HELPER: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 @contextlib.asynccontextmanager
 async def registry_of(
-    address: Address, *, actions: str = "pull", login: Login | None = None
+    address: Address, *, actions: str = "pull", login: RegistryLogin | None = None
 ) -> AsyncIterator[Registry]:
     """A repository as `login` sees it, or else as the login of Docker's configuration. Raises Setback."""
     connections = Connections()
     try:
-        access = Access(login or await _docker_login(address))
+        access = RegistryAccess(login or await _docker_login(address))
         yield Registry(address, access, connections, actions)
     finally:
         await connections.close()
@@ -101,7 +101,7 @@ def _reference(text: str) -> OciReference:
         return read(OciReference, {kind: value}, where="--ref")
 
 
-async def _docker_login(address: Address) -> Login | None:
+async def _docker_login(address: Address) -> RegistryLogin | None:
     """Raises Setback."""
     path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
@@ -131,7 +131,7 @@ def _helper(configuration: dict[str, Any], host: str) -> str | None:
     return name if _HELPER.fullmatch(name) else None
 
 
-async def _helped(helper: str, host: str) -> Login | None:
+async def _helped(helper: str, host: str) -> RegistryLogin | None:
     """What the program answers; None where it knows no login. Raises Failed where it cannot be run."""
     program = f"docker-credential-{helper}"
     try:
@@ -152,7 +152,7 @@ async def _helped(helper: str, host: str) -> Login | None:
         raise Failed("AuthenticationFailed", message) from error
     try:
         found = json.loads(said)
-        login = Login(str(found["Username"]), str(found["Secret"]))
+        login = RegistryLogin(str(found["Username"]), str(found["Secret"]))
     except (ValueError, KeyError, TypeError):
         return None
     if login.username == "<token>":

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Problem
 
 
-class Format(StrEnum):
+class Syntax(StrEnum):
     """The syntax of a document."""
 
     JSON = "json"
     YAML = "yaml"
 
 
-_FORMATS: Final = {".json": Format.JSON, ".yaml": Format.YAML, ".yml": Format.YAML}
+_FORMATS: Final = {".json": Syntax.JSON, ".yaml": Syntax.YAML, ".yml": Syntax.YAML}
 
 
-def format_of(file: str) -> Format | None:
+def format_of(file: str) -> Syntax | None:
     """Return the format of a file name's extension in any case; None for any other."""
     return _FORMATS.get(PurePosixPath(file).suffix.lower())
 
@@ -103,7 +103,7 @@ def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Docume
 
 
 def _reader(file: str) -> Callable[[str, Bounds], tuple[Json, tuple[Finding, ...], Places]]:
-    if format_of(file) is not Format.YAML:
+    if format_of(file) is not Syntax.YAML:
         return read_json
     # Imported here: a tenth of an evaluator's start time and 2 MB, and most read only JSON.
     from evaluator.flags.syntax.yaml_text import read_yaml  # noqa: PLC0415

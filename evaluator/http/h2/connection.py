@@ -22,7 +22,7 @@ from evaluator.http.h2.frames import (
     ErrorCode,
     Setting,
 )
-from evaluator.http.h2.guard import Guard
+from evaluator.http.h2.guard import FloodGuard
 from evaluator.http.h2.inbox import Inbox
 from evaluator.http.h2.outbox import Outbox
 from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
@@ -48,7 +48,7 @@ class Connection:
     def __init__(self, limits: Limits) -> None:
         self._out = Outbox()
         self._streams = Streams(self._out)
-        self._guard = Guard(limits, self._out, self._streams)
+        self._guard = FloodGuard(limits, self._out, self._streams)
         self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._guard)
         self._control = Control(self._out, self._streams, self._guard, self._inbox)

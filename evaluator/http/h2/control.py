@@ -17,7 +17,7 @@ from evaluator.http.h2.frames import (
 )
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.guard import Guard
+    from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.inbox import Inbox
     from evaluator.http.h2.outbox import Outbox
     from evaluator.http.h2.streams import Stream, Streams
@@ -28,7 +28,7 @@ class Control:
 
     __slots__ = ("_guard", "_inbox", "_out", "_streams", "pings")
 
-    def __init__(self, out: Outbox, streams: Streams, guard: Guard, inbox: Inbox) -> None:
+    def __init__(self, out: Outbox, streams: Streams, guard: FloodGuard, inbox: Inbox) -> None:
         self._out = out
         self._streams = streams
         self._guard = guard

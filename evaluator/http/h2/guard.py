@@ -30,7 +30,7 @@ WITHOUT_STREAM_SECONDS: Final = 7_200.0
 """The least time between pings without a stream, where those are not allowed."""
 
 
-class Guard:
+class FloodGuard:
     """The counters of one connection. Methods raise ConnectionFault for an excess."""
 
     __slots__ = (

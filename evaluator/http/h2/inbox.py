@@ -19,7 +19,7 @@ from evaluator.http.h2.frames import (
 from evaluator.http.h2.guard import SHORT
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.guard import Guard
+    from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.hpack import Block
     from evaluator.http.h2.streams import Stream, Streams
     from evaluator.http.server.limits import Limits
@@ -38,7 +38,7 @@ class Inbox:
         "acknowledged", "events", "initial_window", "refusing",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits, streams: Streams, guard: Guard) -> None:
+    def __init__(self, limits: Limits, streams: Streams, guard: FloodGuard) -> None:
         self.events: list[Event] = []
         self.acknowledged = False
         """Whether the peer has acknowledged our settings."""

@@ -36,7 +36,7 @@ class ServingStatus(IntEnum):
         return bytes((0x08, self))
 
 
-class Health:
+class HealthService:
     """SERVING once there are flags, stale ones too, until `close`; one for all ports of a process."""
 
     def __init__(self, store: Store) -> None:
@@ -78,7 +78,7 @@ class Health:
 class _Watch:
     """One Watch stream, and the last status sent to it."""
 
-    def __init__(self, health: Health, stream: MessageStream, known: bool) -> None:
+    def __init__(self, health: HealthService, stream: MessageStream, known: bool) -> None:
         self._health = health
         self._stream = stream
         self._known = known
@@ -103,7 +103,7 @@ class _Watch:
         self._health.forget(self)
 
 
-def routes(health: Health, *beside: Routes) -> Routes:
+def routes(health: HealthService, *beside: Routes) -> Routes:
     """The health service of a port that also answers `beside`, whose services it knows; to be merged with
     them.
 

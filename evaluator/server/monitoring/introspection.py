@@ -56,7 +56,7 @@ class _NotKept(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExplainQuery:
     """A request to /explain."""
 
     key: str
@@ -136,7 +136,7 @@ class Introspection:
             raise _NotKept(f"no version is kept for {at}")
         return version
 
-    def _explained(self, snapshot: Snapshot, question: Question, now: int) -> bytes:
+    def _explained(self, snapshot: Snapshot, question: ExplainQuery, now: int) -> bytes:
         found = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
         return _dumped({
             **_answer(question.key, found.resolution),
@@ -146,7 +146,7 @@ class Introspection:
             "steps": [step.document() for step in found.steps],
         })  # fmt: skip
 
-    def _explained_then(self, version: Version, question: Question, now: int) -> bytes:
+    def _explained_then(self, version: Version, question: ExplainQuery, now: int) -> bytes:
         """Explain an earlier definition, evaluated at the given time, or now if a digest was given."""
         flag_set = version.read()
         moment = int(instant(question.at)) if question.at and not question.at.startswith("sha256:") else now
@@ -224,7 +224,7 @@ def staleness(stale: Staleness | None) -> dict[str, Any] | None:
     return None if stale is None else {"reason": stale.reason, "since": stale.since}
 
 
-def read_question(body: bytes) -> Question:
+def read_question(body: bytes) -> ExplainQuery:
     """Parse a request to /explain; raises ValueError for an invalid one."""
     if len(body) > MOST_BODY:
         raise _BadRequest(f"the body has more than {MOST_BODY} bytes")
@@ -244,7 +244,7 @@ def read_question(body: bytes) -> Question:
     at = document.get("at")
     if not isinstance(at, str | None):
         raise _BadRequest("at must be a text")
-    return Question(document["flagKey"], _wanted(document.get("type")), context or {}, at)
+    return ExplainQuery(document["flagKey"], _wanted(document.get("type")), context or {}, at)
 
 
 def _wanted(name: object) -> FlagType | None:

@@ -54,7 +54,7 @@ _STATES: Final = {
 """States by the cause of staleness."""
 
 
-class Streams(Protocol):
+class OpenStreams(Protocol):
     """An object with open streams."""
 
     @property
@@ -83,7 +83,7 @@ class StateMetrics:
         self._store = store
         self._clock = clock
         self.ports = PortMetrics()
-        self._streams: dict[str, list[Streams]] = {}
+        self._streams: dict[str, list[OpenStreams]] = {}
         self.saving: Sequence[Saving] = ()
         """Empty without a state folder."""
         self._lifetimes = Histograms(
@@ -97,7 +97,7 @@ class StateMetrics:
         """A SyncFlags stream has ended; `reason` is one of flagd's few words."""
         self._lifetimes.add((reason,), seconds)
 
-    def streams(self, kind: str, kept: Streams) -> None:
+    def streams(self, kind: str, kept: OpenStreams) -> None:
         """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
         self._streams.setdefault(kind, []).append(kept)
 

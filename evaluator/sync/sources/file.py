@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.flags.syntax.document import Format, format_of
+from evaluator.flags.syntax.document import Syntax, format_of
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.watch import Watch
 
@@ -122,7 +122,7 @@ class FileSource:
         return any(
             self._is_being_written(each, known.get(each[0]))
             for each in mark
-            if format_of(each[0] or self._path.name) is Format.YAML
+            if format_of(each[0] or self._path.name) is Syntax.YAML
         )
 
     def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:

@@ -7,11 +7,11 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from evaluator.flags.syntax.document import Format, format_of
+from evaluator.flags.syntax.document import Syntax, format_of
 from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
-from evaluator.sync.sources.http_client import Client, Response
+from evaluator.sync.sources.http_client import Client, HttpResponse
 from evaluator.sync.sources.oauth import Tokens
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class HttpSource:
                 raise refused
             return refused
         file = self._file(answer)
-        if not answer.ends and format_of(file) is Format.YAML:
+        if not answer.ends and format_of(file) is Syntax.YAML:
             # A document cut at the end of a line is valid, with fewer flags.
             raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
         self._etag, self._delivered = answer.headers.get("ETag"), True
@@ -97,7 +97,7 @@ class HttpSource:
             headers["If-None-Match"] = self._etag
         return headers
 
-    def _file(self, answer: Response) -> str:
+    def _file(self, answer: HttpResponse) -> str:
         """Return the file name for messages; its extension gives the format, else the content type does."""
         parts = urlsplit(self._url)
         file = f"{parts.scheme}://{parts.netloc}{parts.path}"

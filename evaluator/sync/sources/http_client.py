@@ -30,7 +30,7 @@ _REDIRECTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """A complete response; the only possible status of 3xx is 304."""
 
     status: int
@@ -53,11 +53,11 @@ class Client:
 
     async def request(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None = None
-    ) -> Response:
+    ) -> HttpResponse:
         """Return the response, of at most `limit` bytes once decompressed; a `form` is posted. Raises
         SourceFault: Unreachable, Timeout, TooLarge, Redirected.
         """
-        answer: Future[Response] = Future()
+        answer: Future[HttpResponse] = Future()
         answer.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -97,7 +97,7 @@ class Client:
 
     def _exchange(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None
-    ) -> Response:
+    ) -> HttpResponse:
         try:
             response = self._pool.request(
                 "GET" if form is None else "POST",
@@ -116,7 +116,7 @@ class Client:
             raise SourceFault("Unreachable", _cause(error)) from None
 
 
-def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float) -> Response:
+def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float) -> HttpResponse:
     history = response.retries.history if response.retries is not None else ()
     if url.startswith("https:") and any(
         (step.redirect_location or "").startswith("http:") for step in history
@@ -137,7 +137,7 @@ def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float
     if len(body) > limit:
         raise SourceFault("TooLarge", f"it is more than {limit} bytes")
     ends = length.isdigit() or getattr(response, "chunked", False)
-    return Response(response.status, response.headers, bytes(body), ends)
+    return HttpResponse(response.status, response.headers, bytes(body), ends)
 
 
 def _retries(headers: Mapping[str, str]) -> urllib3.Retry:

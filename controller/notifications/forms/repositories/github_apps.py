@@ -20,7 +20,7 @@ from controller.notifications.forms.posts import Post
 from controller.notifications.forms.repositories.servers import GITHUB, github_api
 
 if TYPE_CHECKING:
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.user_text.secret_texts import SecretTexts
 
 INSTALLATION: Final = "githubAppInstallationID"
@@ -68,7 +68,7 @@ def app_of(secret: SecretTexts) -> App | None:
     return App(found, installation, key, secret.line(BASE).rstrip("/"))
 
 
-def asked(app: App, target: Target, now: datetime) -> Post:
+def asked(app: App, target: ProviderTarget, now: datetime) -> Post:
     """Return the request for a token. Blocks for milliseconds."""
     url = f"{github_api(target)}/app/installations/{app.installation}/access_tokens"
     return Post(url, b"", {"Authorization": f"Bearer {_signed(app, now)}", **GITHUB}, whole=True)

@@ -10,7 +10,7 @@ from controller.api.provider import ProviderType
 from controller.notifications.forms.posts import Post, basic
 
 if TYPE_CHECKING:
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
 
 API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.github.com"}
 """API host by the host of the repository's address; by default the same host."""
@@ -30,7 +30,7 @@ class Api(NamedTuple):
     """Query of each request."""
 
 
-def api_of(target: Target) -> Api:
+def api_of(target: ProviderTarget) -> Api:
     """Return the API of the target's repository."""
     parts, token, origin = parts_of(target.address), target.token, _origin(target)
     names = [quote(each, safe="") for each in parts]
@@ -53,26 +53,26 @@ def api_of(target: Target) -> Api:
     return Api(f"{github_api(target)}/repos/{path}", target.bearer | GITHUB)
 
 
-def look(target: Target) -> Post:
+def look(target: ProviderTarget) -> Post:
     """Return a request that fails if the repository is missing."""
     api = api_of(target)
     return Post(api.url + api.query, b"", {"Accept-Encoding": "identity", **api.headers}, "GET")
 
 
-def github_api(target: Target) -> str:
+def github_api(target: ProviderTarget) -> str:
     """Return the API of github.com, or of a self-hosted GitHub server."""
     if target.app is not None and target.app.base:
         return target.app.base
     return _api_host(target) or f"{_origin(target)}/api/v3"
 
 
-def _api_host(target: Target) -> str:
+def _api_host(target: ProviderTarget) -> str:
     """Return scheme and host of the API if its host differs from the address's; else empty."""
     api = API_HOSTS.get(urlsplit(target.address).hostname or "")
     return f"https://{api}" if api else ""
 
 
-def _origin(target: Target) -> str:
+def _origin(target: ProviderTarget) -> str:
     """Return scheme and host of the address."""
     parts = urlsplit(target.address)
     return f"{parts.scheme}://{parts.netloc}"

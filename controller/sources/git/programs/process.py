@@ -46,7 +46,7 @@ class ProcessLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildResult:
     """How a child ended."""
 
     status: int
@@ -62,7 +62,7 @@ class TooMuchOutputError(Exception):
 
 async def run(
     program: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, seconds: float
-) -> Ended:
+) -> ChildResult:
     """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is
     cancelled.
 
@@ -74,7 +74,7 @@ async def run(
     child = await _started(command, environment)
     try:
         output, complaint = await _outputs(child, limits.output_bytes)
-        return Ended(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
+        return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
     finally:
         if child.returncode is None:
             _kill(child)

@@ -16,9 +16,9 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.forms.payloads import post_of
-from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.posts import ProviderTarget, Way
 from controller.notifications.sending.mail_sender import Client, MailSender
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.notifications.things import message
@@ -33,7 +33,7 @@ SPEC: Final = FlagProviderSpec(type="email", channel="team@example.com", usernam
 SAID: Final = message(
     "k" * 64, metadata={"flagstaff.dev/changes": "~ banner: plain → christmas\n.\n+ new: on"}
 )
-MAIL: Final = post_of(SAID, Target(SPEC, "smtp://localhost", "", "shop"))
+MAIL: Final = post_of(SAID, ProviderTarget(SPEC, "smtp://localhost", "", "shop"))
 
 
 @dataclass
@@ -82,10 +82,10 @@ async def server(mailbox: Mailbox, *, implicit: bool = False, offers_tls: bool =
 
 async def send(
     address: str, token: str = "", *, seconds: float = 60.0, way: Way = WAY, local: bool = True
-) -> Answer:
+) -> PostResult:
     sender = MailSender(allow_local=local)
     try:
-        return await sender.send(post_of(SAID, Target(SPEC, address, token, "shop")), seconds, way)
+        return await sender.send(post_of(SAID, ProviderTarget(SPEC, address, token, "shop")), seconds, way)
     finally:
         sender.close()
 
@@ -214,15 +214,17 @@ async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None
 
     hanging = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = hanging.sockets[0].getsockname()[1]
-    lost = post_of(SAID, Target(SPEC, f"smtp://localhost:{port}", "", "shop"))
+    lost = post_of(SAID, ProviderTarget(SPEC, f"smtp://localhost:{port}", "", "shop"))
     sender = MailSender(allow_local=True)
     greedy = [
         asyncio.create_task(sender.send(lost, 60.0, replace(WAY, namespace="greedy"))) for _ in range(100)
     ]
     async with server(Mailbox()) as address:
-        mail = post_of(SAID, Target(SPEC, address, "", "shop"))
+        mail = post_of(SAID, ProviderTarget(SPEC, address, "", "shop"))
         for _ in range(3):
-            assert await sender.send(mail, 30.0, replace(WAY, namespace="shop")) == Answer(250, "status 250")
+            assert await sender.send(mail, 30.0, replace(WAY, namespace="shop")) == PostResult(
+                250, "status 250"
+            )
     for each in greedy:
         each.cancel()
     await asyncio.gather(*greedy, return_exceptions=True)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controller.api.provider import SUBJECT, FlagProviderSpec
 from controller.notifications.forms.payloads import post_of
-from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.posts import ProviderTarget, Way
 from controller.notifications.sending.nats import login_of, publish
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 OURS: Final = trustme.CA()
 
 
 def target(
     address: str, secret: Mapping[str, bytes] | None = None, seconds: float = 30.0, **way: Any
-) -> Target:
+) -> ProviderTarget:
     spec = FlagProviderSpec(type="nats", channel="flags.shop", timeout=seconds)
     login = login_of(SecretTexts("nats", secret or {}))
-    return Target(spec, address, "", "shop", "controller-0", Way(**way), login=login)
+    return ProviderTarget(spec, address, "", "shop", "controller-0", Way(**way), login=login)
 
 
-async def send(found: Target, key: str = "k", *, local: bool = True) -> Answer:
+async def send(found: ProviderTarget, key: str = "k", *, local: bool = True) -> PostResult:
     return await publish(post_of(message(key), found), found, allow_local=local)
 
 
@@ -275,7 +275,7 @@ async def test_a_server_is_where_providers_may_be() -> None:
 # -- the provider --------------------------------------------------------------------------------------------
 
 
-async def provider(secret: Mapping[str, bytes], **more: Any) -> tuple[Any, Target | None]:
+async def provider(secret: Mapping[str, bytes], **more: Any) -> tuple[Any, ProviderTarget | None]:
     none: dict[str, Any] = {"certSecretRef": None, "proxySecretRef": None, "secretRef": {"name": "nats"}}
     spec = {"type": "nats", "address": "tls://nats.example.com", "channel": "flags.shop", **none}
     return await reconciled({"nats": secret}, **{**spec, **more})

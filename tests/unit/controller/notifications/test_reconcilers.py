@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.meta import ObjectKey
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.reconciling.result import Result
 
 ADDRESS = "https://hooks.example.com/x"
@@ -34,9 +34,9 @@ class Routes:
     """What a deliverer is reported."""
 
     def __init__(self) -> None:
-        self.used: dict[ObjectKey, Target] = {}
+        self.used: dict[ObjectKey, ProviderTarget] = {}
 
-    def use(self, key: ObjectKey, target: Target) -> None:
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
         self.used[key] = target
 
     def shut(self, key: ObjectKey) -> None:

@@ -15,7 +15,7 @@ from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.bucket.factory import BucketFactory, bucket_of
-from controller.sources.bucket.place import Bucket, Store
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.reading import TASK
 from controller.sources.provider import Look
 from tests.s3 import LOGIN, S3, manifest
@@ -186,17 +186,17 @@ def test_a_spec_that_cannot_be_meant_names_its_field(spec: dict[str, Any], says:
 @pytest.mark.parametrize(
     ("spec", "content", "store", "endpoint", "config"),
     [
-        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Store.S3, "", {"region": "eu-west-1", "skip_signature": False}),
-        ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Store.GOOGLE, "", {}),
-        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Store.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
-        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Store.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Store.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Store.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
-        ({"endpoint": "minio"}, None, Store.S3, "https://minio", {"skip_signature": True}),
+        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Scheme.S3, "", {"region": "eu-west-1", "skip_signature": False}),
+        ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Scheme.GOOGLE, "", {}),
+        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Scheme.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
+        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Scheme.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Scheme.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Scheme.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
+        ({"endpoint": "minio"}, None, Scheme.S3, "https://minio", {"skip_signature": True}),
     ],
 )  # fmt: skip
 def test_each_provider_is_opened_as_flux_opens_it(
-    spec: dict[str, Any], content: dict[str, str] | None, store: Store, endpoint: str, config: dict[str, Any]
+    spec: dict[str, Any], content: dict[str, str] | None, store: Scheme, endpoint: str, config: dict[str, Any]
 ) -> None:
     found = bucket_of(of(**spec), None, {}) if content is None else opened(spec, content)
     assert (found.store, found.endpoint) == (store, endpoint)

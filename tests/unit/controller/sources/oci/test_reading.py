@@ -16,7 +16,7 @@ from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
 from controller.api.provenance import COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Setback, Stalled
-from controller.sources.oci.credentials import Login, challenges_of, login_from
+from controller.sources.oci.credentials import RegistryLogin, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
 from controller.wiring.offline.registries import parse_target
 
@@ -88,7 +88,7 @@ ENCODED = {"auth": base64.b64encode(b"ada:correct:horse").decode()}
     ],
 )
 def test_a_login_is_found_by_its_host_and_the_beginning_of_a_repository(content: bytes, url: str) -> None:
-    assert login_from("it", content, parse_address(url)) == Login("ada", "correct:horse")
+    assert login_from("it", content, parse_address(url)) == RegistryLogin("ada", "correct:horse")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_invalid_configuration_is_reported_without_its_content(content: bytes
 
 
 def test_logins_are_never_printed() -> None:
-    assert "horse" not in repr(Login("ada", "horse"))
+    assert "horse" not in repr(RegistryLogin("ada", "horse"))
 
 
 def test_challenges_are_read_as_registries_write_them() -> None:
