@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import keep, median
-from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.clock import now
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.git.factory import GitFactory

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controller.api.provenance import AUTHOR, SUBJECT
+from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.listing.reference import Reference, choose

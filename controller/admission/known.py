@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api import flagset, grant
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
 from controller.injection.options import FLAG_SETS, FlagSetFound, NotThere, Refused
@@ -17,7 +17,7 @@ from controller.injection.options import FLAG_SETS, FlagSetFound, NotThere, Refu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 
 

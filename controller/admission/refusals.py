@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from controller.api import flagset
 from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey, Resource, owner_of
+from controller.api.objects.meta import ObjectKey, Resource, owner_of
 from controller.injection import names
 from controller.injection.options import FLAG_SETS
 from controller.runtime.events import Event, Occurrence, Severity, event_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from controller.api import configuration
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.injection.adding.pod import inject
 from controller.injection.options import Refused
 from controller.runtime.user_text.plain_text import one_line

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.fields import Duration, LocalReference, Model, Name, that
+from controller.api.objects.fields import Duration, LocalReference, Model, Name, that
+from controller.api.objects.status import Status
 from controller.api.parsing.patterns import compiled
 from controller.api.parsing.templates import check
 from controller.api.provider import Failure
-from controller.api.status import Status
 
 if TYPE_CHECKING:
     import re2

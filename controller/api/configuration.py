@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import InvalidSpecError, Model, Name
 from controller.api.flagset import ProblemStatus
 from controller.api.historic import modernise
-from controller.api.status import Status
+from controller.api.objects.fields import InvalidSpecError, Model, Name
+from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 KIND: Final = "FeatureFlagConfiguration"
 FLAG_KIND: Final = "FeatureFlag"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.fields import Duration, LocalReference, Model
+from controller.api.objects.fields import Duration, LocalReference, Model
 
 KIND: Final = "FeatureFlagSource"
 Port = Annotated[int, Field(ge=0, le=65_535)]

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.conditions import FALSE
-from controller.api.fields import Model, Name
-from controller.api.status import Status
+from controller.api.objects.conditions import FALSE
+from controller.api.objects.fields import Model, Name
+from controller.api.objects.status import Status
 
 KIND: Final = "Flagd"
 

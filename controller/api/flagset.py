@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field, OnErrorOmit, model_validator
 from pydantic.alias_generators import to_camel
 
-from controller.api.fields import (
+from controller.api.objects.fields import (
     Interval,
     LocalReference,
     Model,
@@ -19,15 +19,15 @@ from controller.api.fields import (
     refuse,
     that,
 )
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.objects.meta import API_VERSION, ObjectKey
+from controller.api.objects.status import Status
 from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.names import normalise
-from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"

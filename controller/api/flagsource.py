@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.artifact import SourceStatus
-from controller.api.fields import (
+from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.fields import (
     Interval,
     LocalReference,
     Model,

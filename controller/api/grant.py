@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Model, Name
+from controller.api.objects.fields import Model, Name
 
 KIND: Final = "FlagGrant"
 

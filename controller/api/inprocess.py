@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from controller.api.featureflagsource import Port
-from controller.api.fields import Model
+from controller.api.objects.fields import Model
 
 KIND: Final = "InProcessConfiguration"
 DEFAULTS: Final = {

@@ -20,16 +20,16 @@ from controller.api import (
     shard,
     upgrade,
 )
-from controller.api.artifact import SourceStatus
-from controller.api.fields import validate
-from controller.api.meta import API_VERSION
-from controller.api.status import Status
+from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.fields import validate
+from controller.api.objects.meta import API_VERSION
+from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.fields import Model, SpecProblem
-    from controller.api.meta import Resource
+    from controller.api.objects.fields import Model, SpecProblem
+    from controller.api.objects.meta import Resource
 
 OPENFEATURE: Final = configuration.API_VERSION
 FLUX: Final = "source.toolkit.fluxcd.io/v1"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import LocalReference, Model, SpecProblem, Timeout
+from controller.api.objects.fields import LocalReference, Model, SpecProblem, Timeout
+from controller.api.objects.status import Status
 from controller.api.parsing.addresses import AddressRefused, require_address, server_of
-from controller.api.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

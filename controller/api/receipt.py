@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from controller.api.fields import Model
-from controller.api.status import StatusModel
+from controller.api.objects.fields import Model
+from controller.api.objects.status import StatusModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 KIND: Final = "FlagReceipt"
 OBSERVED_AT: Final = "flagstaff.dev/observed-at"

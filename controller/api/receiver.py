@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import LocalReference, Model, Name
-from controller.api.status import Status
+from controller.api.objects.fields import LocalReference, Model, Name
+from controller.api.objects.status import Status
 
 KIND: Final = "FlagReceiver"
 EVERY: Final = "*"

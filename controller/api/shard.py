@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.fields import Model
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import Model
+from controller.api.objects.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 KIND: Final = "FlagShard"
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.artifacts.storage import Storage
 from controller.runtime.reconciling.setbacks import as_failed
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.provenance import CHANGES
+from controller.api.objects.provenance import CHANGES
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.printing import printable
 from controller.runtime.user_text.plain_text import one_line

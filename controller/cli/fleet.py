@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")

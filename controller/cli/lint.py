@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from controller.api.provenance import SUBJECT
+from controller.api.objects.provenance import SUBJECT
 from controller.cli.shared.arguments import (
     add_reading_arguments,
     committed_reference,

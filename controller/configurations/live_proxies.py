@@ -14,7 +14,7 @@ from controller.runtime.reconciling.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
 log = logging.getLogger(__name__)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import NAME_CONFLICT, TRUE, Condition
+from controller.api.objects.conditions import NAME_CONFLICT, TRUE, Condition
 from controller.delivery.claims import SHADOWED
 from controller.runtime.events import Occurrence
 from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey
-    from controller.api.status import Status
+    from controller.api.objects.meta import ObjectKey
+    from controller.api.objects.status import Status
     from controller.delivery.claims import Conflict
 
 SHADOWS: Final = "Shadows"

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api import receipt
-from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition
 from controller.api.configuration import ConfigurationStatus, LaggardStatus, Latency
-from controller.api.meta import ObjectKey
+from controller.api.objects.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition
+from controller.api.objects.meta import ObjectKey
 from controller.api.receipt import FlagReceiptStatus
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.api.receipt import Laggard
     from controller.delivery.members import Count
     from controller.runtime.objects.cache import Cache

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
-from controller.api.conditions import NAME_CONFLICT, PROPAGATED
 from controller.api.configuration import ConfigurationStatus
+from controller.api.objects.conditions import NAME_CONFLICT, PROPAGATED
 from controller.configurations import name_conflicts
 from controller.configurations.propagation import (
     SERVED,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
     from controller.configurations.validation import ContentVerdict
     from controller.delivery.claims import Claims

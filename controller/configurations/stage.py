@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, receipt, shard
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api.configuration import ConfigurationStatus, MissingShardsError
-from controller.api.fields import InvalidSpecError
+from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, one_line, place, problem_list, withheld
 from controller.runtime.reconciling.result import Done
@@ -18,7 +18,7 @@ from evaluator.flags.syntax.problems import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.delivery.delivered import Delivered
     from controller.runtime.reconciling.setbacks import Setback
     from evaluator.flags.accept import Progress

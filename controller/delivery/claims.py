@@ -18,12 +18,12 @@ import orjson
 from controller.api import shard
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.api.flagset import LABEL
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 KINDS: Final = (KIND, FLAG_KIND, shard.KIND)
 SHADOWED: Final = "Shadowed"

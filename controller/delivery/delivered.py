@@ -20,7 +20,7 @@ from evaluator.flags.syntax.text import Bounds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from evaluator.flags.model import FlagSet
 
 _FILE: Final = "flags.json"

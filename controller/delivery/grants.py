@@ -6,15 +6,15 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.api import alert, configuration, featureflagsource, flagset, grant, inprocess, receiver
-from controller.api.fields import InvalidSpecError, read
 from controller.api.grant import FlagGrantSpec
-from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from controller.api.grant import GrantTo
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from controller.api.histogram import added, quantile, shown
+from controller.api.objects.histogram import added, quantile, shown
 from controller.api.receipt import FlagReceiptStatus, Laggard, unpack
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import FALSE, READY, STALLED, TRUE
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, HistoryEntry
+from controller.api.objects.conditions import FALSE, READY, STALLED, TRUE
 
 if TYPE_CHECKING:
     from controller.api.configuration import LaggardStatus
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 SHORTEST: Final = 7
 """Characters of a commit's name that may stand for it."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
-from controller.api.conditions import PROPAGATED
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, HeldFlag, HistoryEntry, TargetStatus
-from controller.api.meta import ACCEPT_REVISION, timestamp
-from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
+from controller.api.objects.conditions import PROPAGATED
+from controller.api.objects.meta import ACCEPT_REVISION, timestamp
+from controller.api.objects.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.delivery.problems import cut, first_problem, one_line, problem_list
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from controller.api.artifact import ArtifactStatus
-    from controller.api.conditions import Condition
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.conditions import Condition
+    from controller.api.objects.meta import Resource
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.diff import Diff
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
-from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
-from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
+from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition
+from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from controller.api.artifact import ArtifactStatus
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import Resource
     from controller.flagsets.preparing.preparation import Step
     from controller.runtime.objects.applier import Applier
     from controller.runtime.objects.cache import Cache

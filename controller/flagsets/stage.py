@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, grant, shard
-from controller.api.artifact import SourceStatus
-from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus, listed, source_key, target_name
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET, status_of
-from controller.api.meta import ObjectKey, secret_names, version_of
+from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY
+from controller.api.objects.meta import ObjectKey, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made
@@ -19,7 +19,7 @@ from evaluator.flags.model import PROVENANCE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})

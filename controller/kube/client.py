@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kubernetes.aio import client, config
 
-from controller.api.meta import NOTHING, Resource
+from controller.api.objects.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import ApiResponse, causes, conflict_message, editor, expected, require_good
 from controller.kube.api_client import ApiClient
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
 
 COMPONENT: Final = "flagstaff-controller"
 _JSON_PATCH: Final = "application/json-patch+json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api.meta import about, timestamp
+from controller.api.objects.meta import about, timestamp
 from controller.kube.answers import require_good
 from controller.kube.client import COMPONENT
 from controller.kube.paths import path_of

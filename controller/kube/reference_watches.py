@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import SECRET
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.objects.cache import take
 

@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.api.meta import NOTHING
+from controller.api.objects.meta import NOTHING
 from controller.kube.answers import ApiResponse, causes, date, expected, retry_after, unreachable
 from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.api.meta import OPENFEATURE_GROUP
+from controller.api.objects.meta import OPENFEATURE_GROUP
 from controller.proxy.access.users import User, as_extra
 from controller.runtime.reconciling.setbacks import Failed
 

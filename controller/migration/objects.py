@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, featureflagsource, flagd, grant, inprocess
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagd import FlagdSpec
 from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
-from controller.api.meta import Resource
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import Resource
 from controller.delivery.grants import denied, granted, pods
 from controller.injection.adding.workloads import TEMPLATES
 from controller.injection.options import FLAG_SETS, FlagSetFound, Refused

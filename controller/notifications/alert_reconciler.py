@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from controller.api import provider
 from controller.api.alert import FlagAlertSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.notifications.outbox import Outbox
     from controller.runtime.objects.cache import Cache
 

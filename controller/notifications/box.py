@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
-from controller.api.meta import timestamp
+from controller.api.objects.meta import timestamp
 from controller.api.provider import Failure, FlagProviderStatus, Message
 from controller.notifications.reporting.grouping import KEY, companion, together
 from controller.runtime.user_text.plain_text import one_line

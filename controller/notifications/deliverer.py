@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import alert, provider
-from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.meta import ObjectKey, about, timestamp
+from controller.api.objects.conditions import FALSE, TRUE, Condition
+from controller.api.objects.meta import ObjectKey, about, timestamp
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
 from controller.notifications.forms.repositories.statuses import ASKED
 from controller.notifications.reporting.standing import PULL_REQUESTS, compared
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from controller.api.objects.status import Status
     from controller.api.provider import Message
-    from controller.api.status import Status
     from controller.notifications.box import Box
     from controller.notifications.forms.posts import Post, ProviderTarget
     from controller.notifications.forms.repositories.github_apps import Grant

@@ -12,8 +12,8 @@ from prometheus_client import Counter
 
 from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
-from controller.api.meta import GROUP, ObjectKey, about, timestamp
-from controller.api.provenance import LINK
+from controller.api.objects.meta import GROUP, ObjectKey, about, timestamp
+from controller.api.objects.provenance import LINK
 from controller.notifications.forms.posts import Post
 from controller.notifications.links import link_of, source_of
 from controller.runtime.event_queue import EventQueue
@@ -22,7 +22,7 @@ from controller.runtime.events import Severity
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.notifications.sending.posting import Sender
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache

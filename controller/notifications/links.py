@@ -10,7 +10,7 @@ from controller.api import flagset, flagsource
 from controller.api.parsing.addresses import parts_of
 
 if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.runtime.objects.cache import Cache
 
 _HOSTS: Final = {

@@ -6,11 +6,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
-from controller.api.conditions import READY
 from controller.api.kinds import status_of
-from controller.api.meta import API_VERSION, GROUP, timestamp
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import API_VERSION, GROUP, timestamp
+from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.parsing.templates import Words
-from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.provider import Message
 from controller.runtime.events import Severity
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.notifications.reporting.choosing import Alert
     from controller.runtime.events import Event
 

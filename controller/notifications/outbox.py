@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import alert, flagset, grant, provider
 from controller.api.alert import FlagAlertStatus
 from controller.api.kinds import NAMESPACE, status_of
-from controller.api.meta import ObjectKey, Resource, about
+from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
 from controller.notifications.forms import otlp

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from controller.api.fields import require
-from controller.api.meta import TEST_ALERT
+from controller.api.objects.fields import require
+from controller.api.objects.meta import TEST_ALERT
 from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
 from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.notifications import messages
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
 
-    from controller.api.fields import LocalReference
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.fields import LocalReference
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.notifications.deliverer import Deliverer
     from controller.notifications.forms.repositories.github_apps import App
     from controller.notifications.outbox import Outbox

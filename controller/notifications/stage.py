@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from controller.api import alert, grant, provider
 from controller.api.alert import EVERY
 from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
-from controller.api.meta import ObjectKey, generation_of, secret_names, version_of
+from controller.api.objects.meta import ObjectKey, generation_of, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
 

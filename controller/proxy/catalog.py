@@ -10,7 +10,7 @@ import orjson
 
 from controller.api import shard
 from controller.api.flagset import LABEL
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claims, claim_of
 from controller.runtime.objects.cache import Cache
 from evaluator.flags.model import PROVENANCE_PREFIX

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
 
 SHORTEST: Final = 16
 """Least bytes of a token: short ones can be found by trial from a path or a signed delivery."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api import receiver
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import GitSpec
-from controller.api.meta import about
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import about
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import follows, repositories
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.receiver.endpoints import Endpoint, Endpoints
     from controller.runtime.objects.cache import Cache
     from evaluator.http.messages import Headers, Request

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import flagsource, receiver
 from controller.api.kinds import FLAG_RECEIVER, SECRET
-from controller.api.meta import secret_names, version_of
+from controller.api.objects.meta import secret_names, version_of
 from controller.api.receiver import FlagReceiverStatus
 from controller.receiver.matching import spelling
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)

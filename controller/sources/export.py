@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.artifact import ArtifactStatus, SourceStatus
-from controller.api.conditions import READY, TRUE, Condition, written
 from controller.api.flagsource import KIND
 from controller.api.kinds import FLUX
-from controller.api.meta import API_VERSION, ObjectKey, Resource, timestamp
+from controller.api.objects.artifact import ArtifactStatus, SourceStatus
+from controller.api.objects.conditions import READY, TRUE, Condition, written
+from controller.api.objects.meta import API_VERSION, ObjectKey, Resource, timestamp
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 

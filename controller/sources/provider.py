@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from controller.api.provenance import VERIFIED_BY
+from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.api.verification import VerifySpec
     from controller.sources.looking.freshness import Freshness
     from controller.sources.verification import Signer
@@ -89,7 +89,7 @@ class Fetched:
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """For `status.artifact.metadata`; keys that other stages read are in `controller.api.provenance`."""
+    """For `status.artifact.metadata`; `controller.api.objects.provenance` has keys that other stages read."""
     summary: str = ""
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()

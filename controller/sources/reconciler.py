@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.flagsource import OBSERVED, FlagSourceSpec, FlagSourceStatus
-from controller.api.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
-from controller.api.provenance import SIGNED_AT, VERIFIED_BY
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.conditions import FALSE, TRUE, Condition
+from controller.api.objects.meta import ACCEPT_REVISION, lets_through, precise_timestamp, timestamp
+from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack, write_skipped
 from controller.runtime.events import Occurrence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.artifacts.storages import Storages

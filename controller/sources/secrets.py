@@ -11,7 +11,7 @@ from controller.runtime.user_text.secret_texts import SecretTexts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.api.fields import LocalReference
+    from controller.api.objects.fields import LocalReference
     from controller.sources.provider import Look
 
     ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from controller.api import flagsource
-from controller.api.conditions import READY
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.kinds import FLAG_SOURCE, SECRET
-from controller.api.meta import Resource, secret_names, version_of
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import Resource, secret_names, version_of
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
 from controller.runtime.tenancy.quotas import exceeded, room_made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import ACCEPT_REVISION, ObjectKey
+from controller.api.objects.meta import ACCEPT_REVISION, ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

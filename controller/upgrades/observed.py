@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import FALSE, READY, TRUE
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
+from controller.api.objects.conditions import FALSE, READY, TRUE
 from controller.injection import names
 from controller.injection.adding.changes import Injected, read_record
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
-from controller.api.meta import RESUME, ObjectKey, timestamp
+from controller.api.objects.meta import RESUME, ObjectKey, timestamp
 from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 from controller.injection import names
 from controller.injection.adding.changes import Injected, injected_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.injection.options import Known, Options
     from controller.upgrades.observed import Pod, Workload
     from controller.upgrades.plan import UpgradeProgress, UpgradeStep

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, inprocess, upgrade
 from controller.api.kinds import EVALUATOR_UPGRADE
-from controller.api.meta import uid_and_spec
+from controller.api.objects.meta import uid_and_spec
 from controller.runtime.reconciling.watches import Reconciles, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.runtime.objects.cache import Cache, Change
 
 

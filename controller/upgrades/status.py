@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import RESUME, timestamp
+from controller.api.objects.meta import RESUME, timestamp
 from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.upgrades.observed import moment
 from controller.upgrades.plan import Halt, UpgradeProgress
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 _NAMED: Final = 5
 """Most workloads of each sort in a message."""

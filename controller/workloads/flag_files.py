@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import shard
 from controller.api.configuration import MissingShardsError
-from controller.api.fields import InvalidSpecError
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import ObjectKey, about, generation_of
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey, about, generation_of
 from controller.delivery.delivered import delivered
 from controller.injection.options import SERVED
 from controller.injection.reading.files import FlagFile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.queue import KeyedQueue

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
     from controller.api.kinds import ResourceType
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.injection.reading.wanted import PodSettings
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

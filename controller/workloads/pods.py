@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import owner_of
+from controller.api.objects.meta import owner_of
 from controller.injection.names import FLAG_FILES
 from controller.injection.reading.files import FlagFile, marked
 

@@ -16,7 +16,7 @@ from controller.runtime.reconciling.setbacks import Setback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
     from controller.workloads.pods import MarkedPods
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api import featureflagsource
 from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
 from controller.api.kinds import HTTP_ROUTE
-from controller.api.meta import ObjectKey, Resource, version_of
+from controller.api.objects.meta import ObjectKey, Resource, version_of
 from controller.injection import names
 from controller.injection.adding.containers import warnings
 from controller.injection.options import Refused

@@ -17,7 +17,7 @@ from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.injection.options import Known, Options
 
 

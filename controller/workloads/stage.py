@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import featureflagsource, flagd, grant, inprocess
 from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
-from controller.api.meta import ObjectKey, uid_and_spec
+from controller.api.objects.meta import ObjectKey, uid_and_spec
 from controller.injection.options import SERVED
 from controller.runtime.objects.cache import Index
 from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache, Change
 
 _MADE: Final = frozenset({each.kind for each in WORKLOADS})

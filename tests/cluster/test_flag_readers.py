@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from controller.admission.known import KnownObjects
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.injection.adding.workloads import injected
 from controller.injection.options import Options
 from controller.runtime.objects.cache import Cache

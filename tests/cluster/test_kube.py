@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.api.flagset import LABEL
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.runtime.events import Occurrence, event_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.kube import reflector, watch_requests
 from controller.kube.client import Cluster
 from controller.kube.reference_watches import ReferenceWatches

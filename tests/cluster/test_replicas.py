@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controller.api.kinds import WATCHED
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.kinds import DEPLOYMENT, DISRUPTION_BUDGET, POD, RESTARTED
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.kube.adapters.workloads import ClusterRestarts
 from controller.kube.client import Cluster
 from controller.runtime.reconciling.setbacks import Failed

@@ -33,17 +33,17 @@ from controller.api import (
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import Model, read
 from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
 from controller.api.grant import FlagGrantSpec
 from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.objects.fields import Model, read
+from controller.api.objects.status import Status
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
-from controller.api.status import Status
 from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 
 if TYPE_CHECKING:

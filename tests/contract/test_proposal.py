@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from controller.api.configuration import flag_document
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from evaluator.flags.layers.merge import parse
 from evaluator.resolution import FlagType
 from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.api.parsing.oci_address import parse_address
-from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.listing.reference import Reference

@@ -11,7 +11,7 @@ from evaluator.flags.syntax.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.fields import SpecProblem
+    from controller.api.objects.fields import SpecProblem
     from controller.cli.shared.manifests import ObjectManifest
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.api import configuration, shard
 from controller.api.configuration import MissingShardsError, flag_document
-from controller.api.fields import InvalidSpecError
+from controller.api.objects.fields import InvalidSpecError
 from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.model import FlagSet
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL, DriftPolicy
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
 from controller.flagsets.stage import BY_OWNER

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
 from controller.api.flagset import FlagSetStatus
+from controller.api.objects.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 REASON: Final = "DriftContested"
 AT_ONCE: Final = 3

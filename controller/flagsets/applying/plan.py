@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api import flagset, shard
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagset import Validation
-from controller.api.meta import ACCEPT_REVISION, lets_through
+from controller.api.objects.meta import ACCEPT_REVISION, lets_through
 from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
@@ -25,9 +25,9 @@ from evaluator.flags.syntax.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import Resource
     from controller.flagsets.applying.applied import LastDelivered
     from controller.flagsets.building.compose import BulkRemoval
     from controller.flagsets.preparing.preparation import Step

@@ -13,8 +13,8 @@ from controller.runtime.process.helpers import HelperLostError, LimitExceededErr
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
-    from controller.api.artifact import ArtifactStatus
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import Resource
     from controller.flagsets.building.build import Built
     from controller.runtime.process.helpers import Helpers
     from controller.runtime.tenancy.places import Places

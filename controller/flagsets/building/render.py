@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.api.receipt import OBSERVED_AT
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
@@ -17,8 +17,8 @@ from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVI
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from controller.api.artifact import ArtifactStatus
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import Resource
     from evaluator.flags.model import FlagSet
 
 LARGEST: Final = 1_000_000

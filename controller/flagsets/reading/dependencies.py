@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flagsource, grant
-from controller.api.artifact import artifact_of
-from controller.api.conditions import FALSE, READY, Condition
-from controller.api.fields import InvalidSpecError
 from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetStatus, listed, source_key
 from controller.api.kinds import status_of
-from controller.api.meta import ObjectKey
+from controller.api.objects.artifact import artifact_of
+from controller.api.objects.conditions import FALSE, READY, Condition
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import Referring, denied, granted
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
@@ -19,9 +19,9 @@ from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 
 

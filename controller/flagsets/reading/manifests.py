@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
 from controller.api.historic import modernise
-from controller.api.meta import OPENFEATURE_GROUP
+from controller.api.objects.meta import OPENFEATURE_GROUP
 from controller.flagsets.preparing.preparation import Prepared
 from evaluator.flags.syntax.document import read_document
 from evaluator.flags.syntax.problems import Finding, Severity

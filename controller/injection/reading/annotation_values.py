@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.api.fields import Duration
+from controller.api.objects.fields import Duration
 from controller.injection import names
 from controller.injection.options import Refused
 from controller.injection.reading import source

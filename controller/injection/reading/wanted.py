@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from controller.api import featureflagsource, inprocess
 from controller.api.configuration import FLAG_KIND
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import InvalidSpecError
-from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.fields import read as parse_spec
 from controller.injection import names
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
 from controller.injection.reading import annotation_values as values

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.kube.answers import expected
 from controller.kube.paths import path_of
 from controller.runtime.clock import now

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.kube.adapters.granting import granting
 from controller.kube.answers import expected
 from controller.kube.paths import path_of

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.api.meta import timestamp
+from controller.api.objects.meta import timestamp
 from controller.api.parsing.addresses import opened
 
 if TYPE_CHECKING:

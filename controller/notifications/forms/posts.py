@@ -7,8 +7,8 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import GROUP
-from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
+from controller.api.objects.meta import GROUP
+from controller.api.objects.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
 from controller.notifications.messages import SUMMARY, event_json
 from controller.runtime.user_text.secret_texts import Tls
 from evaluator.flags.model import REVISION_KEY

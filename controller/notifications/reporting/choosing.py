@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration, flagset
 from controller.api.alert import VARIABLES, FlagAlertSpec, expression
 from controller.api.flagset import FlagSetStatus
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
+from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.api.parsing.expression_syntax import ExpressionError
-from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
 from controller.runtime.user_text.expressions import Expression
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
@@ -19,7 +19,7 @@ from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.api.provider import Message
 
 MOST_FLAGS: Final = 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import timestamp
-from controller.api.provenance import CHANGES
+from controller.api.objects.meta import timestamp
+from controller.api.objects.provenance import CHANGES
 from controller.api.provider import SEVERITIES
 from evaluator.flags.model import REVISION_KEY
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from controller.api import flagset
-from controller.api.artifact import SourceStatus
-from controller.api.conditions import PROPAGATED, TRUE, UNKNOWN
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.meta import precise_timestamp
-from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.api.objects.artifact import SourceStatus
+from controller.api.objects.conditions import PROPAGATED, TRUE, UNKNOWN
+from controller.api.objects.meta import precise_timestamp
+from controller.api.objects.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.receipt import OBSERVED_AT
 from controller.notifications import messages
 
 if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.api.provider import Message
     from controller.notifications.reporting.choosing import Alert
     from controller.runtime.objects.cache import Cache, Change

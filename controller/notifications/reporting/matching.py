@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from controller.api import alert as alerts
 from controller.api import grant, provider
 from controller.api.alert import EVERY, FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import NAMESPACE
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import Referring, granted
 from controller.notifications.reporting.choosing import Alert
 from controller.notifications.stage import SELECTING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from controller.api.alert import EventSource
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 
 

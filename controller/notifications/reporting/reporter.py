@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from controller.api.conditions import READY
 from controller.api.kinds import status_of
-from controller.api.meta import ObjectKey, about, timestamp
-from controller.api.provenance import LINK
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import ObjectKey, about, timestamp
+from controller.api.objects.provenance import LINK
 from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
 from controller.notifications.forms import otlp
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.alert import FlagAlertSpec
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.runtime.events import Event

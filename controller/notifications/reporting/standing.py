@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagset, shard
-from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN
 from controller.api.configuration import MissingShardsError
-from controller.api.fields import InvalidSpecError
 from controller.api.flagset import FlagSetStatus
 from controller.api.kinds import status_of
-from controller.api.meta import COMPARED_WITH, ObjectKey
-from controller.api.provenance import CHANGES
+from controller.api.objects.conditions import PROPAGATED, READY, TRUE, UNKNOWN
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import COMPARED_WITH, ObjectKey
+from controller.api.objects.provenance import CHANGES
 from controller.delivery.changed_flags import changed_flags
 from controller.delivery.delivered import delivered
 from controller.notifications import messages
@@ -25,7 +25,7 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.reporting.choosing import Alert
     from controller.runtime.objects.cache import Cache

@@ -12,7 +12,7 @@ from controller.runtime.events import Occurrence
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
 

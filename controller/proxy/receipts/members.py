@@ -12,7 +12,7 @@ from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from controller.api.histogram import step
+from controller.api.objects.histogram import step
 from controller.api.receipt import entry
 from controller.proxy.receipts.standing import MemberIdentity, Report, Standing
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.configuration import KIND as CONFIGURATION
-from controller.api.meta import API_VERSION
+from controller.api.objects.meta import API_VERSION
 from controller.api.receipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
 from controller.runtime.objects.applier import Applier
 from controller.runtime.reconciling.setbacks import Setback
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.receipts.receipts import Receipts
     from controller.runtime.reconciling.queue import KeyedQueue

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import precise_timestamp
+from controller.api.objects.meta import precise_timestamp
 from controller.api.receipt import (
     MOST_GROUPS,
     MOST_LAGGARDS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from controller.api.configuration import MissingShardsError
-from controller.api.fields import InvalidSpecError
+from controller.api.objects.fields import InvalidSpecError
 from controller.delivery.delivered import delivered
 from evaluator.flags.accept import NO_PROGRESS, Progress
 from evaluator.flags.canonical import canonical
@@ -27,7 +27,7 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 
 @dataclass(frozen=True, slots=True)

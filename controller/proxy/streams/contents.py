@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import about
+from controller.api.objects.meta import about
 from controller.delivery.delivered import no_progress
 from controller.proxy.catalog import decoded, spec_bytes
 from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
@@ -24,7 +24,7 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
     from evaluator.flags.accept import Progress

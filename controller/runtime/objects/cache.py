@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import FIFOCache
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
 
     OnChange = Callable[["Change"], None]
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.meta import about
+from controller.api.objects.meta import about
 from controller.runtime.objects.cache import take
 from controller.runtime.objects.watch_health import STALE_SECONDS
 from controller.runtime.reconciling.setbacks import Setback

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.api.artifact import SourceStatus
 from controller.api.configuration import ConfigurationStatus
 from controller.api.kinds import status_of
+from controller.api.objects.artifact import SourceStatus
 from evaluator.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from controller.api.meta import ObjectKey
-    from controller.api.status import Status
+    from controller.api.objects.meta import ObjectKey
+    from controller.api.objects.status import Status
     from controller.runtime.objects.cache import Cache
     from controller.runtime.objects.watch_health import WatchHealth
     from controller.runtime.process.leadership import Role

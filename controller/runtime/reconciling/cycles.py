@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.objects.cache import Cache
 
 

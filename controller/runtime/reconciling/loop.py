@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.api.meta import REQUESTED_AT, about
-from controller.api.status import Status
+from controller.api.objects.meta import REQUESTED_AT, about
+from controller.api.objects.status import Status
 from controller.runtime.events import Severity
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.queue import KeyedQueue

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from controller.api.fields import Model, read
-from controller.api.status import Status
+from controller.api.objects.fields import Model, read
+from controller.api.objects.status import Status
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stalling
 
 if TYPE_CHECKING:
-    from controller.api.conditions import Condition
-    from controller.api.meta import Resource
+    from controller.api.objects.conditions import Condition
+    from controller.api.objects.meta import Resource
     from controller.runtime.events import Occurrence
 
 M = TypeVar("M", bound=Model)

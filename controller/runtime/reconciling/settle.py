@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import (
+from controller.api.objects.conditions import (
     FALSE,
     READY,
     RECONCILING,
@@ -19,8 +19,8 @@ from controller.api.conditions import (
     short,
     written,
 )
-from controller.api.meta import REQUESTED_AT, timestamp
-from controller.api.status import Status
+from controller.api.objects.meta import REQUESTED_AT, timestamp
+from controller.api.objects.status import Status
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
     from controller.runtime.events import Event
     from controller.runtime.reconciling.result import Result
 

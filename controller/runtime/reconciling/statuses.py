@@ -7,12 +7,12 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.status import Status
+from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.api.meta import REQUESTS
+from controller.api.objects.meta import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Cache, Change, Index
     from controller.runtime.reconciling.loop import Loop
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import yaml
 from pydantic import ConfigDict, Field
 
-from controller.api.fields import Model, read
+from controller.api.objects.fields import Model, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

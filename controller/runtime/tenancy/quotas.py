@@ -13,7 +13,7 @@ from controller.runtime.reconciling.watches import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.runtime.objects.cache import Change
 
 REASON: Final = "QuotaExceeded"

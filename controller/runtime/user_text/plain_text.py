@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from controller.api.provenance import CHANGES
+from controller.api.objects.provenance import CHANGES
 
 _LINES: Final = frozenset({CHANGES, "pending"})
 """Keys of values with several lines."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from controller.api.provenance import SIGNED_AT
+from controller.api.objects.provenance import SIGNED_AT
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
 from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import lets_through
+from controller.api.objects.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Accepted, Fetched, Unverified

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import FALSE, READY, Condition
 from controller.api.flagsource import (
     INCLUDE_LIMIT,
     KIND,
@@ -15,7 +14,8 @@ from controller.api.flagsource import (
     Include,
     IncludedArtifact,
 )
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.conditions import FALSE, READY, Condition
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, take_skipped, unpack
 from controller.runtime.reconciling.cycles import cycle
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting

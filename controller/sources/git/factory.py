@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from controller.api.fields import require
 from controller.api.flagsource import DEFAULT_BRANCH
+from controller.api.objects.fields import require
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import GitSpec
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.api.parsing.git_url import Location
     from controller.api.verification import VerifyRule
     from controller.runtime.tenancy.hosts import Hosts

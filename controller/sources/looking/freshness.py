@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import REQUESTED_AT
-from controller.api.status import Status
+from controller.api.objects.meta import REQUESTED_AT
+from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.sources.provider import Revision
 
 SHARED: Final = timedelta(seconds=1)

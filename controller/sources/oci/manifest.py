@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from controller.api.objects.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.parsing.oci_address import DIGEST
-from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object, one_line
 

@@ -7,9 +7,9 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from controller.api.objects.provenance import AUTHOR
 from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.api.parsing.patterns import compiled
-from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.files.quarantine import quarantine

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import EVENT
-from controller.api.meta import GROUP, OPENFEATURE_GROUP
+from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP
 from controller.wiring.client.looking import ClusterView, watching
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector

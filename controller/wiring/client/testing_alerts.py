@@ -8,9 +8,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from controller.api import provider
-from controller.api.conditions import FALSE, READY
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.meta import TEST_ALERT, ObjectKey, Resource
+from controller.api.objects.conditions import FALSE, READY
+from controller.api.objects.meta import TEST_ALERT, ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus
 from controller.kube.client import Cluster
 from controller.notifications.deliverer import DELIVERED

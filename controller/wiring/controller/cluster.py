@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Change
     from controller.runtime.tenancy.limits import Limits

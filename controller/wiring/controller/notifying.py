@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.flux_events import FluxEvents
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.kube.accounts import Accounts
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache

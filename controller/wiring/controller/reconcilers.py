@@ -18,7 +18,7 @@ from controller.api import (
     receiver,
     upgrade,
 )
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
 from controller.flagsets.building.provenance import ProvenanceDetail

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import POD
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.lease import Lease

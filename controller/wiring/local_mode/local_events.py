@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from controller.api.provenance import AUTHOR, SUBJECT
+from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Setback
 from controller.sources.provider import LineAuthor, LocalProvider, Revision
 from controller.wiring.offline.advice import with_advice
@@ -15,7 +15,7 @@ from controller.wiring.offline.commits import files_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.artifact import ArtifactStatus
+    from controller.api.objects.artifact import ArtifactStatus
     from controller.flagsets.building.compose import BulkRemoval, Composition
     from evaluator.flags.saved import Saved
     from evaluator.flags.syntax.problems import Problem

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagsource
-from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, Validation
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.objects.fields import Model, read
+from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.runtime.reconciling.setbacks import stalling
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, shard
-from controller.api.conditions import FALSE, READY
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.status import Status
+from controller.api.objects.conditions import FALSE, READY
+from controller.api.objects.status import Status
 from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
@@ -43,9 +43,9 @@ from evaluator.flags.syntax.problems import Problem, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.flagsets.preparing.preparation import Step
     from controller.wiring.offline.options import LocalOptions
     from evaluator.flags.model import FlagSet

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import LayerSelector
-from controller.api.meta import precise_timestamp
+from controller.api.objects.meta import precise_timestamp
+from controller.api.objects.provenance import SUBJECT
 from controller.api.parsing.oci_address import DEFAULT_TAG
-from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
 from controller.sources.git.reading.repository import describe

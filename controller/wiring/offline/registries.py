@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.fields import read
 from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.objects.fields import read
 from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
 from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP
-from controller.api.meta import Resource, about
+from controller.api.objects.meta import Resource, about
 from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.clock import now
 from controller.runtime.events import EventSink, Occurrence, event_of

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import COMPARED_WITH
+from controller.api.objects.meta import COMPARED_WITH
 from controller.notifications.forms.posts import Post
 from controller.notifications.forms.repositories.servers import api_of
 from controller.notifications.reporting.standing import CHANGE_REQUEST

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 import pygit2
 from pygit2.enums import FileMode, ObjectType
 
-from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.api.objects.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from controller.admission.refusals import MOST, MOST_OF_ONE, Refusals, refusal
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.kube.events import manifest
 
 if TYPE_CHECKING:

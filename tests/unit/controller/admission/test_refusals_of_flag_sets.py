@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.admission.refusals import APART, FlagSetRefusals
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.injection import names
 from tests.unit.controller.notifications.things import NOW, Desk, alert, thing
 

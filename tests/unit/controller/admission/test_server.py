@@ -13,7 +13,7 @@ import yaml
 
 from controller.admission.known import KnownObjects
 from controller.admission.server import Injector
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.injection import names
 from controller.injection.options import Options
 from controller.runtime.objects.cache import Cache

@@ -16,7 +16,7 @@ from evaluator.http.offload import Offload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 FLAGS = {"kind": "FeatureFlag", "metadata": {"name": "x", "namespace": "shop"}, "spec": {"flagSpec": {}}}
 

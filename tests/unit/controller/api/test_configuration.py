@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.configuration import FlagDocument, MissingShardsError, flag_document
-from controller.api.fields import InvalidSpecError
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey, Resource
 from evaluator.flags.layers.merge import parse
 from evaluator.resolution import FlagType, Resolution
 from evaluator.resolve import compile_flag_set, resolve

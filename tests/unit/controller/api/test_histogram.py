@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.histogram import LAST, added, bound, quantile, shown, step
+from controller.api.objects.histogram import LAST, added, bound, quantile, shown, step
 
 DURATIONS = st.floats(0.0, 80_000.0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.conditions import Condition, written
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.conditions import Condition, written
+from controller.api.objects.meta import ObjectKey, Resource
 
 BODY = {
     "apiVersion": "flagstaff.dev/v1beta1",

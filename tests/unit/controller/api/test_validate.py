@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.alert import VARIABLES, FlagAlertSpec
-from controller.api.fields import read
 from controller.api.flagset import DEPENDENCY_VARIABLES, FlagSetSpec
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.kinds import (
@@ -28,7 +27,8 @@ from controller.api.kinds import (
     WATCHED,
     type_of,
 )
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey
 from controller.flagsets.reading.layers import within
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.expressions import Expression

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.artifacts import server as module
 from controller.artifacts.server import LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages

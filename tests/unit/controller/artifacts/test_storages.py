@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.setbacks import Failed
 

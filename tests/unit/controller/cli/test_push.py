@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.provenance import VERIFIED_BY
+from controller.api.objects.provenance import VERIFIED_BY
 from controller.cli import main
 from controller.wiring.offline.publishing import PushOptions, push
 from tests.clients.up import banner

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.aio import config
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.cli import main
 from controller.cli.fleet import cluster_table, proxy_table
 from controller.cli.shared.clusters import run_on_cluster

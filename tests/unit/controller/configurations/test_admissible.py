@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.configurations.validation import objection
 from evaluator.flags.model import CONFIDENTIAL_KEY
 from tests.contract.flagd_corpus import CASES, Case

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache

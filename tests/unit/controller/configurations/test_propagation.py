@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.conditions import Condition
 from controller.api.configuration import ConfigurationStatus, Latency
+from controller.api.objects.conditions import Condition
 from controller.api.receipt import Laggard
 from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.members import Count

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagset import FlagSetStatus
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.receipt import entry, member_id, pack, receipt_name
 from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies

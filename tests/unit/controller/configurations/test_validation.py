@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.configurations.validation import ContentVerdict, validate
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting

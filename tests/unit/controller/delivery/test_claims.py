@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.claims import UNCHANGED, Claim, Claims, Conflict, claim_of
 
 FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.delivery.waiting import WaitState, WaitTarget, is_revision, names, wait_state
 
 OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")

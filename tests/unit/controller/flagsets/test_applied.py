@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
+from controller.api.objects.fields import read
 from controller.flagsets.applying.applied import LastDelivered, last_applied, read_back, written_by
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, body_of, document, flag
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.meta import Resource
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.fields import read
+from controller.api.objects.meta import Resource
 from controller.flagsets.reading.dependencies import (
     ready,
     require_dependencies,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import ArchiveLimits, pack
 from controller.flagsets.building.build import build
 from controller.flagsets.building.limited_build import MODULES, LimitedBuild

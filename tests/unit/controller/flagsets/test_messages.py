@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.artifact import ArtifactStatus
 from controller.api.flagset import FlagSetStatus
+from controller.api.objects.artifact import ArtifactStatus
 from controller.delivery import problems as problems_of
 from controller.flagsets import messages
 from controller.flagsets.building.compose import Composition

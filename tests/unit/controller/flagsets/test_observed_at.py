@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.meta import Resource
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.meta import Resource
 from controller.flagsets.building.render import observed
 
 AT = "flagstaff.dev/observed-at"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
-from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
-from controller.api.meta import Resource
+from controller.api.objects.fields import Model, read
+from controller.api.objects.meta import Resource
 from controller.configurations.validation import validate
 from controller.delivery.problems import MOST_PROBLEMS
 from controller.flagsets import messages

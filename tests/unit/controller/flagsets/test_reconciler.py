@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.api.flagset import KIND, SOURCE_API
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.flagsets.applying.delivery import manager_of
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.configuration import flag_document
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.flagsets.building import render
 from controller.flagsets.building.render import (
     LARGEST,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from controller.api.conditions import READY
 from controller.api.flagset import KIND, SOURCE_API
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.inputs import InputReader
@@ -34,7 +34,7 @@ from tests.statuses import find
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.artifact import ArtifactStatus
+    from controller.api.objects.artifact import ArtifactStatus
     from controller.flagsets.reading.inputs import Read
 
 NAMESPACE = "shop"

@@ -12,7 +12,7 @@ import pytest
 from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.kube import events, requests
 from controller.kube.events import ApiServerEvents
 from controller.runtime import event_queue

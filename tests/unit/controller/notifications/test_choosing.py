@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.alert import FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api.objects.fields import InvalidSpecError, read
 from controller.notifications.reporting.choosing import Fact, chooses, flag_set_id
 from tests.unit.controller.notifications.things import alert, message, thing
 

@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.posts import Notice, ProviderTarget

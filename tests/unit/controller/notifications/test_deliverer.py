@@ -21,7 +21,7 @@ from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, e
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
     from controller.notifications.forms.posts import Post, Way
 
 TARGET = ProviderTarget(

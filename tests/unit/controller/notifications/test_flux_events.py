@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.notifications import flux_events
 from controller.notifications.flux_events import FluxEvents
 from controller.notifications.sending.posting import Poster

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.alert import FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import ObjectKey
 from controller.notifications.reporting.choosing import Alert, wants
 from controller.notifications.reporting.matching import concerns
 from controller.runtime.objects.cache import Cache

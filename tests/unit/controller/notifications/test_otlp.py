@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 REVISION: Final = "main@sha1:" + "1" * 40
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.sending.posting import PostResult

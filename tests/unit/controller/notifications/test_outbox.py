@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import MOST_REPORTED
 from controller.notifications.messages import event_json

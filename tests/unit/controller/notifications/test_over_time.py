@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.alert import FlagAlertSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
 from controller.notifications.reporting.grouping import waiting

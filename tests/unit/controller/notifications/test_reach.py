@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.objects.cache import Change
 from controller.runtime.reconciling.watches import woken

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.kinds import FLAG_PROVIDER
-from controller.api.meta import TEST_ALERT
+from controller.api.objects.meta import TEST_ALERT
 from controller.api.provider import FlagProviderStatus, ProviderType, needs_of
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.forms.payloads import FORMS
@@ -23,7 +23,7 @@ from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, e
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.reconciling.result import Result
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.alert import FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.templates import NAMES, check
 from controller.notifications.messages import MOST_FILLED, filled

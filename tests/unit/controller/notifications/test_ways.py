@@ -25,7 +25,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.meta import ObjectKey
+    from controller.api.objects.meta import ObjectKey
     from controller.notifications.forms.posts import ProviderTarget
     from controller.notifications.sending.posting import PostResult
 

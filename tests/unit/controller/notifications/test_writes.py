@@ -23,7 +23,7 @@ from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, e
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.objects.meta import ObjectKey, Resource
 
 
 @dataclass

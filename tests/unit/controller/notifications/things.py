@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus, Message
 from controller.notifications.outbox import Outbox
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.proxy.streams.building import EncodedFlagSet, build
 from evaluator.flags.model import LEFT_OUT_KEY, Flag
 from evaluator.sync.accept import Accepted, accept

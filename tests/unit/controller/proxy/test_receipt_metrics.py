@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.receipts import metrics as module
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts

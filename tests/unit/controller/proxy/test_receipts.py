@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.proxy.access.users import Caller
 from controller.proxy.receipts import receipts as module
 from controller.proxy.receipts.fleet import fleet

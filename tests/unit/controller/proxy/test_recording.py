@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
 from controller.proxy.receipts import recording
 from controller.proxy.receipts.receipts import ExpectedDigest, Receipts

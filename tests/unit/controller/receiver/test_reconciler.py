@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import Resource
+from controller.api.objects.meta import Resource
 from controller.receiver.endpoints import Endpoints, webhook_path
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting

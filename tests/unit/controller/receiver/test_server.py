@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.fields import read
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.receiver import server
 from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
 from controller.receiver.payload import MOST_BYTES

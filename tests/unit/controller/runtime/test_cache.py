@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects import cache as module
 from controller.runtime.objects.cache import Cache, Change, Index
 

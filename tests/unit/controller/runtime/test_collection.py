@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.api.kinds import FLAG_SET, SECRET
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects import collection
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from controller.api.kinds import FEATURE_FLAG
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.delivery.claims import Claims
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.watches import Dispatcher, Reconciles

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.artifact import ArtifactStatus
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling import loop as module
 from controller.runtime.reconciling.loop import Loop, Outputs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.objects.memory import MemoryCluster, manifest_of
 

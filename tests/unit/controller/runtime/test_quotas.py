@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota, exceeded, room_made

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.artifact import ArtifactStatus
-from controller.api.conditions import MESSAGE_CHARACTERS, Condition
 from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import FlagSetStatus
 from controller.api.flagsource import FlagSourceStatus
-from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.api.status import Status
+from controller.api.objects.artifact import ArtifactStatus
+from controller.api.objects.conditions import MESSAGE_CHARACTERS, Condition
+from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.objects.status import Status
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.memory import MemoryCluster
 from controller.runtime.reconciling.setbacks import Failed

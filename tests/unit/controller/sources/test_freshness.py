@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.sources.looking.freshness import SHARED, LookSchedule
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.sources.looking.freshness import PATIENCE, PendingPushes
 from controller.sources.provider import Revision
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache

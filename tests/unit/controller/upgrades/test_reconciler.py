@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.injection.adding.pod import due, inject
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.reconciling.settle import Settled, settle

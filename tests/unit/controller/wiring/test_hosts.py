@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.forms.posts import Post, ProviderTarget, Way
 from controller.notifications.sending.mail_sender import MailSender

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.flagsource import GitSpec
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.sources.git.factory import GitFactory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api import flagset, flagsource
-from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.api.objects.meta import API_VERSION, ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.delivery.problems import problem_list
 from controller.flagsets.reading.fetch import ArtifactReader

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
+from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.watches import indexes_of, woken
 from controller.wiring.controller.replica import STAGES

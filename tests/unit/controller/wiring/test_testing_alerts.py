@@ -15,7 +15,7 @@ from controller.wiring.client.testing_alerts import Outcome, outcome_of
 from tests.unit.controller.notifications.things import message, thing
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 
 def provider(*pending: str, tested: str = "t", suspend: bool = False, **conditions: str) -> Resource:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
 from controller.injection.reading.files import FlagFile
 from controller.runtime.objects.cache import Cache

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from controller.admission.known import KnownObjects
-from controller.api.fields import read
 from controller.api.flagd import FlagdSpec
+from controller.api.objects.fields import read
 from controller.injection.reading.wanted import read as read_wanted
 from controller.runtime.objects.cache import Cache
 from controller.workloads.manifests import manifests

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.runtime.objects.cache import Cache
 from controller.workloads.pods import MarkedPods
 from controller.workloads.proxy_scale import IDLE, ProxyScale

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.reconciling.setbacks import Failed
 from tests.statuses import find
 from tests.unit.controller.workloads.world import INGRESS, OPTIONS, ROUTES, World, source

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.admission.known import KnownObjects
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.injection.options import Options
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.known import KnownObjects
 from controller.api.kinds import WORKLOADS
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.injection.options import Options
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.settle import Settled, settle

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from controller.api.flagsource import BucketSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.meta import ObjectKey
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.looking.freshness import Freshness
 from controller.sources.provider import Look

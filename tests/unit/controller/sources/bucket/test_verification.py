@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import BucketSpec, FlagSourceSpec
-from controller.api.meta import ACCEPT_REVISION
-from controller.api.provenance import SIGNED_AT, VERIFIED_BY
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import ACCEPT_REVISION
+from controller.api.objects.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.cli import main
 from controller.sources.bucket.factory import BucketFactory

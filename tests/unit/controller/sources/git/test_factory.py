@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.flagsource import GitSpec
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.conditions import READY
 from controller.api.flagsource import KIND
-from controller.api.meta import ObjectKey, Resource
+from controller.api.objects.conditions import READY
+from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.loop import Loop, Outputs

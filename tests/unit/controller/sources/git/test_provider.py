@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from blockbuster import blockbuster_ctx
 
-from controller.api.provenance import COMMITTED_AT, SUBJECT
+from controller.api.objects.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.provider import GitProvider, open_source
 from tests.git_http import git_server

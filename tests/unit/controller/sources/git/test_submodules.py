@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
+from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits

@@ -8,7 +8,7 @@ import pygit2
 import pytest
 from pygit2.enums import FileMode, ObjectType
 
-from controller.api.provenance import COMMITTED_AT, SUBJECT
+from controller.api.objects.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.reading.tree import DAMAGE, fixed_prefixes, write_commit
 from controller.sources.provider import Fetched, Revision, TreeLimits

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from controller.api.provenance import VERIFIED_BY
+from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.factory import LimitedReader
 from tests.git_http import git_server

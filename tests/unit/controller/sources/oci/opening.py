@@ -6,9 +6,9 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
-from controller.api.meta import ObjectKey
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey
 from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.looking.freshness import Freshness
 from controller.sources.oci.factory import OciFactory

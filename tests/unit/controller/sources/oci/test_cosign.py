@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.provenance import VERIFIED_BY
+from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.provider import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.provenance import VERIFIED_BY
+from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.process.helpers import Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.provider import Fetched, Unverified

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.provenance import AUTHOR, COMMITTED_AT
+from controller.api.objects.provenance import AUTHOR, COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.registry.fixtures import REGISTRIES, Shelf

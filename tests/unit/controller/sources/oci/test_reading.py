@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.flagsource import OciReference
+from controller.api.objects.provenance import COMMITTED_AT
 from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
-from controller.api.provenance import COMMITTED_AT
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.credentials import RegistryLogin, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
-from controller.api.fields import Model, read
-from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
-from controller.api.status import Status
+from controller.api.objects.fields import Model, read
+from controller.api.objects.provenance import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
+from controller.api.objects.status import Status
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 _IMAGE = "org.opencontainers.image"
 """Annotations of an image, which Flux copies into the artifact of an OCIRepository."""

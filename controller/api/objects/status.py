@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import OnErrorOmit, ValidationError
 
-from controller.api.conditions import FALSE, READY, RECONCILING, TRUE, Condition
-from controller.api.fields import Model
+from controller.api.objects.conditions import FALSE, READY, RECONCILING, TRUE, Condition
+from controller.api.objects.fields import Model
 
 if TYPE_CHECKING:
-    from controller.api.meta import Resource
+    from controller.api.objects.meta import Resource
 
 
 class StatusModel(Model):

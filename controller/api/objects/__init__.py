@@ -1,0 +1,1 @@
+"""What all kinds share: metadata, conditions, the base of statuses, provenance, and how fields are read."""
