@@ -14,7 +14,7 @@ from controller.api.objects.meta import ObjectKey
 from controller.delivery.grants import Referring, denied, granted
 from controller.runtime.events import Occurrence
 from controller.runtime.reconciling.cycles import cycle
-from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SOURCE_READY: Final = "SourceReady"
 """A detail, there only while it is False."""
+_LOOK: Final = 10.0
+"""Seconds until a new source is looked at again: that it takes its time wakes no FlagSet."""
 
 
 class Artifacts(Protocol):
@@ -115,7 +117,12 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     except InvalidSpecError as error:
         raise Failed("ArtifactFailed", f"{what} has an artifact that cannot be used: {error}") from error
     if artifact is None:
-        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{status_of(source).why}")
+        message = f"{what} has no artifact yet{status_of(source).why}"
+        new = not status_of(source).conditions and not status_of(resource).conditions
+        if new and reference.kind == flagsource.KIND and not source.suspended:
+            # Both were just created, and the source will be looked at.
+            raise Passing("ArtifactFailed", message, delay=_LOOK)
+        raise Waiting("ArtifactFailed", message)
     return artifact if reference.kind == flagsource.KIND else artifact.unverified()
 
 

@@ -67,7 +67,9 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
         summary = _under_way(resource, outcome.message) if passing else _summary_of(outcome)
         status = _status(resource, own, (*summary, *result.details, *kept), now)
         if passing:
-            status = _not_done(status, resource)
+            # Of a new object nothing is written until then.
+            new = not Status.of(resource).conditions
+            status = dict(resource.status) if new else _not_done(status, resource)
         occurrences = _failure(resource, outcome)
     after = replace(resource, status=status)
     events = tuple(event_of(after, each, now) for each in (*occurrences, *result.events))

@@ -18,7 +18,7 @@ from controller.flagsets.reading.dependencies import (
 )
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting, stalling
 from controller.runtime.reconciling.watches import indexes_of, woken
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
@@ -71,7 +71,7 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
     ("status", "kind", "message"),
     [
         (None, Waiting, "FlagSource flags does not exist; create it, or correct spec.sourceRef"),
-        ({}, Waiting, "FlagSource flags has no artifact yet"),
+        ({}, Passing, "FlagSource flags has no artifact yet"),
         (
             {"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]},
             Waiting,
@@ -93,6 +93,25 @@ def test_until_there_is_an_artifact_the_reason_is_shown(
         look(flag_set(), *found)
     assert (caught.value.reason, type(caught.value)) == ("ArtifactFailed", kind)
     assert caught.value.message.startswith(message)
+
+
+WAITS = {"conditions": [{"type": "Ready", "status": "False", "reason": "ArtifactFailed", "message": "-"}]}
+
+
+@pytest.mark.parametrize(
+    ("of", "found"),
+    [
+        (flag_set(), resource("FlagSource", "flags", {"suspend": True}, {})),
+        (replace(flag_set(), status=WAITS), source()),
+        (flag_set(source="flux"), resource("GitRepository", "flux", {}, {})),
+    ],
+    ids=["suspended", "not the FlagSet's first look", "of another controller"],
+)
+def test_of_other_sources_without_an_artifact_it_is_said_at_once(of: Resource, found: Resource) -> None:
+    spec = {"sourceRef": {"kind": found.key.kind, "name": found.name}}
+    with pytest.raises(Waiting) as caught:
+        look(replace(of, spec=spec), found)
+    assert type(caught.value) is Waiting
 
 
 ELSEWHERE = {"kind": "Bucket", "name": "b", "namespace": "other"}

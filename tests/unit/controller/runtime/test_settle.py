@@ -251,6 +251,7 @@ def test_a_failure_that_passes_within_moments_shows_only_that_work_goes_on() -> 
         assert settled.status["size"] == 2
         assert "lastHandledReconcileAt" not in settled.status
         assert events_of(settle(replace(asked, status=settled.status), before, NOW)) == ()
+    assert settle(resource(), passing, NOW).status == resource().status
 
 
 def test_a_long_message_is_cut() -> None:
