@@ -4,7 +4,7 @@ pause that others saw meanwhile.
 python -m benchmarks.swap
 
 `on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does:
-`Exchange`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a
+`SnapshotSwapper`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a
 loop that evaluates one flag in each. The first set is served before; every round is a process-wide state of
 its own, as a process of ours would be after its start.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.results import keep, median, percentile
-from evaluator.exchange import Exchange, run_in_thread
+from evaluator.exchange import SnapshotSwapper, run_in_thread
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
 from evaluator.gc_policy import GcPolicy
@@ -106,7 +106,7 @@ class Scene:
         self.received: list[float] = []
         self.all_received = asyncio.Event()
         self.gc_policy = GcPolicy()
-        self.exchange = Exchange(self.store, lambda: 0.0, self.gc_policy)
+        self.exchange = SnapshotSwapper(self.store, lambda: 0.0, self.gc_policy)
         loop = asyncio.get_running_loop()
         self.events = EventStreams(self.store, loop, FairQueue(), run=run_in_thread if aside else in_place)
         self.pauses: list[float] = []

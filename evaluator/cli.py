@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str]) -> dict[str, list[str]]:
-    """The texts given for each option of `start`, by its name; exits where argparse does."""
+    """Return the texts given for each option of `start`, by name; argparse exits on errors and `--help`."""
     parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
     configure(parser)
     return _flags(parser.parse_args(argv))
@@ -87,7 +87,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _end_within(seconds: float) -> None:
-    """Exit after that, though a thread may still wait for a file system that hangs."""
+    """Exit `seconds` from now, even if a thread still waits for a file system that hangs."""
     import threading
 
     timer = threading.Timer(seconds, os._exit, (0,))
@@ -114,7 +114,7 @@ def _serve(loaded: Loaded) -> int:
 
     # Until the loop has its own handler Ctrl-C ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What modules make while they load stays; to collect then is a tenth of the start.
+    # Objects that imports make stay alive; collecting them during imports is a tenth of the start time.
     gc.disable()
     import uvloop
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """What is asked: one flag of a snapshot or all of them, for one evaluation context."""
+    """A request for one flag or all flags of a snapshot, for one evaluation context."""
 
     __slots__ = ("_context", "_read", "key", "now", "snapshot", "wanted")
 
@@ -50,7 +50,7 @@ class Query:
         return self._context
 
     def flag_set_id(self, resolution: Resolution) -> str | None:
-        """The `flagSetId` of the flag that a resolution is of."""
+        """Return the `flagSetId` of the flag that was evaluated."""
         found = resolution.metadata.get(FLAG_SET_ID)
         return found if isinstance(found, str) else self.snapshot.flag_set.flag_set_id
 

@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Exchange:
-    """Applies reports to a store that serves, one at a time."""
+class SnapshotSwapper:
+    """Applies reports to a store that is being served, one at a time."""
 
     def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:
-        """clock: Unix seconds. gc_policy: where the process has a policy for its memory."""
+        """clock: Unix seconds. gc_policy: the process's policy for garbage collection, if it has one."""
         self.store = store
         self._clock = clock
         self._gc_policy = gc_policy
         self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which makes a flag set of bytes, in a thread."""
+        """Run `work`, which decodes a flag set, in a thread; return its result."""
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
@@ -42,14 +42,14 @@ class Exchange:
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
-        """`Store.apply`, prepared in a thread. Nothing else runs on the loop between swap and return."""
+        """Prepare a report in a thread, then call `Store.apply`; return before any other task runs."""
         async with self._turn:
             if report.content is None and self.store.following(report) is self.store.catalog:
                 return self.store.apply(report, now=self._clock())
             prepared = await self._prepared(report)
-            remains = self.store.remains()
+            objects = self.store.served_objects()
             snapshot = self.store.apply(report, prepared, now=self._clock())
-            asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+            asyncio.get_running_loop().run_in_executor(None, self._free, objects)
             return snapshot
 
     async def _prepared(self, report: Report) -> CompiledCatalog:
@@ -58,20 +58,20 @@ class Exchange:
         except Exception:
             if report.content is not None:
                 raise
-            # Health is known all the same; the next report tries again.
+            # The health is applied anyway; the next report tries again.
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
 
-    def _let_go(self, remains: list[object]) -> None:
-        let_go(remains)
+    def _free(self, objects: list[object]) -> None:
+        free_one_by_one(objects)
         if self._gc_policy is not None:
             self._gc_policy.settle()
 
 
-def let_go(remains: list[object]) -> None:
-    """Free them one at a time: freed together they would keep every other thread waiting for long."""
-    while remains:
-        remains.pop()
+def free_one_by_one(objects: list[object]) -> None:
+    """Free the objects one at a time: freed together, they would block every other thread for long."""
+    while objects:
+        objects.pop()
 
 
 def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:

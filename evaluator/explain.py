@@ -1,8 +1,8 @@
-"""One evaluation with its trace: what each operator came to, which bucket of how many, what each variable
-was. Pure.
+"""One evaluation with its trace: the result of each operator, the bucket of `fractional`, the value of each
+variable. Pure.
 
-The flag is resolved once, by `resolve`, and the operators of its rule report what they come to while they
-make the answer.
+The flag is resolved once, by `resolve`, and the operators of its rule report their results while they are
+evaluated.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000
-"""A trace ends here; the evaluation does not."""
+"""Most steps of a trace; the evaluation itself is not limited by it."""
 
 MOST_VALUE: Final = 1_000
-"""Characters of JSON up to which `Step.document` has a value as it is."""
+"""Most characters of JSON for which `TraceStep.document` includes the value itself."""
 
 _SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that was found out, in the order in which it was."""
+class TraceStep:
+    """One step of a trace, in order of evaluation."""
 
     path: Path
     """Keys and indices within the rule, its `$ref`s expanded; empty for the flag itself."""
     name: str
-    """The operator, or `flag` for what its definition says."""
+    """The operator, or `flag` for a step about the flag's definition."""
     value: Json
-    """What it came to."""
+    """The result of the step."""
     particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`. `flag`: `note`."""
 
@@ -70,14 +70,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An answer and how it came about."""
+    """An answer and the steps that led to it."""
 
     resolution: Resolution
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
 
 def answer(key: str, resolution: Resolution) -> dict[str, Any]:
-    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, error, `metadata`."""
+    """Return JSON with OFREP's names: `key`, `value`, `variant`, `reason`, error, `metadata`."""
     document: dict[str, Any] = {"key": key}
     if resolution.value is not ABSENT:
         document["value"] = resolution.value
@@ -95,11 +95,11 @@ def explain(
     flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
 ) -> Explanation:
     """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
 
     def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
         if len(steps) < MOST_STEPS:
-            steps.append(Step(path, name, value, particulars))
+            steps.append(TraceStep(path, name, value, particulars))
 
     resolution = resolve(flags, key, wanted, context, now, trace)
     flag = flags.flag_set.flags.get(key)
@@ -112,7 +112,7 @@ def explain(
     return Explanation(resolution, (*steps, _conclusion(flag, resolution)))
 
 
-def _conclusion(flag: Flag, resolution: Resolution) -> Step:
+def _conclusion(flag: Flag, resolution: Resolution) -> TraceStep:
     if resolution.error_code is not None:
         return _note(f"{resolution.error_code}: {resolution.error_message}")
     if resolution.variant is None:
@@ -121,8 +121,8 @@ def _conclusion(flag: Flag, resolution: Resolution) -> Step:
     return _note(f"{resolution.reason}: {source}, {_short(resolution.variant)}")
 
 
-def _note(text: str) -> Step:
-    return Step((), "flag", None, {"note": text})
+def _note(text: str) -> TraceStep:
+    return TraceStep((), "flag", None, {"note": text})
 
 
 def _short(value: Json) -> str:
@@ -131,7 +131,7 @@ def _short(value: Json) -> str:
 
 
 def _starts(value: Json, most: int) -> tuple[str, bool]:
-    """(JSON text of `value`, cut after about `most` characters; whether it is whole), at a bounded cost."""
+    """Return (JSON of `value`, cut after about `most` characters; whether it is whole), at a bounded cost."""
     if isinstance(value, str) and len(value) > most:
         return json.dumps(value[:most], ensure_ascii=False), False
     pieces, size = [], 0

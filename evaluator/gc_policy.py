@@ -1,6 +1,6 @@
 """Keeps Python's cyclic collector from stopping the process while flag sets come and go.
 
-A flag set of 10,000 flags is 450,000 objects that the collector knows. A full collection looks at every one,
+A flag set of 10,000 flags is 450,000 objects that the collector knows. A full collection visits every one,
 100 ms or more during which no thread runs, and reading a set makes several of them. Flag sets have no cycles:
 counting references frees them, so the collector has nothing to find in them. Hence:
 

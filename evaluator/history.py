@@ -1,4 +1,4 @@
-"""The last versions that were served, on disk: what a flag came to at a past instant can be asked later."""
+"""Keeps the last served versions on disk, so that a flag's value at a past instant can be explained."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST: Final = 32
-"""Versions that are kept."""
+"""Most versions that are kept."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of all their files."""
+"""Most bytes of all version files together."""
 _NAME: Final = re.compile(r"(\d{15})-([0-9a-f]{64})\.version")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{8,64})")
 
 
 class InvalidInstantError(ValueError):
-    """It is neither a digest nor a time; the text says what is."""
+    """The text is neither a digest nor a time; the message names the accepted forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A flag set that was served, by what decides an evaluation."""
+    """A flag set that was served, identified by its digest."""
 
     digest: str
     """`sha256:<hex>`."""
     since: float
-    """Unix seconds."""
+    """Unix seconds from which it was served."""
     path: Path
     size: int
     """Bytes on disk."""
@@ -51,7 +51,7 @@ class Version:
 
 
 class History:
-    """A folder of versions. `record` and `find` are the loop's."""
+    """A folder of versions. `record` and `find` are called on the event loop."""
 
     def __init__(self, folder: Path, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class History:
         self._woken = asyncio.Event()
 
     def load(self) -> None:
-        """Find what earlier processes left. Blocks; raises OSError."""
+        """Find the versions of earlier processes. Blocks; raises OSError."""
         if not self._folder.is_dir():
             return
         durable.sweep(self._folder)
@@ -75,8 +75,8 @@ class History:
         self._versions = tuple(sorted(found, key=lambda each: each.since))
 
     def find(self, at: str) -> Version | None:
-        """The newest version of a digest (`sha256:` and at least 8 digits), or the version served at a time
-        (RFC 3339). None where none is kept. Raises InvalidInstantError.
+        """Return the newest version with a digest (`sha256:` and at least 8 digits), or the version served at
+        a time (RFC 3339). None if there is none. Raises InvalidInstantError.
         """
         if _DIGEST.fullmatch(at):
             found = (each for each in self._versions if each.digest.startswith(at))
@@ -86,12 +86,12 @@ class History:
         return max(found, key=lambda each: each.since, default=None)
 
     def record(self, snapshot: Snapshot) -> None:
-        """Keep what is served from now on, as soon as the disk takes it."""
+        """Queue the flag set that is served from now on; `run` writes it."""
         self._waiting.append(snapshot)
         self._woken.set()
 
     async def run(self) -> None:
-        """Write what is recorded, until cancelled. What the disk refuses is logged and left out."""
+        """Write recorded versions until cancelled; log and leave out those that cannot be written."""
         while True:
             await self._woken.wait()
             self._woken.clear()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST: Final = 8192
-"""Characters of a field: what a peer or a source says must not fill the disk."""
+"""Most characters of a field: text of a peer or a source must not fill the disk."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -27,7 +27,7 @@ def configure(form: str, level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.addHandler(log)
     root.setLevel(level.upper())
-    # The loop's own debug lines are about callbacks, not flags.
+    # asyncio's debug lines are about callbacks, not flags.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 

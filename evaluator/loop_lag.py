@@ -1,4 +1,4 @@
-"""How late an event loop does what is due, and which of our code held it."""
+"""Measures how late an event loop runs its timers, and which of our code delayed it."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Seconds, of the histogram's buckets."""
+"""Upper bounds of the histogram's buckets, in seconds."""
 NAME: Final = "flagstaff_loop_lag_seconds"
 WHAT: Final = "How late the event loop ran what was due, looked at four times a second."
 HELD_SECONDS: Final = 0.25
-"""From there on the place is logged."""
+"""Seconds of delay from which the place in the code is logged."""
 _EVERY: Final = 0.25
-"""Seconds from one look to the next. All are at whole quarters of a second, as other timers are at whole
-seconds: an idle process wakes up once for all of them.
+"""Seconds between two measurements. Timers fire at whole quarters of a second, as others do at whole seconds,
+so that an idle process wakes up once for all of them.
 """
 _LATE: Final = 0.2
-"""Seconds after which the thread looks where the loop is: before it is reported as held."""
+"""Seconds of delay after which the thread looks up where the loop is, before the delay is reported."""
 _FRAMES: Final = 3
 _OURS: Final = ("controller.", "evaluator.")
 _LOOP: Final = frozenset({"asyncio.base_events", "asyncio.runners"})
 
 
 class LoopLag:
-    """The lag of one loop, by four wake-ups a second of its own and as many of a thread that watches it."""
+    """The lag of one loop, measured by a timer of the loop and a thread, four times a second each."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
-        """Looks whose lag lay between two bounds."""
+        """Number of measurements in each bucket."""
         self.seconds = 0.0
-        """All lags together."""
+        """Sum of all lags, in seconds."""
         self._due = 0.0
         self._thread_id = 0
         self._seen: tuple[float, str] = (0.0, "")
-        """What was due when the loop was found held, and where that was."""
+        """The timer that was due when the loop was found blocked, and the place in the code."""
         self._over = threading.Event()
         self._next: asyncio.TimerHandle | None = None
 
@@ -56,13 +56,13 @@ class LoopLag:
             yield bound, float(total)
 
     def start(self) -> None:
-        """Watch the running loop."""
+        """Start to measure the running loop."""
         self._thread_id = threading.get_ident()
         self._await_next(asyncio.get_running_loop())
         threading.Thread(target=self._look, name="loop lag", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more; harmless twice."""
+        """Stop to measure; may be called twice."""
         self._over.set()
         if self._next is not None:
             self._next.cancel()
@@ -98,14 +98,15 @@ class LoopLag:
 
 
 def place(frame: FrameType | None) -> str:
-    """The innermost frames of our packages that the loop runs, the calling one last:
-    `evaluator.flags.layers.merge:90 parse, …`; empty where there are none.
+    """Return the innermost frames of our packages on the loop's stack, the caller last:
+    `evaluator.flags.layers.merge:90 parse, …`; empty if there are none.
     """
     found: list[str] = []
     while frame is not None and len(found) < _FRAMES:
         module = str(frame.f_globals.get("__name__"))
         if module in _LOOP:
-            # What called the loop holds nothing up, though it is ours. uvloop has no frames, its caller has.
+            # Frames that started the loop do not block it, though they are ours. uvloop has no frames, its
+            # caller has.
             break
         if module.startswith(_OURS) and module != __name__:
             found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")

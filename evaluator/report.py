@@ -1,4 +1,4 @@
-"""What is known of a source, its content and its health in one value, and the health after it. Pure."""
+"""A source's content and health as one value, and the health after the next report. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Content:
     """What a source holds."""
 
     flag_set: FlagSet | None
-    """None: nothing (any more)."""
+    """None: the source holds nothing (any more)."""
     digest: str | None = None
-    """Of the set, from a caller that has it: of a large one it takes as long as all the rest."""
+    """Digest of the set, if the caller has it already: computing it takes long for a large set."""
     context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """Values that the source wants in every evaluation context."""
 
@@ -48,15 +48,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known of one source from now on."""
+    """The new state of one source."""
 
     source: str
     at: float
     """Unix seconds: when the source was asked; of a set from disk, when it was last known to be current."""
     content: Content | None = None
-    """None: it holds what it held."""
+    """None: the content is unchanged."""
     fault: Fault | None = None
-    """Given: what is served of it may be outdated."""
+    """If given, what is served of the source may be outdated."""
     from_disk: bool = False
     """The content is its last good set, and the source has not been read since the start."""
 
@@ -71,13 +71,13 @@ class Health:
 
     @property
     def stale_since(self) -> str | None:
-        """What answers say of a stale source: since when, RFC 3339 in UTC to the second."""
+        """Return since when the source is stale, as answers show it: RFC 3339 in UTC to the second."""
         if self.stale is None:
             return None
         return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def after(self, report: Report) -> Health:
-        """A fault that lasts keeps its first moment."""
+        """Return the health after a report. A continued fault keeps the time of its first report."""
         fault = report.fault
         if fault is None:
             return Health(report.at, None, report.from_disk)

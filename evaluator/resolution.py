@@ -1,4 +1,4 @@
-"""What an evaluation answers: a value, a variant and a reason, or an error. Pure."""
+"""The answer of an evaluation: a value, a variant and a reason, or an error. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EvaluationReason(StrEnum):
-    """Why an answer is what it is. flagd defines SPLIT and never gives it."""
+    """The reason of an answer. flagd defines SPLIT and never gives it."""
 
     STATIC = "STATIC"
     DEFAULT = "DEFAULT"
@@ -28,7 +28,7 @@ class EvaluationReason(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """What went wrong; INVALID_CONTEXT is for servers, before there is anything to resolve."""
+    """The kind of error; INVALID_CONTEXT is set by servers, before a flag is resolved."""
 
     FLAG_NOT_FOUND = "FLAG_NOT_FOUND"
     PARSE_ERROR = "PARSE_ERROR"
@@ -38,7 +38,7 @@ class ErrorCode(StrEnum):
 
 
 class FlagType(StrEnum):
-    """What a caller may ask for."""
+    """A type that a caller may ask for."""
 
     BOOLEAN = "BOOLEAN"
     STRING = "STRING"

@@ -1,7 +1,7 @@
 """One evaluation: a flag, a type and a context to a value, a variant and a reason. Pure.
 
-Order and outcomes are flagd's. Everything that can be is made once per flag: an answer is one of a few
-objects, and a server may keep what it encodes of an answer under the answer itself.
+Order and outcomes are flagd's. Answers are made once per flag and reused, so a server may cache an encoded
+answer by the answer's identity.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _GENERATIONS: Final = frozenset(Bucketing)
 _NAMED: Final = 5
-"""Variants that a message lists."""
+"""Most variants that a message lists."""
 _LONGEST: Final = 64
-"""Characters of a name in a message."""
+"""Most characters of a name in a message."""
 
 
 class CompiledFlag:
@@ -95,7 +95,7 @@ class CompiledFlag:
         return self._with_variant(self.flag.default_variant, wanted, reason)
 
     def targeted_resolution(self, result: Json, wanted: FlagType | None) -> Resolution:
-        """The answer for what a rule came to."""
+        """Return the answer for the rule's result."""
         if result is None:
             return self.default_resolution(wanted)
         name = variant_name(result)
@@ -110,7 +110,7 @@ class CompiledFlag:
     def _no_variant(self, result: Json) -> str:
         if self._texts is None:
             self._texts = texts_in(self._rule)
-        # What is no text of the rule comes from the context, which no message quotes.
+        # A result that is no text of the rule comes from the context, which no message quotes.
         known = isinstance(result, str) and result in self._texts
         shown = json.dumps(result[:_LONGEST], ensure_ascii=False) if known else kind(result)
         names = [name[:_LONGEST] for name in islice(self.flag.variants, _NAMED)]
@@ -118,7 +118,7 @@ class CompiledFlag:
         return f"targeting returned {shown}, which is not a variant ({', '.join(names + more)})"
 
     def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
-        """Answers by the text that a rule gives, but for names with characters that JSON would escape."""
+        """Return answers by the rule's result text, without names whose characters JSON would escape."""
         found = self.matches.get(wanted)
         if found is None:
             reason = EvaluationReason.TARGETING_MATCH
@@ -130,7 +130,7 @@ class CompiledFlag:
         return found
 
     def failed(self, code: ErrorCode, message: str) -> Resolution:
-        """The answer for an error; there are as many as the rule has ways to fail."""
+        """Return the answer for an error, cached: a rule fails in few different ways."""
         answer = self._errors.get(message)
         if answer is None:
             reason = EvaluationReason.ERROR
@@ -154,7 +154,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
     """A flag set ready for evaluation: its flags by key, each compiled when it is first asked for."""
 
     def __init__(self, flag_set: FlagSet, bucketing: Bucketing, *, expose_bucketing: bool) -> None:
-        """`bucketing` is for what does not pin a generation of its own."""
+        """bucketing: the generation of `fractional` for a set that does not pin one."""
         self.flag_set = flag_set
         self.bucketing = _pinned(flag_set.metadata) or bucketing
         """The generation of `fractional` for flags that do not pin their own."""
@@ -164,7 +164,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         self.metadata: Mapping[str, Scalar] = {**flag_set.metadata, **shown}
         """What every answer's metadata starts from."""
         self.compiled: dict[str, CompiledFlag] = {}
-        """Those that were asked for already."""
+        """Flags compiled so far."""
 
     def __getitem__(self, key: str) -> CompiledFlag:
         found = self.compiled.get(key)
@@ -179,13 +179,13 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         return len(self.flag_set.flags)
 
     def compile_all(self) -> None:
-        """Compile what no one has asked for yet; it takes about 50 µs a flag."""
+        """Compile all remaining flags; takes about 50 µs a flag."""
         for key in self.flag_set.flags:
             _ = self[key]
         _ = self.keys_in_order
 
     def borrow(self, other: CompiledFlagSet) -> None:
-        """Take over from `other` the compiled rules of unchanged flags; all else is this set's."""
+        """Reuse the compiled rules of unchanged flags of `other`."""
         if self.flag_set.evaluators is not other.flag_set.evaluators:
             return
         for key, like in list(other.compiled.items()):

@@ -1,4 +1,4 @@
-"""What one swap serves: a catalog, its views, each compiled when first asked for, and their snapshots."""
+"""The content of one swap: a catalog and its views, each compiled when first asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.resolve import CompiledFlagSet
 
 SelectorKey: TypeAlias = Literal["source", "flagSetId"]
-"""What a view may be selected by."""
+"""What a selector may select by."""
 
 EVERYTHING: Final = None
 """The view without a selector."""
@@ -27,24 +27,24 @@ View: TypeAlias = tuple[SelectorKey, str] | None
 
 
 class Snapshot:
-    """A flag set as it is served from one swap to the next; equal only to itself."""
+    """A flag set as served between two swaps; equal only to itself."""
 
     def __init__(self, compiled: CompiledFlagSet, catalog: Catalog, served_since: float) -> None:
         self.compiled = compiled
         self.served_since = served_since
         """Unix seconds."""
         self.kept: defaultdict[object, dict[Resolution, Any]] = defaultdict(dict)
-        """What others derive from its resolutions and keep as long as it is served, by who derived it."""
+        """Caches of other modules, such as encoded answers, by cache key; dropped with the snapshot."""
         self._catalog = catalog
 
     @property
     def flag_set(self) -> FlagSet:
-        """The definitions behind it."""
+        """The flag set's definitions."""
         return self.compiled.flag_set
 
     @cached_property
     def digest(self) -> str:
-        """The digest of what decides an evaluation, without provenance; losing flags count, too."""
+        """Digest of the content without provenance; flags that lose to another source's flag count, too."""
         return self._catalog.digest_of_set(self.flag_set)
 
     @cached_property
@@ -70,23 +70,23 @@ class CompiledCatalog:
     def __init__(self, catalog: Catalog, compile_set: Callable[[FlagSet], CompiledFlagSet]) -> None:
         self.catalog = catalog
         self.since: float | None = None
-        """Unix seconds from which it is served; None: it is not, or nothing is known yet."""
+        """Unix seconds from which it is served; None if it is not served, or no source has delivered."""
         self._compile = compile_set
         self.snapshots: dict[View, Snapshot] = {}
-        """By view; selectors that find nothing leave no trace."""
+        """Snapshots by view; selectors that find nothing are not kept."""
         self._by_set: dict[int, Snapshot] = {}
 
     def serve(self, since: float) -> None:
-        """It is served from then on."""
+        """Mark the catalog as served since `since`."""
         self.since = since
         for snapshot in self.snapshots.values():
             snapshot.served_since = since
 
     def view(self, view: View) -> Snapshot | None:
-        """The flags that are selected; None where nothing is known by that name."""
+        """Return the snapshot of the selected flags; None if nothing has that name."""
         found = self.snapshots.get(view)
         if found is None and (selected := self._select(view)) is not None:
-            # A source that stands alone has its set as every view of it: that is compiled once.
+            # Every view of a single source is the source's whole set, so it is compiled once.
             found = self._by_set.get(id(selected))
             found = found or Snapshot(self._compile(selected), self.catalog, self.since or 0.0)
             self._by_set[id(selected)] = self.snapshots[view] = found
@@ -102,4 +102,4 @@ class CompiledCatalog:
 
 
 NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), Catalog(()), 0.0)
-"""What a selector selects that finds nothing."""
+"""The snapshot of a selector that finds nothing."""

@@ -40,31 +40,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source: what it holds, and how current that is."""
+    """Status of one source: its content, and how current that is."""
 
     name: str
     digest: str | None = None
-    """None, as `revision` may be: it has delivered nothing."""
+    """None, as `revision` may be, if the source has delivered nothing."""
     revision: str | None = None
     flags: int = 0
     last_success: float | None = None
-    """Unix seconds at which what it holds was last known to be current."""
+    """Unix seconds of the last moment at which the content was known to be current."""
     stale: Staleness | None = None
     """Set from a fault until the next success."""
     from_disk: bool = False
-    """What it holds is its last good set, and the source has not been read since the start."""
+    """Whether the content is the last good set, and the source has not been read since the start."""
 
 
 @dataclass(slots=True)
 class Swaps:
-    """What swapping has cost the loop so far, in seconds."""
+    """Seconds that swaps have blocked the loop so far."""
 
     count: int = 0
     seconds: float = 0.0
     last: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add one swap."""
         self.count, self.seconds, self.last = self.count + 1, self.seconds + seconds, seconds
 
 
@@ -72,7 +72,7 @@ Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 
 class Store:
-    """Holds what is served and notifies subscribers of changes, synchronously and in the order of
+    """Holds the served catalog and notifies subscribers of changes, synchronously and in the order of
     subscription. Only `following` and `prepare` may run in a thread.
     """
 
@@ -90,13 +90,13 @@ class Store:
         self._health = {name: Health() for name in sources}
         self._contexts: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
         self.context: dict[str, Any] = {}
-        """What sources want in every evaluation context, the last wins; changes in place, with the flags."""
+        """Context values that sources add to every evaluation, the last wins; changes in place."""
         self._subscribers: dict[object, tuple[Subscriber, Subscriber | None]] = {}
         self.swaps = Swaps()
 
     @property
     def catalog(self) -> Catalog:
-        """What each source holds; the next is made of it."""
+        """The content of each source; the next catalog is derived from it."""
         return self._served.catalog
 
     @property
@@ -106,7 +106,7 @@ class Store:
 
     @property
     def known(self) -> bool:
-        """Whether any source has delivered, or had a last good set on disk. What is known may be empty."""
+        """Whether any source has delivered, or had a last good set on disk; its set may be empty."""
         return self._served.since is not None
 
     @property
@@ -119,15 +119,15 @@ class Store:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """Everything that is served; None while nothing is known."""
+        """The snapshot of all flags; None before any source has delivered."""
         return self._served.snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
-        """What a selector finds in what is served, the same object until the next swap; None for nothing."""
+        """Return the snapshot of a selector, the same object until the next swap; None if it finds none."""
         return self._served.snapshots.get((key, value)) or self._snapshot((key, value))
 
     def prepare(self, catalog: Catalog) -> CompiledCatalog:
-        """Make in a thread what `apply` and the next answers would make on the loop: compiled views."""
+        """Compile views in a thread, so that `apply` and the next answers need not do it on the loop."""
         if catalog is self.catalog:
             return self._served
         prepared = self._views(catalog)
@@ -142,7 +142,7 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to, or this very one. Takes long. Raises UnknownSourceError."""
+        """Return the catalog after a report, the same if nothing changed. Slow. Raises UnknownSourceError."""
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
             return self.catalog.with_staleness(report.source, since)
@@ -174,7 +174,7 @@ class Store:
         return snapshot
 
     def _swap(self, prepared: CompiledCatalog, now: float) -> bool:
-        """Whether something else is served than before, but for what is said of staleness."""
+        """Swap the catalog; return whether the content changed, apart from staleness marks."""
         catalog = prepared.catalog
         if (not self.known and not catalog.sets) or (self.known and catalog == self.catalog):
             return False
@@ -184,7 +184,7 @@ class Store:
         return not same
 
     def _put_context(self, report: Report) -> bool:
-        """Whether the source wants another context than before."""
+        """Store the context values of the source; return whether they changed."""
         context = EMPTY if report.content is None else report.content.context
         if self._contexts[report.source] == context:
             return False
@@ -194,8 +194,8 @@ class Store:
             self.context.update(each)
         return True
 
-    def remains(self) -> list[object]:
-        """What is served now, in pieces, for who lets go of it after the next swap."""
+    def served_objects(self) -> list[object]:
+        """Return the parts of the served sets, for a caller that frees them after the next swap."""
         compiled = [snapshot.compiled for snapshot in set(self._served.snapshots.values())]
         flags = [flag for one in compiled for flag in one.flag_set.flags.values()]
         return [*flags, *(flag for one in compiled for flag in one.compiled.values())]
@@ -213,7 +213,7 @@ class Store:
         return unsubscribe
 
     def status(self, source: str) -> SourceStatus:
-        """What is known of one source. Raises UnknownSourceError."""
+        """Return the status of one source. Raises UnknownSourceError."""
         health = self._health_of(source)
         flag_set = self.catalog.of_source(source)
         return SourceStatus(
@@ -233,7 +233,7 @@ class Store:
 
     @property
     def last_success(self) -> float | None:
-        """When all that is served was last known to be current, in Unix seconds; None before a success."""
+        """Unix seconds at which all content was last known to be current; None before the first success."""
         moments = (health.last_success for health in self._health.values())
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -244,12 +244,12 @@ class Store:
         return min(found, key=lambda stale: stale.since, default=None)
 
     def age(self, now: float) -> float | None:
-        """Seconds since all that is served was last known to be current; None before the first success."""
+        """Seconds since all content was last known to be current; None before the first success."""
         success = self.last_success
         return None if success is None else max(0.0, now - success)
 
     def compile(self, flag_set: FlagSet) -> CompiledFlagSet:
-        """A flag set ready for evaluation, as this store serves it; a thread may do it."""
+        """Compile a flag set with this store's settings; may be called in a thread."""
         return compile_flag_set(flag_set, bucketing=self._bucketing, expose_bucketing=self._expose_bucketing)
 
     def _views(self, catalog: Catalog) -> CompiledCatalog:

@@ -48,7 +48,7 @@ class Refusals:
         """Keys: a pod that is refused is tried again and again."""
 
     def report(self, request: Mapping[str, Any], message: str) -> None:
-        """A review of this request was refused with this message."""
+        """Report a refused review of `request` with its message."""
         now = self._now()
         event = refusal(request, message, now)
         if event is None or event.key in self._reported:
@@ -95,7 +95,7 @@ def _meta(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class FlagSetRefusals:
-    """Reports refusals on flag sets, so that alerts can tell of them."""
+    """Reports refusals as Events of flag sets, so that alerts can forward them."""
 
     objects: Cache
     sinks: Iterable[EventSink]

@@ -44,7 +44,7 @@ _LOGGED: Final = 1_000
 
 
 class InvalidReviewError(ValueError):
-    """This is no AdmissionReview of a pod."""
+    """The body is no AdmissionReview of a pod."""
 
 
 def answer(review: object, options: Options, known: Known) -> tuple[str, dict[str, Any]]:

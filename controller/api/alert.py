@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.fields import Duration, LocalReference, Model, Name
+from controller.api.fields import Duration, LocalReference, Model, Name, that
+from controller.api.parsing.patterns import compiled
+from controller.api.parsing.templates import check
 from controller.api.provider import Failure
 from controller.api.status import Status
 
+if TYPE_CHECKING:
+    import re2
+
 KIND: Final = "FlagAlert"
 EVERY: Final = "*"
+VARIABLES: Final = frozenset({"event"})
+"""What conditions may use."""
+
+_MEMORY: Final = 1 << 20
+"""Bytes that RE2 may use for one expression."""
+
+
+# Shared by all tenants, each entry up to _MEMORY; an evicted one is compiled again in 0.1 ms.
+@lru_cache(maxsize=256)
+def expression(text: str) -> re2._Regexp:
+    """One of the lists; its search takes time in proportion to the message. Raises InvalidTextError."""
+    return compiled(text, _MEMORY)
+
+
+def _condition(text: str) -> None:
+    # Reading one takes long to load, for the few alerts that have any.
+    from controller.api.parsing.expression_syntax import require  # noqa: PLC0415
+
+    require(text, VARIABLES)
+
 
 Expressions = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)
+    tuple[Annotated[str, Field(min_length=1, max_length=1024), that(expression)], ...], Field(max_length=32)
 ]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], Field(max_length=32)]
 Wait = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, 3_600.0))]
 """At most an hour; what is longer is read as that."""
 Repeat = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, 60.0))]
 """At least a minute; what is shorter is read as that."""
-Condition = Annotated[str, Field(min_length=1, max_length=1024)]
+Condition = Annotated[str, Field(min_length=1, max_length=1024), that(_condition)]
 """In CEL."""
 
 
@@ -61,7 +87,7 @@ class FlagAlertSpec(Model):
     repeat_interval: Repeat | None = None
     lasting: Annotated[Duration | None, Field(alias="for")] = None
     """Seconds that a failure must last before it is reported."""
-    template: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    template: Annotated[str, Field(min_length=1, max_length=1024), that(check)] | None = None
     summary: Annotated[str, Field(max_length=255)] | None = None
     suspend: bool = False
 

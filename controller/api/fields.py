@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from controller.api.parsing.invalid import INVALID, InvalidTextError
+from controller.api.parsing.names import require_object_name
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pydantic_core import InitErrorDetails
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
@@ -27,8 +33,26 @@ class Model(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
+    def cluster_problems(self) -> Iterable[SpecProblem]:
+        """What else is wrong with it in a cluster: a command line may say the rest, or tell of it later."""
+        return ()
 
-class InvalidSpecError(ValueError):
+
+@dataclass(frozen=True, slots=True)
+class SpecProblem:
+    """What is wrong with one field of a spec."""
+
+    field: str
+    """Its path, such as `spec.git.url`."""
+    message: str
+    reason: str = INVALID
+    """Of the condition that says so."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class InvalidSpecError(InvalidTextError):
     """An object's spec cannot be read; the text names each field and what is wrong with it."""
 
 
@@ -53,25 +77,87 @@ Timeout = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, LONGES
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
+def that(require: Callable[[str], object], reason: str = "") -> AfterValidator:
+    """Refuses a text for which `require` raises, for that `reason` where it is given."""
+
+    def same(text: str) -> str:
+        try:
+            require(text)
+        except InvalidTextError as error:
+            raise InvalidTextError(str(error), reason or error.reason) from None
+        return text
+
+    return AfterValidator(same)
+
+
+ObjectName = Annotated[Name, that(require_object_name)]
+
+
 class LocalReference(Model):
     """An object in the same namespace."""
 
-    name: Name
+    name: ObjectName
 
 
 T = TypeVar("T", bound=Model)
 
 
 def read(model: type[T], spec: Mapping[str, Any], *, where: str = "spec") -> T:
-    """`spec` as `model`. Raises InvalidSpecError, which names the fields as those of `where` and quotes no
-    value: it may be one that does not belong there.
+    """`spec` as `model`. Raises InvalidSpecError, which names the fields as those of `where`, with the reason
+    of the first problem.
     """
     try:
         return model.model_validate(spec)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        problems = "; ".join(
-            f"{'.'.join(map(str, (where, *each['loc'])))}: {each['msg'].removeprefix('Value error, ')}"
-            for each in found[:5]
+        raise _invalid(_problems(error, where)) from None
+
+
+def require(found: Iterable[SpecProblem]) -> None:
+    """Raises InvalidSpecError where there are any, with the reason of the first."""
+    if some := tuple(found):
+        raise _invalid(some)
+
+
+def validate(model: type[Model], spec: object) -> tuple[SpecProblem, ...]:
+    """All that is wrong with `spec`, in the order of the model's fields; what is wrong with several fields
+    together is there once each of them is right.
+    """
+    try:
+        return tuple(model.model_validate(spec).cluster_problems())
+    except ValidationError as error:
+        return _problems(error, "spec")
+
+
+def refuse(found: Iterable[SpecProblem]) -> None:
+    """Of a model's validator: raise where there are any, whose fields are paths below the model."""
+    errors: list[InitErrorDetails] = [
+        {
+            "type": "value_error",
+            "loc": tuple(each.field.split(".")) if each.field else (),
+            "input": None,
+            "ctx": {"error": InvalidTextError(each.message, each.reason)},
+        }
+        for each in found
+    ]
+    if errors:
+        raise ValidationError.from_exception_data("", errors)
+
+
+def _invalid(found: Sequence[SpecProblem]) -> InvalidSpecError:
+    return InvalidSpecError("; ".join(map(str, found[:5])), found[0].reason)
+
+
+def _problems(error: ValidationError, where: str) -> tuple[SpecProblem, ...]:
+    """pydantic quotes no value here: it may be one that does not belong there."""
+    found = error.errors(include_url=False, include_input=False)
+    # A list counts its items without those that are wrong.
+    wrong = {each["loc"][:-1] for each in found}
+    return tuple(
+        SpecProblem(
+            ".".join(map(str, (where, *each["loc"]))),
+            each["msg"].removeprefix("Value error, "),
+            getattr(each.get("ctx", {}).get("error"), "reason", INVALID),
         )
-        raise InvalidSpecError(problems) from None
+        for each in found
+        if each["type"] != "too_short" or not any(deep[: len(each["loc"])] == each["loc"] for deep in wrong)
+    )

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, OnErrorOmit
+from pydantic import ConfigDict, Field, OnErrorOmit, model_validator
 from pydantic.alias_generators import to_camel
 
-from controller.api.fields import Interval, LocalReference, Model, Name
+from controller.api.fields import (
+    Interval,
+    LocalReference,
+    Model,
+    Name,
+    ObjectName,
+    SpecProblem,
+    refuse,
+    that,
+)
 from controller.api.meta import API_VERSION, ObjectKey
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.names import normalise
 from controller.api.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from controller.api.meta import Resource
 
 KIND: Final = "FlagSet"
@@ -33,6 +46,17 @@ SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
 VariableText = Annotated[str, Field(max_length=65536)]
+
+
+DEPENDENCY_VARIABLES: Final = frozenset({"self", "dep"})
+"""What a `readyExpr` may use."""
+
+
+def _ready_expr(text: str) -> None:
+    # Reading one takes long to load, for the few flag sets that have any.
+    from controller.api.parsing.expression_syntax import require  # noqa: PLC0415
+
+    require(text, DEPENDENCY_VARIABLES)
 
 
 class Validation(StrEnum):
@@ -58,12 +82,19 @@ class SourceReference(Model):
     name: Name
     namespace: Annotated[str, Field(max_length=63)] | None = None
 
+    @model_validator(mode="after")
+    def _is_of_its_group(self) -> Self:
+        group = SOURCE_API[self.kind].partition("/")[0]
+        if self.api_version is not None and self.api_version.partition("/")[0] != group:
+            refuse([SpecProblem("apiVersion", f"a {self.kind} belongs to the API group {group}")])
+        return self
+
 
 class SubstituteReference(Model):
     """An object of the namespace whose keys are variables."""
 
     kind: Literal["ConfigMap", "Secret"]
-    name: Name
+    name: ObjectName
     optional: bool = False
 
 
@@ -74,7 +105,7 @@ class Dependency(Model):
         "FlagSet"
     )
     name: Name
-    ready_expr: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    ready_expr: Annotated[str, Field(min_length=1, max_length=1024), that(_ready_expr)] | None = None
     """CEL over `self`, the FlagSet, and `dep`, the other object; in place of the built-in check."""
 
 
@@ -94,7 +125,7 @@ class DecryptionSpec(Model):
 class Target(Model):
     """What is written."""
 
-    name: Name | None = None
+    name: ObjectName | None = None
     kinds: Annotated[
         tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
         Field(min_length=1, max_length=2),
@@ -118,10 +149,18 @@ class FlagSetSpec(Model):
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
-    service_account_name: Name | None = None
+    service_account_name: ObjectName | None = None
     depends_on: Annotated[tuple[Dependency, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """Paths that lead out of the source, which a build reports among its problems."""
+        for index, path in enumerate(self.paths):
+            try:
+                normalise(path)
+            except InvalidTextError as error:
+                yield SpecProblem(f"spec.paths.{index}", str(error))
 
 
 class ProblemStatus(Model):

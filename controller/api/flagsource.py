@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from posixpath import normpath
-from typing import Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.artifact import SourceStatus
-from controller.api.fields import Interval, LocalReference, Model, Name, Timeout
+from controller.api.fields import (
+    Interval,
+    LocalReference,
+    Model,
+    ObjectName,
+    SpecProblem,
+    Timeout,
+    refuse,
+    that,
+)
+from controller.api.parsing.endpoints import require_own_host, url_of
+from controller.api.parsing.git_url import Transport, parse_location
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.oci_address import check_digest, check_tag, parse_address
+from controller.api.parsing.patterns import compiled, ignored
+from controller.api.parsing.references import parse_range, require_commit, require_name
+from controller.api.verification import TAG_MODES, VerifySpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KIND: Final = "FlagSource"
 DEFAULT_BRANCH: Final = "main"
@@ -28,6 +48,7 @@ OBSERVED: Final = (
 """Fields of the status that say how the files of its artifact were chosen."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
+_Range = Annotated[_Short, that(parse_range)]
 
 
 def _folder(path: str) -> str:
@@ -54,17 +75,27 @@ def _url(url: str) -> str:
         raise ValueError(f"write ssh://{found[1]}/{found[2].lstrip('/')}")
     if not re.match(r"(https?|ssh|file)://.", url):
         raise ValueError("must begin with https://, http:// or ssh://")
+    parse_location(url)
     return url
 
 
 class GitReference(Model):
     """What to follow; the most exact of several wins, as with Flux: commit, name, tag, semver, branch."""
 
-    branch: _Short | None = None
-    tag: _Short | None = None
-    semver: _Short | None = None
-    name: Annotated[str, Field(max_length=255, pattern=r"^refs/.+[^/]$")] | None = None
-    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
+    branch: Annotated[_Short, that(partial(require_name, "branch"))] | None = None
+    tag: Annotated[_Short, that(partial(require_name, "tag"))] | None = None
+    semver: _Range | None = None
+    name: Annotated[str, Field(max_length=255), that(partial(require_name, "name"))] | None = None
+    commit: Annotated[str, that(require_commit)] | None = None
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether tags alone are followed."""
+        if self.commit is not None:
+            return False
+        if self.name is not None:
+            return self.name.startswith("refs/tags/")
+        return self.tag is not None or self.semver is not None
 
 
 class GitSpec(Model):
@@ -78,14 +109,28 @@ class GitSpec(Model):
     recurse_submodules: bool = False
     sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
 
+    @model_validator(mode="after")
+    def _has_a_remote_for_submodules(self) -> Self:
+        if self.recurse_submodules and self.url.startswith("file:"):
+            refuse([SpecProblem("recurseSubmodules", "needs a remote repository, not a file:// URL")])
+        return self
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """A cluster has no key of a user's own."""
+        if self.secret_ref is None and parse_location(self.url).transport is Transport.SSH:
+            message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it here"
+            yield SpecProblem("spec.git.secretRef", message, "AuthenticationFailed")
+
 
 class OciReference(Model):
     """What to follow; the most exact of several wins, as with Flux: digest, semver, tag. None is `latest`."""
 
-    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] | None = None
-    semver: _Short | None = None
-    semver_filter: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    tag: Annotated[str, that(check_tag)] | None = None
+    semver: _Range | None = None
+    semver_filter: (
+        Annotated[str, Field(min_length=1, max_length=1024), that(compiled, "InvalidReference")] | None
+    ) = None
+    digest: Annotated[str, that(check_digest)] | None = None
 
 
 class LayerSelector(Model):
@@ -98,7 +143,7 @@ class LayerSelector(Model):
 class OciSpec(Model):
     """An artifact in a container registry."""
 
-    url: Annotated[str, Field(max_length=2048, pattern=r"^oci://.+$")]
+    url: Annotated[str, Field(max_length=2048), that(parse_address)]
     ref: OciReference = OciReference()
     layer_selector: LayerSelector = LayerSelector()
     secret_ref: LocalReference | None = None
@@ -138,68 +183,19 @@ class BucketSpec(Model):
             raise ValueError("sts is there for provider aws without secretRef")
         return self
 
-
-class SignerGroup(Model):
-    """Signers, of which `count` are enough."""
-
-    signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
-    count: Annotated[int, Field(ge=1, le=100)] = 1
-
-
-class VerifyRule(Model):
-    """Who may sign what."""
-
-    paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
-    any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
-    merges_count: bool = False
-
-
-_Pattern = Annotated[str, Field(min_length=1, max_length=1024)]
-
-
-class OidcIdentity(Model):
-    """An identity that may sign without a key: expressions (RE2) that match fields of a certificate."""
-
-    issuer: _Pattern
-    """The issuer at which the signer logged in, such as
-    `^https://token\\.actions\\.githubusercontent\\.com$`.
-    """
-    subject: _Pattern
-    """The signer: a mail address, or the URL of a workflow."""
-
-
-class VerifySpec(Model):
-    """What must be signed, and how: with a key of a Secret, or under an identity."""
-
-    mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
-    """Of Git; None: HEAD."""
-    secret_ref: LocalReference | None = None
-    match_oidc_identity: Annotated[
-        tuple[OidcIdentity, ...], Field(alias="matchOIDCIdentity", max_length=20)
-    ] = ()
-    trusted_root_secret_ref: LocalReference | None = None
-    rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
-
-    @model_validator(mode="after")
-    def _has_all_signatures(self) -> Self:
-        if self.rules and self.mode != "EveryCommit":
-            raise ValueError("rules need mode EveryCommit: they ask who signed each change")
-        return self
-
-    @model_validator(mode="after")
-    def _has_somebody_to_believe(self) -> Self:
-        if (self.secret_ref is None) == (not self.match_oidc_identity):
-            raise ValueError("set exactly one of secretRef, matchOIDCIdentity")
-        if self.trusted_root_secret_ref is not None and not self.match_oidc_identity:
-            raise ValueError("trustedRootSecretRef needs matchOIDCIdentity")
-        return self
-
     @property
-    def keys(self) -> LocalReference:
-        """The Secret with the keys; there is one where `match_oidc_identity` is empty."""
-        if self.secret_ref is None:
-            raise ValueError("there are identities in place of keys")
-        return self.secret_ref
+    def store_url(self) -> str:
+        """The URL of the store; empty: the provider's own. Raises InvalidTextError."""
+        return url_of(self.provider, self.endpoint, insecure=self.insecure)
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """A cluster has one identity for all, and no endpoint of a user's environment."""
+        try:
+            url = self.store_url
+            if self.secret_ref is None:
+                require_own_host(self.provider, url)
+        except InvalidTextError as error:
+            yield SpecProblem("spec.bucket.endpoint", str(error), error.reason)
 
 
 class Include(Model):
@@ -231,8 +227,8 @@ class FlagSourceSpec(Model):
     interval: Interval
     timeout: Timeout = 60.0
     suspend: bool = False
-    ignore: Annotated[str, Field(max_length=65536)] | None = None
-    service_account_name: Name | None = None
+    ignore: Annotated[str, Field(max_length=65536), that(ignored)] | None = None
+    service_account_name: ObjectName | None = None
     git: GitSpec | None = None
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None
@@ -241,21 +237,33 @@ class FlagSourceSpec(Model):
     include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
 
     @model_validator(mode="after")
-    def _has_one_provider(self) -> Self:
-        if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
-            raise ValueError(f"set exactly one of {', '.join(PROVIDERS)}")
-        if self.verify is not None and self.bucket is not None and not f"/{self.bucket.prefix}".endswith("/"):
-            raise ValueError("verify needs a bucket.prefix that ends in /: a folder is signed")
-        if self.verify is not None and self.verify.mode is not None and self.git is None:
-            raise ValueError("verify.mode is there for git only")
-        if self.verify is not None and self.verify.match_oidc_identity and self.oci is None:
-            raise ValueError("verify.matchOIDCIdentity is there for oci only")
-        if self.verify is not None and self.verify.rules and self.git and self.git.recurse_submodules:
-            raise ValueError(
-                "verify.rules and git.recurseSubmodules exclude each other: "
-                "rules do not see the files of submodules"
-            )
+    def _fits_together(self) -> Self:
+        refuse(self._conflicts())
         return self
+
+    def _conflicts(self) -> Iterator[SpecProblem]:
+        if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
+            yield SpecProblem("", f"set exactly one of {', '.join(PROVIDERS)}")
+        if self.verify is not None:
+            yield from self._conflicts_of(self.verify)
+
+    def _conflicts_of(self, verify: VerifySpec) -> Iterator[SpecProblem]:
+        if self.bucket is not None and not f"/{self.bucket.prefix}".endswith("/"):
+            yield SpecProblem("", "verify needs a bucket.prefix that ends in /: a folder is signed")
+        if verify.mode is not None and self.git is None:
+            yield SpecProblem("", "verify.mode is there for git only")
+        if verify.mode in TAG_MODES and self.git is not None and not self.git.ref.is_tag:
+            message = f"{verify.mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
+            yield SpecProblem("verify.mode", message, "InvalidVerificationMode")
+        if verify.match_oidc_identity and self.oci is None:
+            yield SpecProblem("", "verify.matchOIDCIdentity is there for oci only")
+        if verify.rules and self.git is not None and self.git.recurse_submodules:
+            message = "verify.rules and git.recurseSubmodules exclude each other"
+            yield SpecProblem("", f"{message}: rules do not see the files of submodules")
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """Those of its provider."""
+        yield from getattr(self, self.provider).cluster_problems()
 
     @property
     def provider(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import (
     alert,
@@ -21,10 +21,14 @@ from controller.api import (
     upgrade,
 )
 from controller.api.artifact import SourceStatus
+from controller.api.fields import validate
 from controller.api.meta import API_VERSION
 from controller.api.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.fields import Model, SpecProblem
     from controller.api.meta import Resource
 
 OPENFEATURE: Final = configuration.API_VERSION
@@ -41,6 +45,8 @@ class ResourceType:
     plural: str
     content: bool = True
     """False: only metadata is kept, so that what the object holds never reaches us."""
+    spec: type[Model] | None = None
+    """What its users write, where `validate` says all that is wrong with it."""
     status: type[Status] = Status
     """The model of its status; a kind without a reconciler here may have a wider one in its own module."""
 
@@ -54,20 +60,42 @@ class ResourceType:
         """Without the group."""
         return self.api_version.rpartition("/")[2]
 
+    def validate(self, spec: object) -> tuple[SpecProblem, ...]:
+        """All that is wrong with an object's spec, as far as that alone says it: what is refused for what is
+        there in a cluster, and for the options of an installation, is found by the reconciler. Never raises.
+        """
+        return () if self.spec is None else validate(self.spec, spec)
+
 
 FLAG_SOURCE: Final = ResourceType(
-    API_VERSION, flagsource.KIND, "flagsources", status=flagsource.FlagSourceStatus
+    API_VERSION,
+    flagsource.KIND,
+    "flagsources",
+    spec=flagsource.FlagSourceSpec,
+    status=flagsource.FlagSourceStatus,
 )
-FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, "flagsets", status=flagset.FlagSetStatus)
+FLAG_SET: Final = ResourceType(
+    API_VERSION, flagset.KIND, "flagsets", spec=flagset.FlagSetSpec, status=flagset.FlagSetStatus
+)
 FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, "flagshards")
-FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants")
+FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, "flaggrants", spec=grant.FlagGrantSpec)
 FLAG_RECEIVER: Final = ResourceType(
-    API_VERSION, receiver.KIND, "flagreceivers", status=receiver.FlagReceiverStatus
+    API_VERSION,
+    receiver.KIND,
+    "flagreceivers",
+    spec=receiver.FlagReceiverSpec,
+    status=receiver.FlagReceiverStatus,
 )
 FLAG_PROVIDER: Final = ResourceType(
-    API_VERSION, provider.KIND, "flagproviders", status=provider.FlagProviderStatus
+    API_VERSION,
+    provider.KIND,
+    "flagproviders",
+    spec=provider.FlagProviderSpec,
+    status=provider.FlagProviderStatus,
 )
-FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, "flagalerts", status=alert.FlagAlertStatus)
+FLAG_ALERT: Final = ResourceType(
+    API_VERSION, alert.KIND, "flagalerts", spec=alert.FlagAlertSpec, status=alert.FlagAlertStatus
+)
 FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, "flagreceipts")
 FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
     OPENFEATURE, configuration.KIND, "featureflagconfigurations", status=configuration.ConfigurationStatus
@@ -77,9 +105,13 @@ FEATURE_FLAG: Final = ResourceType(
 )
 FEATURE_FLAG_SOURCE: Final = ResourceType(OPENFEATURE, featureflagsource.KIND, "featureflagsources")
 IN_PROCESS_CONFIGURATION: Final = ResourceType(OPENFEATURE, inprocess.KIND, "inprocessconfigurations")
-FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds", status=flagd.FlagdStatus)
+FLAGD: Final = ResourceType(OPENFEATURE, flagd.KIND, "flagds", spec=flagd.FlagdSpec, status=flagd.FlagdStatus)
 EVALUATOR_UPGRADE: Final = ResourceType(
-    API_VERSION, upgrade.KIND, "evaluatorupgrades", status=upgrade.EvaluatorUpgradeStatus
+    API_VERSION,
+    upgrade.KIND,
+    "evaluatorupgrades",
+    spec=upgrade.EvaluatorUpgradeSpec,
+    status=upgrade.EvaluatorUpgradeStatus,
 )
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
@@ -150,3 +182,11 @@ _STATUSES: Final = {each.kind: each.status for each in WATCHED}
 def status_of(resource: Resource | None) -> Status:
     """The status of an object, as the model of its kind; an empty one where there is no object."""
     return Status() if resource is None else _STATUSES.get(resource.key.kind, Status).of(resource)
+
+
+_WRITTEN: Final = {(each.group, each.kind): each for each in WATCHED if each.spec is not None}
+
+
+def type_of(body: Mapping[str, Any]) -> ResourceType | None:
+    """The kind of a manifest, of those whose spec is validated here; None for any other."""
+    return _WRITTEN.get((str(body.get("apiVersion")).rpartition("/")[0], str(body.get("kind"))))

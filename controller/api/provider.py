@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, OnErrorOmit
 
-from controller.api.fields import LocalReference, Model, Timeout
+from controller.api.fields import LocalReference, Model, SpecProblem, Timeout
+from controller.api.parsing.addresses import AddressRefused, require_address, server_of
 from controller.api.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KIND: Final = "FlagProvider"
 
@@ -52,6 +57,45 @@ ProviderType = Literal[
 ]
 
 
+_WITH_TOKEN: Final = ("address", "token")
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "generic-hmac": _WITH_TOKEN,
+    "nats": ("address", "channel"),
+    "datadog": ("token",),
+    "matrix": (*_WITH_TOKEN, "channel"),
+    "zulip": (*_WITH_TOKEN, "channel"),
+    "pagerduty": ("token",),
+    "opsgenie": ("token",),
+    "incidentio": _WITH_TOKEN,
+    "grafana": _WITH_TOKEN,
+    "email": ("address", "channel", "username"),
+}
+GITHUB_APPS: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})
+"""Types that take an App in place of a token."""
+APP_ID: Final = "githubAppID"
+"""The key of a Secret that has an App; Flux's."""
+_MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
+_PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
+SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")
+"""A valid subject of NATS: parts of printable characters, without wildcards."""
+
+
+def needs_of(type_: str) -> tuple[str, ...]:
+    """Return the required keys of the Secret and fields of the spec of a provider type."""
+    return _NEEDS.get(type_, _WITH_TOKEN if server_of(type_) else ("address",))
+
+
+def missing(type_: str, key: str, secret: str = "") -> SpecProblem:
+    """The problem where neither the spec nor the Secret of that name, if there is one, has what is needed."""
+    reason = f"{key.capitalize()}NotFound"
+    if key in {"channel", "username"}:
+        return SpecProblem(f"spec.{key}", f"type {type_} needs it", reason)
+    other = "spec.address, or " if key == "address" and type_ != "apprise" else ""
+    more = f', or those of a GitHub App: "{APP_ID}"' if key == "token" and type_ in GITHUB_APPS else ""
+    where = f'a key "{key}" in Secret "{secret}"' if secret else f'a Secret with a key "{key}"'
+    return SpecProblem("spec.secretRef", f"type {type_} needs {other}{where}{more}", reason)
+
+
 class FlagProviderSpec(Model):
     """What the user asks for."""
 
@@ -64,6 +108,39 @@ class FlagProviderSpec(Model):
     username: Annotated[str, Field(max_length=2048)] | None = None
     timeout: Timeout = 15.0
     suspend: bool = False
+
+    def cluster_problems(self) -> Iterator[SpecProblem]:
+        """What no Secret can put right; an address where no Secret can have another."""
+        given = {key for key in ("address", "channel", "username") if getattr(self, key)}
+        given |= set() if self.secret_ref is None else {"address", "token"}
+        for key in needs_of(self.type):
+            if key not in given:
+                yield missing(self.type, key)
+        if self.type == "apprise" and self.address is not None:
+            message = "it holds a token: write it into the Secret of spec.secretRef"
+            yield SpecProblem("spec.address", message, AddressRefused.REASON)
+        elif self.address and self.secret_ref is None:
+            try:
+                require_address(self.type, self.address, allow_local=True)
+            except AddressRefused as error:
+                yield SpecProblem("spec.address", str(error), error.reason)
+        if self.type in {"nats", "email"}:
+            yield from self._of_one_connection()
+
+    def _of_one_connection(self) -> Iterator[SpecProblem]:
+        if self.proxy_secret_ref is not None:
+            yield SpecProblem(
+                "spec.proxySecretRef", f"a provider of type {self.type} is reached directly; leave it out"
+            )
+        if self.type == "nats":
+            if self.channel and not SUBJECT.fullmatch(self.channel):
+                yield SpecProblem("spec.channel", "not a subject that can be published to")
+            return
+        for name, mailbox in (("channel", self.channel), ("username", self.username)):
+            if mailbox and not _MAILBOX.fullmatch(mailbox):
+                yield SpecProblem(
+                    f"spec.{name}", "must be one mailbox, such as flags@example.com", AddressRefused.REASON
+                )
 
 
 class Message(Model):

@@ -43,15 +43,15 @@ class ArchiveLimits:
 
     compressed_bytes: int = 64 * 1024 * 1024
     bytes: int = 256 * 1024 * 1024
-    """Of the tar within: contents and headers."""
+    """Most bytes of the tar within: contents and headers."""
     files: int = 50_000
-    """Files and folders."""
+    """Most files and folders."""
     ratio: int = 200
-    """Bytes per compressed byte."""
+    """Most bytes per compressed byte."""
     depth: int = 32
-    """Folders and file in one name."""
+    """Most parts of one name: folders and file."""
     name_length: int = 1024
-    """UTF-8 bytes of one name."""
+    """Most UTF-8 bytes of one name."""
 
 
 DEFAULT_LIMITS: Final = ArchiveLimits()

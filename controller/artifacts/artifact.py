@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_JSON_BYTES: Final = 512 * 1024
-"""Of one artifact's JSON; its texts come from commits, which strangers write."""
+"""Most bytes of one artifact's JSON; its texts come from commits, which strangers write."""
 MAX_TEXT: Final = 1024
-"""Characters of one text field, or of one value of the metadata."""
+"""Most characters of one text field, or of one value of the metadata."""
 MAX_KEYS: Final = 16
 """Of the metadata."""
 _PART: Final = "[0-9A-Za-z_-][0-9A-Za-z._-]*"
@@ -25,9 +25,9 @@ class Artifact(BaseModel):
     revision: Annotated[_Text, Field(min_length=1)]
     """As the source printed it: `main@sha1:…`."""
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    """Of the archive's bytes."""
+    """`sha256:…` of the archive's bytes."""
     size: Annotated[int, Field(ge=0)]
-    """The archive's bytes."""
+    """Size of the archive in bytes."""
     path: Annotated[_Text, Field(pattern=rf"^{_PART}(/{_PART})*$")]
     """Relative to the store's root."""
     metadata: Annotated[dict[_Text, _Text], Field(max_length=MAX_KEYS)]

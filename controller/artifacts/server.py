@@ -34,7 +34,7 @@ LIMITS: Final = Limits(
     idle_seconds=30.0,
 )
 AT_ONCE: Final = 256
-"""Archives that are being sent; each takes some 200 KB of memory."""
+"""Most archives that are sent at a time; each takes some 200 KB of memory."""
 THREADS: Final = 4
 SECONDS: Final = 300.0
 """A client that reads more slowly asks for the rest of it."""
@@ -59,7 +59,7 @@ class Sending:
         self._source: BinaryIO | None = None
         self._reading: asyncio.Future[bytes] | None = None
         self._piece = b""
-        """Read, and not sent yet."""
+        """Bytes that were read and are not sent yet."""
 
     def begin(self, body: ByteStream) -> None:
         """Send until all is sent, or the client is gone."""

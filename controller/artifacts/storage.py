@@ -113,7 +113,7 @@ class Storage:
             self._proven[artifact.digest] = stamp
 
     def _stamp(self, artifact: Artifact) -> tuple[int, int, int] | None:
-        """What changes with a file's content."""
+        """Return the identity of a file's content: it differs once the file was changed."""
         try:
             found = (self._root / artifact.path).stat()
         except OSError:
@@ -131,7 +131,7 @@ class Storage:
         path = self._root / _INDEX
         limit = MAX_JSON_BYTES * (self._retain + 1)
         try:
-            # What is over the limit is cut off, and then no whole artifact ends the file.
+            # A longer index is cut at the limit; its last line is then incomplete and refused below.
             text = durable.read_file(path, limit)
             index = [Artifact.model_validate_json(line) for line in text.splitlines()]
         except FileNotFoundError:

@@ -55,7 +55,7 @@ class Storages:
         with self._lock:
             leaving = self._leaving.get(key)
         if leaving is not None:
-            # The name is used again before what was there is gone.
+            # A source of the same name was created before the removal ended.
             leaving.result()
         folder = self._folder(key)
         with self._lock:
@@ -112,7 +112,7 @@ class Storages:
         return storage.open(artifact) if artifact is not None else None
 
     def close(self) -> None:
-        """Wait for what is being removed."""
+        """Wait until removals are done."""
         self._remover.shutdown()
 
     def _named(self, path: str) -> tuple[ObjectKey, Path, str] | None:
@@ -137,6 +137,6 @@ class Storages:
     def _remove(self, key: ObjectKey) -> None:
         folder = self._folder(key)
         shutil.rmtree(folder, ignore_errors=True)
-        # Others may live in the namespace.
+        # The namespace's folder may hold other sources.
         with contextlib.suppress(OSError):
             folder.parent.rmdir()

@@ -27,7 +27,7 @@ KEPT: Final = "kept"
 ABSENT: Final = "not installed"
 
 
-class Store(Protocol):
+class CertificateStore(Protocol):
     """Where certificates are kept for all replicas."""
 
     now: datetime
@@ -44,12 +44,12 @@ class Store(Protocol):
 
 
 @dataclass(slots=True)
-class Keeper:
+class CertificateRotation:
     """One replica's part. `look` is for `forever`."""
 
     what: str
     """Whose certificates they are, for the log."""
-    store: Store
+    store: CertificateStore
     names: Sequence[str]
     leading: Callable[[], bool]
     serve: Callable[[Certificates], None] | None = None
@@ -65,7 +65,7 @@ class Keeper:
             state, complaint = await self._settle(), ""
         except Setback as setback:
             complaint = setback.message
-            # What was served before stays so.
+            # The certificates that were served before stay in use.
             state = self.state if self.state in {SERVING, KEPT} else complaint
         if complaint not in {"", self._complaint}:
             log.warning("certificates of %s cannot be kept: %s", self.what, complaint)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 AUTHORITY_LEFT: Final = timedelta(days=730)
-"""An authority with less to live gets a successor."""
+"""An authority that expires sooner gets a successor."""
 LIFE: Final = timedelta(days=90)
 LEFT: Final = timedelta(days=30)
-"""A certificate with less to live is renewed."""
+"""A certificate that expires sooner is renewed."""
 TRUSTED_FOR: Final = timedelta(hours=1)
 """How long an authority is published before it signs: every client trusts it by then."""
 _SKEW: Final = timedelta(minutes=5)

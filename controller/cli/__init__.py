@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Ended
+from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Exit
 from controller.cli.shared.printing import printable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def module_of(verb: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong without printing every option."""
+    """An argument parser whose errors do not print every option."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe, as `head` does; Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PROBLEM
-    except Ended as ended:
+    except Exit as ended:
         print(f"flagstaff {options.verb}: {printable(str(ended))}", file=sys.stderr)
         return ended.code
     except KeyboardInterrupt:

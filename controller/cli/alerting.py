@@ -1,4 +1,4 @@
-"""`flagstaff test-alert`: has a FlagProvider send a test message, and says what came of it."""
+"""`flagstaff test-alert`: has a FlagProvider send a test message, and prints the result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """0: delivered; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
-        raise Ended(f"{options.what!r}: write provider/NAME", USAGE)
+        raise Exit(f"{options.what!r}: write provider/NAME", USAGE)
     # Imported here: it takes a second or two.
     from controller.wiring.client.testing_alerts import send_test
 

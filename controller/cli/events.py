@@ -1,4 +1,4 @@
-"""`flagstaff events`: what happened to flags in a cluster, and what happens now."""
+"""`flagstaff events`: past Events about flags in a cluster, and with --watch new ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lines(event: Mapping[str, Any], *, colours: bool) -> list[str]:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    """What strangers write must not move a terminal's cursor."""
+    """Return an Event as one line; no text of a stranger in it can move a terminal's cursor."""
     about = event["involvedObject"]
     text = (
         f"{event['timestamp']}  {event['severity']:5}  {about['kind']}/{about['namespace']}/{about['name']}  "

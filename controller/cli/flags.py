@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.cli.shared.ending import OK, UNREACHABLE, Ended
+from controller.cli.shared.ending import OK, UNREACHABLE, Exit
 from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import Remote, add_address_argument, remote
 
@@ -56,7 +56,7 @@ def everything(evaluator: Remote) -> dict[str, Any]:
             following = page.get("next")
         else:
             return {name: value for name, value in served.items() if name != "next"} | {"flags": flags}
-    raise Ended("the flags changed while they were being listed; try again")
+    raise Exit("the flags changed while they were being listed; try again")
 
 
 def lines(served: dict[str, Any]) -> Iterator[str]:

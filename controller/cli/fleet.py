@@ -1,4 +1,4 @@
-"""`flagstaff fleet`: who serves what, of a cluster or of one proxy."""
+"""`flagstaff fleet`: which evaluator serves which revision, of a cluster or of one proxy."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def _proxy(options: argparse.Namespace) -> int:
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.wiring.client.looking import View, watching
+    from controller.wiring.client.looking import ClusterView, watching
 
     async def table() -> str:
         return cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
 
     kinds = (FEATURE_FLAG_CONFIGURATION,)
-    async with watching(options.kubeconfig, options.namespace, kinds, View()) as view:
+    async with watching(options.kubeconfig, options.namespace, kinds, ClusterView()) as view:
         await view.wait_for(FEATURE_FLAG_CONFIGURATION.kind)
         return await _shown(options, table, partial(view.wait, 0.2))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.cli.shared.ending import OK, PROBLEM, Ended
+from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.cli.shared.manifests import reading
 from controller.injection.adding.workloads import injected
 from controller.injection.names import OPERATORS
@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             made += [injected(each, arguments.namespace, options, known) for each in documents]
         except Refused as refusal:
-            raise Ended(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
+            raise Exit(f"{_shown(file)}: {refusal}", PROBLEM) from refusal
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return OK
 
 
 def _documents(file: str) -> Iterator[Any]:
     text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-    # As kubectl, which passes over what is empty.
+    # As kubectl, which skips empty documents.
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 

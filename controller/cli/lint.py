@@ -15,7 +15,7 @@ from controller.cli.shared.arguments import (
     substituted,
     verify_keys,
 )
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended, ending
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit, ending
 from controller.cli.shared.printing import announce
 from controller.cli.shared.problems import as_json, as_sarif, failures, summary
 from controller.flagsets.building.look_alikes import look_alikes
@@ -40,7 +40,7 @@ STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
 """From a path: its files by name, and a problem for each unreadable one. Raises Setback if it means none."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
-"""(flags without an error, what was found)."""
+"""(flags, or manifests, without an error, what was found)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="layers",
         help="a layer of one flag set, base first, as `flagstaff up` takes them",
+    )  # fmt: skip
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="PATH", dest="manifests",
+        help="a manifest or a folder of some: says what the controller would refuse of Flagstaff's kinds",
     )  # fmt: skip
     parser.add_argument(
         "--ref", metavar="REF",
@@ -72,30 +76,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every problem; exit with 0, 1 for some that count, 2 for wrong usage or unreadable paths."""
-    if bool(arguments.documents) == bool(arguments.layers):
-        raise Ended("give files to check each on its own, or --path for each layer of one flag set", USAGE)
+    if [*map(bool, (arguments.documents, arguments.layers, arguments.manifests))].count(True) != 1:
+        what = "files to check each on its own, --path for each layer of one flag set, or -f for manifests"
+        raise Exit(f"give {what}", USAGE)
     if arguments.patches and not arguments.layers:
-        raise Ended("--patch changes what layers come to: name them by --path", USAGE)
+        raise Exit("--patch changes what layers come to: name them by --path", USAGE)
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
-        raise Ended("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
+        raise Exit("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
     if arguments.verify_keys and not committed:
-        raise Ended("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
-    with ending(USAGE, Setback):
-        read = _reader(arguments)
-        layers: list[str] = arguments.layers
-        steps = steps_of(substituted(arguments), arguments.age_key or "")
-        if layers:
-            flags, problems = lint_layers(read, layers, steps, arguments.patches)
-        else:
-            flags, problems = lint_documents(read, arguments.documents, steps)
+        raise Exit("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
+    what = "manifest" if arguments.manifests else "flag"
+    valid, problems = _manifests(arguments) if arguments.manifests else _flags(arguments)
     if arguments.output == "json":
         print(as_json(problems), end="")
     elif arguments.output == "sarif":
         print(as_sarif(problems), end="")
     else:
-        print(*problems, summary(flags, problems), sep="\n")
+        print(*problems, summary(valid, problems, what), sep="\n")
     return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
+
+
+def _manifests(arguments: argparse.Namespace) -> Linted:
+    # The models of all kinds take long to load, and definitions need none.
+    from controller.cli.shared.manifest_problems import lint_manifests
+
+    return lint_manifests(arguments.manifests)
+
+
+def _flags(arguments: argparse.Namespace) -> Linted:
+    with ending(USAGE, Setback):
+        read = _reader(arguments)
+        steps = steps_of(substituted(arguments), arguments.age_key or "")
+        if arguments.layers:
+            return lint_layers(read, arguments.layers, steps, arguments.patches)
+        return lint_documents(read, arguments.documents, steps)
 
 
 def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:

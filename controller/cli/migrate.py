@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.shared.clusters import run_on_cluster
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
-from controller.cli.shared.manifests import Manifest, read_manifests
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.manifests import ObjectManifest, read_manifests
 from controller.injection.names import OPERATORS
 from controller.injection.options import Options
 from controller.migration.finding import Fate
-from controller.migration.objects import Given, Subject, subject
-from controller.migration.steps import Installed, Step, steps
+from controller.migration.objects import Given, MigratedObject, subject
+from controller.migration.steps import Installed, MigrationStep, steps
 from controller.migration.values import Value
 from controller.migration.values import options as options_of
 
@@ -61,13 +61,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     """0: nothing must be changed; 1: something is refused; 2 wrong usage; 3 no cluster."""
     known_options = Options(compat=bool(arguments.compat), flag_files=True)
-    manifests: Sequence[Manifest]
+    manifests: Sequence[ObjectManifest]
     if arguments.files:
         manifests = read_manifests(arguments.files)
         there = Installed()
     else:
         seen = _look(arguments)
-        manifests, there = [Manifest(each, "", None) for each in seen.objects], seen.installed
+        manifests, there = [ObjectManifest(each, "", None) for each in seen.objects], seen.installed
     namespace = arguments.namespace or "default"
     known = Given([each.body for each in manifests], namespace, whole=not arguments.files)
     found = [
@@ -94,7 +94,7 @@ def _look(arguments: argparse.Namespace) -> Seen:
     return run_on_cluster(look, arguments.kubeconfig)
 
 
-def _print(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> None:
+def _print(found: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]) -> None:
     for manifest, about in found:
         print(f"{about.kind} {about.namespace}/{about.name}{f' ({manifest.file})' if manifest.file else ''}")
         kept = [each.field for each in about.findings if each.fate is Fate.KEPT and not each.broken]
@@ -115,7 +115,9 @@ def _print(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> N
             print(f"     {command}")
 
 
-def _as_json(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> dict[str, Any]:
+def _as_json(
+    found: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]
+) -> dict[str, Any]:
     return {
         "objects": [
             {
@@ -144,7 +146,7 @@ def _values(arguments: argparse.Namespace) -> int:
     """0; 2 for a file that cannot be read."""
     bodies = [each.body for each in read_manifests([arguments.file])]
     if len(bodies) != 1 or not isinstance(bodies[0], dict):
-        raise Ended(f"{arguments.file}: must be one object of values", USAGE)
+        raise Exit(f"{arguments.file}: must be one object of values", USAGE)
     found = [*options_of(bodies[0])]
     if arguments.output == "json":
         print(json.dumps([{**asdict(each), "fate": each.fate.value} for each in found], indent=2))
@@ -160,7 +162,7 @@ def _print_values(found: Iterable[Value]) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    """0: each change would be taken; 1: one would not; 2 wrong usage; 3 no cluster."""
+    """0: each change would be accepted; 1: one would not; 2 wrong usage; 3 no cluster."""
     manifests = read_manifests(arguments.files)
     from controller.wiring.client.migrating import applied, opened, seen, tried
 

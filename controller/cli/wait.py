@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
-from controller.cli.shared.ending import OK, PROBLEM, USAGE, Ended
-from controller.delivery.waiting import SHORTEST, WaitState, Wanted, is_revision
+from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.delivery.waiting import SHORTEST, WaitState, WaitTarget, is_revision
 from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ def run(options: argparse.Namespace) -> int:
     """0: served; 1: not in time, or it cannot be; 2: wrong usage; 3: no cluster in time; 130: interrupted."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
-        raise Ended(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)
+        raise Exit(f"{options.what!r}: write ffc/NAME or flagset/NAME", USAGE)
     if not is_revision(options.revision):
-        raise Ended(
+        raise Exit(
             f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
             f"{SHORTEST} characters, in lower case",
             USAGE,
         )
     if not 0 < options.percent <= 100:
-        raise Ended("--percent must be more than 0 and at most 100", USAGE)
+        raise Exit("--percent must be more than 0 and at most 100", USAGE)
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
-    from controller.wiring.client.looking import Subject, wait_served
+    from controller.wiring.client.looking import WaitSubject, wait_served
 
-    wanted = Wanted(options.revision, options.percent, options.allow_none)
-    subject = Subject(_KINDS[kind.lower()], options.namespace, name, wanted)
+    wanted = WaitTarget(options.revision, options.percent, options.allow_none)
+    subject = WaitSubject(_KINDS[kind.lower()], options.namespace, name, wanted)
     ended = run_on_cluster(
         lambda: wait_served(options.kubeconfig, subject, options.timeout, _say), options.kubeconfig
     )
@@ -73,6 +73,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say(state: WaitState) -> None:
-    # What is over is printed as the result.
+    # The final state is printed as the result.
     if not (state.done or state.over):
         print(visible(state.message), file=sys.stderr, flush=True)

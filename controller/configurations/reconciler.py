@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from controller.configurations.live_proxies import LiveProxies
-    from controller.configurations.validation import Validation
+    from controller.configurations.validation import ContentVerdict
     from controller.delivery.claims import Claims
     from controller.runtime.objects.cache import Cache
     from evaluator.flags.accept import Progress
@@ -42,7 +42,7 @@ class _Kept:
     """What was found of one object's content: receipts come far more often than that changes."""
 
     content: tuple[Any, ...]
-    validation: Validation
+    validation: ContentVerdict
     pace: float
     """Seconds between two writes of who serves it."""
     written_at: datetime | None = None

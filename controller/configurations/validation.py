@@ -60,7 +60,7 @@ _NOTHING: Final = ConfigurationStatus()
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class ContentVerdict:
     """What is known of the content alone."""
 
     outcome: Done | Setback
@@ -70,29 +70,29 @@ class Validation:
 
 def validate(
     resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
-) -> Validation:
+) -> ContentVerdict:
     """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name;
     `progress`: rollouts and overrides of the object, since what is served is digested, as at the proxy.
     """
     try:
         verdict = judge(resource, part, progress)
     except InvalidSpecError as error:
-        return Validation(Stalled("InvalidSpec", str(error)))
+        return ContentVerdict(Stalled("InvalidSpec", str(error)))
     except MissingShardsError as missing:
         message = f"{missing}; the set comes into force once all of its shards are there"
-        return Validation(Waiting("ShardsMissing", message))
+        return ContentVerdict(Waiting("ShardsMissing", message))
     status = _status(verdict)
     errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
     if errors:
         problem = first_problem(errors)
         end = "" if problem.endswith("?") else "."
         message = f"{problem}{end} Correct it where this object is written"
-        return Validation(Stalled("InvalidFlags", message), status)
+        return ContentVerdict(Stalled("InvalidFlags", message), status)
     count = len(verdict.flag_set.flags)
     what = "1 flag is" if count == 1 else f"{count} flags are"
     if not verdict.problems:
-        return Validation(Done(f"{what} valid"), status)
-    return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
+        return ContentVerdict(Done(f"{what} valid"), status)
+    return ContentVerdict(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
 
 def judge(

@@ -78,7 +78,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClaimChange:
     """What a change of one object changes."""
 
     places: frozenset[Place] = frozenset()
@@ -89,7 +89,7 @@ class Change:
     """Objects of which `Claims.conflicts_of` may return something else."""
 
 
-UNCHANGED: Final = Change()
+UNCHANGED: Final = ClaimChange()
 
 
 def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
@@ -127,7 +127,7 @@ class Claims:
         self._foreign: dict[Place, str] = {}
         """The flagSetId of another namespace, which what is served under a name claims."""
 
-    def follow(self, before: Resource | None, after: Resource | None) -> Change:
+    def follow(self, before: Resource | None, after: Resource | None) -> ClaimChange:
         """An object went from `before` to `after`; None: there is none. Other kinds change nothing."""
         seen = after or before
         if seen is None or seen.key.kind not in KINDS or _alike(before, after):
@@ -136,13 +136,13 @@ class Claims:
             return self.forget(seen.key)
         return self.learn(claim_of(after, after.spec))
 
-    def learn(self, claim: Claim) -> Change:
+    def learn(self, claim: Claim) -> ClaimChange:
         """An object claims this now."""
         known = self._known.get(claim.key)
         self._known[claim.key] = claim
         return self._changed(known, claim)
 
-    def forget(self, key: ObjectKey) -> Change:
+    def forget(self, key: ObjectKey) -> ClaimChange:
         """It is gone."""
         known = self._known.pop(key, None)
         return UNCHANGED if known is None else self._changed(known, None)
@@ -201,7 +201,7 @@ class Claims:
         if served is not None and claimed is not None:
             yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, claimed)
 
-    def _changed(self, before: Claim | None, after: Claim | None) -> Change:
+    def _changed(self, before: Claim | None, after: Claim | None) -> ClaimChange:
         seen = after or before
         assert seen is not None  # noqa: S101 - one of both is always there
         if seen.key.kind == shard.KIND:
@@ -219,7 +219,9 @@ class Claims:
             rivals |= self._claim_anew(place)
             claims.add(self.flag_set_id(place))
         keys = (ObjectKey(kind, *place) for place in rivals for kind in (KIND, FLAG_KIND))
-        return Change(places, frozenset(claims - {""}), frozenset(key for key in keys if key in self._known))
+        return ClaimChange(
+            places, frozenset(claims - {""}), frozenset(key for key in keys if key in self._known)
+        )
 
     def _list(self, key: ObjectKey, before: Iterable[Place], after: Iterable[Place]) -> None:
         for part in before:

@@ -33,7 +33,7 @@ class WaitState:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WaitTarget:
     """What is waited for."""
 
     revision: str
@@ -56,7 +56,7 @@ def names(wanted: str, revision: str) -> bool:
     return _COMMIT.fullmatch(wanted) is not None and commit.startswith(wanted)
 
 
-def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted: Wanted) -> WaitState:
+def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted: WaitTarget) -> WaitState:
     """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one."""
     if configuration is None:
         return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
@@ -106,7 +106,7 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
     return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}")
 
 
-def _counted(status: ConfigurationStatus, wanted: Wanted) -> WaitState:
+def _counted(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:
     total, served = status.total or 0, status.served_by or 0
     what = status.revision or status.digest
     if not total:

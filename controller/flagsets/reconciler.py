@@ -13,8 +13,8 @@ from controller.api.configuration import ConfigurationStatus
 from controller.api.flagset import DriftPolicy, FlagSetSpec, FlagSetStatus, target_name
 from controller.api.meta import ACCEPT_REVISION, ObjectKey, lets_through
 from controller.flagsets import messages
-from controller.flagsets.applying.applied import LastGood, last_applied, written_by
-from controller.flagsets.applying.delivery import Delivered, Delivery
+from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
+from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.applying.plan import belongs_to
 from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache
 
     Build = Callable[
-        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None, Sequence[Step]], Awaitable[Built]
+        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastDelivered | None, Sequence[Step]], Awaitable[Built]
     ]
 
 JITTER: Final = 0.05
@@ -68,7 +68,7 @@ class _Memory:
     built_from: tuple[Any, ...]
     generation: tuple[str, int]
     built: Built
-    state: Delivered
+    state: AppliedObjects
     before: str | None
     """The digest in the status when this was built."""
     over_edit: bool = False
@@ -223,14 +223,14 @@ class FlagSetReconciler:
             return memory
         archive = await self._read(resource, spec, artifact, now)
         if memory is not None and memory.state.settled:
-            last: LastGood | None = LastGood(memory.built.composition.flag_set)
+            last: LastDelivered | None = LastDelivered(memory.built.composition.flag_set)
         else:
             found = written_by(resource, spec, self.objects)
             last = await asyncio.to_thread(last_applied, found, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
         built = await self.build(archive, spec, artifact, resource, last, inputs.steps)
-        state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
+        state = AppliedObjects(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
             state.dispute, state.kept = memory.state.dispute, memory.state.kept
@@ -275,14 +275,14 @@ class FlagSetReconciler:
             await self._deliver(resource, spec, memory.state, so_far, now)
 
     async def _deliver(
-        self, resource: Resource, spec: FlagSetSpec, state: Delivered, so_far: _SoFar, now: datetime
+        self, resource: Resource, spec: FlagSetSpec, state: AppliedObjects, so_far: _SoFar, now: datetime
     ) -> None:
         writer = self.writer(resource.namespace, spec.service_account_name)
         delivery = Delivery(self.objects, writer, self.applied)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 
-def _stood(resource: Resource, before: _Memory | None, built: Built, state: Delivered) -> bool:
+def _stood(resource: Resource, before: _Memory | None, built: Built, state: AppliedObjects) -> bool:
     """Whether these manifests were written before, so that a difference is a change by another."""
     if before is not None:
         return before.state.settled and before.state.manifests == state.manifests

@@ -1,3 +1,1 @@
-"""The only place that speaks kopf. No decisions: an event becomes something learnt, and keys that
-are woken.
-"""
+"""The only package that uses kopf: it puts the events of watches into the cache, which wakes keys."""

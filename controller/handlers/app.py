@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from controller.runtime.objects.watch_health import WatchHealth
 
 _REOPEN_SECONDS: Final = 60
-"""After so long a watch is opened anew where it was: a sign of life, even where nothing changes."""
+"""Seconds after which a watch is reopened at its version, so that the server answers even without changes."""
 _PAGE: Final = 100
-"""Objects of one answer to a list; each may have a megabyte."""
+"""Objects per page of a list; each may have 1 MB."""
 _SILENT_SECONDS: Final = 75.0
 """A watch that is silent for longer is cut: its server is gone."""
 
@@ -38,9 +38,7 @@ def attach(
     health: WatchHealth,
     life: contextlib.AbstractAsyncContextManager[None],
 ) -> None:
-    """Handlers on kopf's default registry, which `kopf run` takes; `life` is entered as it starts and left as
-    it ends.
-    """
+    """Register handlers in kopf's default registry, used by `kopf run`; `life` is open while kopf runs."""
     quieten_kopf()
     handlers = kopf.get_default_registry()
 
@@ -62,7 +60,7 @@ def attach(
 def take_in(
     cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], event_type: str | None
 ) -> None:
-    """Take one event into `cache`; `event_type`: such as ADDED, None where the object was listed."""
+    """Put one event into `cache`; `event_type`: such as ADDED, None for a listed object."""
     take(cache, type_, body, deleted=event_type == "DELETED")
     if event_type is None:
         relisted(type_)
@@ -74,7 +72,7 @@ def register(
     health: WatchHealth,
     take: Callable[[ResourceType, dict[str, Any], str | None], None],
 ) -> None:
-    """Handlers for `kinds`; `take` gets each object with the type of its event, None where it was listed."""
+    """Register handlers for `kinds`; `take` receives each object and its event type, None if listed."""
 
     @kopf.on.login(registry=handlers)
     async def log_in(**known: Any) -> kopf.AiohttpSession | None:
@@ -95,7 +93,7 @@ def _register_kind(
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """kopf as a source of events alone."""
+    """Configure kopf as a source of events only."""
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.chunk_size = _PAGE
@@ -123,18 +121,18 @@ class _NothingCompared(kopf.DiffBaseStorage):
         """What was kept of it."""
 
     def store(self, **_: Any) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no state."""
 
 
 def quieten_kopf() -> None:
-    """Keep lines out of the log that repeat themselves, or that need no action."""
+    """Filter lines from the log that repeat, or that need no action."""
     logging.getLogger("kopf._core.reactor.observation").addFilter(_NotInstalled())
     # That it takes no signals in a thread.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 
 
 class _NotInstalled(logging.Filter):
-    """Lets kopf's line on kinds that are not installed through once, and again when they are others."""
+    """Passes kopf's line on missing kinds once, and again when the kinds change."""
 
     _UNRESOLVED = "Unresolved resources cannot be served"
 

@@ -1,4 +1,4 @@
-"""kopf as it runs in `flagstaff controller`: started again whenever it ends."""
+"""Runs kopf in `flagstaff controller`, and restarts it whenever it ends."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KopfThread:
                 loop.call_soon_threadsafe(stop.set)
 
     async def _once(self) -> str:
-        """Watch until kopf ends; why it did."""
+        """Watch until kopf ends; return the cause."""
         home = asyncio.get_running_loop()
         ended: asyncio.Future[str] = home.create_future()
 
@@ -112,7 +112,7 @@ class KopfThread:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._operator(home))
-        except Exception as error:  # noqa: BLE001 - whatever ends kopf, it is started again
+        except Exception as error:  # noqa: BLE001 - any error restarts kopf
             return f"{type(error).__name__}: {error}"[:300]
         else:
             return "a kind was installed that was not watched"

@@ -1,7 +1,7 @@
 """The HTTP session of kopf's watches.
 
-kopf gives up on what an API server answers while it starts or restarts, and ends the process with it. Here a
-refusal is waited out, for as long as it lasts; kopf sees the answer after it.
+kopf ends the process on errors that an API server returns while it starts or restarts. This session retries a
+refused request until it succeeds, and passes only that answer to kopf.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOGIN_PAUSE: Final = 1.0
 _REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _DISCOVERY: Final = "discovery"
 _GROUPS: Final = "/apis"
-"""What each scan for kinds begins with."""
+"""Path of the first request of each scan for kinds."""
 _DEFINITIONS: Final = "customresourcedefinitions"
 _DISCOVERY_PAUSE: Final = 5.0
 """Seconds from the change of a CustomResourceDefinition to the scan for it: discovery follows the definition
@@ -40,7 +40,7 @@ _NAMESPACES: Final = "/api/v1/namespaces"
 
 
 def login(health: WatchHealth, **known: Any) -> kopf.AiohttpSession | None:
-    """Credentials of the pod or the kubeconfig, in a session that waits refusals out."""
+    """Return a session with the credentials of the pod or the kubeconfig, which retries refusals."""
     info = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
     if info is None:
         return None
@@ -57,7 +57,7 @@ def login(health: WatchHealth, **known: Any) -> kopf.AiohttpSession | None:
 
 
 class Patience:
-    """An aiohttp middleware: asks again until the API server answers, and records how each watch is."""
+    """An aiohttp middleware: retries until the API server answers, and records the health of each watch."""
 
     def __init__(self, health: WatchHealth) -> None:
         self._health = health
@@ -66,7 +66,7 @@ class Patience:
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """The first answer that is no refusal."""
+        """Return the first answer that is no refusal."""
         url, pause = request.url, _FIRST_PAUSE
         if self._definitions_watched and url.path == _GROUPS:
             await asyncio.sleep(_DISCOVERY_PAUSE)
@@ -102,9 +102,9 @@ class Patience:
 
 
 def _refused(status: int, url: URL) -> bool:
-    """Whether another answer is to be waited for."""
+    """Whether to retry."""
     if url.path == _NAMESPACES and status == HTTPStatus.FORBIDDEN:
-        # Without the right to list namespaces kopf goes on with those that were named.
+        # Without the right to list namespaces kopf continues with the named ones.
         return False
     gone = status == HTTPStatus.NOT_FOUND and _kind(url) != _DISCOVERY
     return gone or status in _REFUSALS or status >= HTTPStatus.INTERNAL_SERVER_ERROR

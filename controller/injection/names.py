@@ -46,9 +46,9 @@ ASKED: Final = (
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
     ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
-"""What a pod may ask for."""
+"""Annotations that a pod may have."""
 WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAG_READER, FLAGS_CHANGED)
-"""What is written by us."""
+"""Annotations and labels that the controller writes."""
 KNOWN: Final = (*ASKED, *WRITTEN)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"

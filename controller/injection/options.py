@@ -30,7 +30,7 @@ class NotThere(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The same for all pods."""
+    """Options of the installation, the same for all pods."""
 
     image: str = IMAGE
     """The evaluator's, unless a pod names another."""
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class FlagSetFound:
-    """What a pod's annotation names."""
+    """An object that a pod's annotation names."""
 
     name: str
     """Of the FeatureFlagConfiguration or FeatureFlag that the proxy serves."""

@@ -1,3 +1,1 @@
-"""The one way to the API server: the official package's asynchronous client, and the Lease that names the
-leader.
-"""
+"""Access to the API server: the official package's asynchronous client, watches, and the leader's Lease."""

@@ -1,4 +1,4 @@
-"""With whose rights the controller reads and writes for an object: a service account's, or its own."""
+"""Selects the rights with which the controller acts for an object: a service account's, or its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Clients that act for objects."""
+    """Clients with the rights of objects' service accounts."""
 
     cluster: Cluster
-    """With our own rights."""
+    """The client with our own rights."""
     default: str = ""
-    """The service account of objects that name none; empty: they are worked on with our own rights."""
+    """Service account of objects that name none; empty: our own rights are used."""
     require_hosts: bool = False
     """Whether a Secret that is annotated with no hosts may be shown to none."""
 

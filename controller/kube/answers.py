@@ -20,15 +20,15 @@ _EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the API server said."""
+class ApiResponse:
+    """An answer of the API server."""
 
     status: int
     body: dict[str, Any]
     retry_after: float = 0.0
     """Seconds to wait before asking again, as the API server asked for."""
     date: datetime | None = None
-    """The API server's clock; None where it does not say."""
+    """The API server's clock; None if the answer has no date."""
 
     @property
     def message(self) -> str:
@@ -53,7 +53,7 @@ def date(headers: Mapping[str, str]) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
+def expected(answer: ApiResponse, kind: str, name: str) -> dict[str, Any]:
     """The object or list, with its metadata, that a good answer has. Raises a setback for any other."""
     require_good(answer, kind, name)
     if not isinstance(answer.body.get("metadata"), dict):
@@ -63,7 +63,7 @@ def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
     return answer.body
 
 
-def require_good(answer: Answer, kind: str, name: str) -> None:
+def require_good(answer: ApiResponse, kind: str, name: str) -> None:
     """Raise a setback for an answer that is a refusal."""
     if 200 <= answer.status < 300:
         return
@@ -87,7 +87,7 @@ def unreachable(address: str, error: BaseException) -> str:
     return f"{address}: {why or type(error).__name__}"[:300]
 
 
-def causes(answer: Answer) -> list[Mapping[str, Any]]:
+def causes(answer: ApiResponse) -> list[Mapping[str, Any]]:
     """One for each field that has another owner, where that is why it was refused."""
     if answer.status != HTTPStatus.CONFLICT:
         return []
@@ -102,7 +102,7 @@ def editor(cause: Mapping[str, Any]) -> str | None:
     return found[1] if found else None
 
 
-def conflict_message(kind: str, name: str, answer: Answer) -> str:
+def conflict_message(kind: str, name: str, answer: ApiResponse) -> str:
     """Names the other field managers and their fields, which the API server lists one by one."""
     found = causes(answer)
     owners = sorted({str(each.get("message", "")) for each in found})

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _TOKEN: Final = "BearerToken"  # noqa: S105 - the client's name of it
 _HEADER: Final = "authorization"
 _PAUSE: Final = 10.0
-"""Seconds between two readings: who is refused for good does not start a plugin with each request."""
+"""Least seconds between two reads of the kubeconfig, so that not each refusal starts an exec plugin."""
 _PATIENCE: Final = 15.0
 """Seconds that a request waits for a plugin, which may ask a person."""
 
@@ -44,7 +44,7 @@ class ApiClient(client.ApiClient):
         self._began = -_PAUSE
 
     async def close(self) -> None:
-        """Let go of the connections, and of a plugin that still runs."""
+        """Close the connections, and stop waiting for a plugin."""
         if self._loading is not None:
             self._loading.cancel()
         await super().close()  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ class ApiClient(client.ApiClient):
     async def call_api(
         self, method: str, url: str, header_params: dict[str, Any] | None = None, *rest: Any, **more: Any
     ) -> Any:
-        """The answer, as the official client gives it."""
+        """Return the answer of the official client."""
         headers = dict(header_params or {})
         response = await super().call_api(method, url, headers, *rest, **more)
         if response.status != HTTPStatus.UNAUTHORIZED or not await self._renew(headers.get(_HEADER)):
@@ -83,7 +83,7 @@ class ApiClient(client.ApiClient):
             log.warning("the credentials for the API server cannot be read again: %r", error)
             return
         if found.host != self.configuration.host:
-            # A token is shown to no other server than its own.
+            # A token is sent only to its own server.
             log.warning("the kubeconfig names another API server by now, %s; restart to use it", found.host)
             return
         self.configuration.api_key = found.api_key

@@ -1,6 +1,4 @@
-"""The one Kubernetes client, on the official package's asynchronous half: what the loop and the stages write
-and read.
-"""
+"""The Kubernetes client of the loop and the stages, on the official package's asynchronous client."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from kubernetes.aio import client, config
 
 from controller.api.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
-from controller.kube.answers import Answer, causes, conflict_message, editor, expected, require_good
+from controller.kube.answers import ApiResponse, causes, conflict_message, editor, expected, require_good
 from controller.kube.api_client import ApiClient
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
@@ -45,7 +43,7 @@ class Cluster:
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         acting: ServiceAccount | None = None,
     ) -> None:
-        """`acting`: with whose rights; None: our own."""
+        """`acting`: the service account whose rights are used; None: our own."""
         self.api = api
         self.requests = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
         self._wrote = wrote
@@ -80,7 +78,7 @@ class Cluster:
         return Cluster(self.api, wrote=self._wrote, acting=ServiceAccount(namespace, service_account))
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self.api.close()
 
     async def request(
@@ -89,8 +87,8 @@ class Cluster:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer:
-        """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
+    ) -> ApiResponse:
+        """Send one request once; return any answer. Raises Failed without one."""
         return await self.requests.once(method, path, query or {}, body)
 
     # -- objects ---------------------------------------------------------------------------------------------
@@ -144,7 +142,7 @@ class Cluster:
             version = 0
             async for page in self.requests.pages(path, api_version, plural, METADATA_LIST):
                 uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
-                # The same on each page: all of them are of one moment.
+                # The version is the same on each page: all are of one snapshot.
                 version = int(page["metadata"].get("resourceVersion") or 0)
             versions.append(version)
         return frozenset(uids), min(versions)
@@ -233,12 +231,12 @@ class Cluster:
             return expected(answer, kind, meta["name"]), editors
 
     def _granting_delivery(self, namespace: str) -> contextlib.AbstractContextManager[None]:
-        """No advice on grants for the controller's own account: its rights are those of the installation."""
+        """Advise on grants, except for the controller's own account, whose rights are installed."""
         if self._acting is None:
             return contextlib.nullcontext()
         return granting(namespace, "flagstaff-delivery", self._acting)
 
-    async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
+    async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: ApiResponse) -> str:
         """The field managers that changed our object by hand. Raises Stalled where it is not ours, or another
         applies it too.
         """
@@ -273,7 +271,7 @@ class Cluster:
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
 
-        async def patched(before: Mapping[str, Any]) -> Answer:
+        async def patched(before: Mapping[str, Any]) -> ApiResponse:
             patch = status_patch(resource.uid, before, status)
             self._wrote("status", key.kind)
             return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)

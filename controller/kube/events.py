@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
-"""Passing refusals of one Event, over about three minutes. While there is no answer it waits."""
+"""Most transient refusals of one Event, over about three minutes; missing answers do not count."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -57,7 +57,7 @@ class ApiServerEvents(EventQueue):
         self._wrote = wrote
 
     async def post(self, event: Event) -> None:
-        """Post until it is there, or the API server refuses it for good."""
+        """Post until it exists, or the API server refuses it for good."""
         try:
             await self._post(event)
         except Setback as setback:
@@ -75,7 +75,7 @@ class ApiServerEvents(EventQueue):
                 log.debug("an Event is posted later: %s", setback.message)
                 wait = pause
             else:
-                # It is there: posted before a crash, or by a request whose answer was lost.
+                # It exists: posted before a crash, or by a request whose answer was lost.
                 if answer.status == HTTPStatus.CONFLICT:
                     return None
                 # A webhook that fails on this one must not hold up the others for ever.

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DURATION: Final = 10
-"""Seconds after which a silent leader is one no more: a standby acts within this and two looks."""
+"""Seconds after which an unrenewed Lease expires: a standby acts within this and two looks."""
 RENEW_WITHIN: Final = 8.0
 """Seconds without a renewal after which we stop leading ourselves, before anybody else may start."""
 RENEW: Final = 4.0
 """Seconds from one renewal to the next."""
 LOOK: Final = 1.5
-"""Seconds until a Lease that is another's, or that could not be renewed, is asked for again."""
+"""Seconds until a Lease is tried again that another holds, or that could not be renewed."""
 
 
 async def _nothing() -> None:
@@ -70,10 +70,10 @@ class _Lock(LeaseLock):
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of a lease."""
+    """The last known state of a Lease."""
 
     ours: bool = False
-    """Whether it was ours when we last took or renewed it."""
+    """Whether it was ours at our last acquisition or renewal."""
     lease: dict[str, Any] = field(default_factory=dict)
     """As the API server answered our last renewal; empty: it must be read first."""
 
@@ -101,12 +101,12 @@ class Lease:
             log.warning("%s is no longer the leader: the Lease was not renewed in time", self.identity)
 
     async def release(self) -> None:
-        """Let another replica lead at once. Never raises."""
+        """Release the Lease at once. Never raises."""
         try:
             lease = (await self.cluster.request("GET", self._path)).body
             if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
                 return
-            # Without a holder: an empty name would be waited out like any other.
+            # Without a holder: an empty name would have to expire like any other.
             del lease["spec"]["holderIdentity"]
             # Replaced, not patched: a replica that has acquired it meanwhile keeps it.
             await self.cluster.request("PUT", self._path, {}, lease)
@@ -165,7 +165,7 @@ class Lease:
                 return False
             moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
             renewed = {**lease, "spec": {**spec, "leaseDurationSeconds": DURATION, "renewTime": moment}}
-            # With the version that we know: who has written it since keeps it.
+            # With the known version: fails if another replica wrote it since.
             answer = await self.cluster.request("PUT", self._path, {}, renewed)
         except Failed:
             return False

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from controller.api.kinds import PLURALS
+from controller.api.parsing.names import OBJECT_NAME
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""Of an object (RFC 1123, subdomain). A client makes another path of two dots, and a proxy in between may do
-so of an escaped slash.
-"""
 
 
 def root_of(api_version: str) -> str:
@@ -27,7 +22,7 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
     """The path of an object, or of all of its kind in the namespace. Raises Stalled for what is no object's
     name.
     """
-    if not (_NAME.fullmatch(namespace) and (not name or _NAME.fullmatch(name))):
+    if not (OBJECT_NAME.fullmatch(namespace) and (not name or OBJECT_NAME.fullmatch(name))):
         raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: not a valid object name")
     path = f"{root_of(api_version)}/namespaces/{namespace}/{PLURALS[kind]}"
     return f"{path}/{name}" if name else path
@@ -35,7 +30,7 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
 
 def service_account_user(namespace: str, name: str) -> str:
     """The user that a service account is. Raises Stalled for what is no service account's name."""
-    if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(name)):
+    if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
         raise Stalled("InvalidSpec", f"{name[:253]!r}: no service account can have this name")
     return f"system:serviceaccount:{namespace}:{name}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import SECRET
 from controller.api.meta import ObjectKey
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.objects.cache import take
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ReferenceWatches:
         return sorted(self._watching)
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nothing."""
+        """Handle a change of any object. Wakes nothing."""
         resource = change.latest
         indexes = [index for index in self._indexes if resource.key.kind in index.kinds]
         if not indexes:
@@ -109,7 +109,7 @@ class ReferenceWatches:
             self._wanted.set()
 
     def _start(self, namespace: str) -> None:
-        view = View(self._type, namespace, labels=self._labels)
+        view = WatchScope(self._type, namespace, labels=self._labels)
         reflector = Reflector(self._api, view, _Feed(self._cache, self._type))
         self._watching[namespace] = asyncio.create_task(reflector.run())
         self._health.follow(self._type.plural, view.path, reflector)
@@ -118,6 +118,6 @@ class ReferenceWatches:
         task = self._watching.pop(namespace)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self._health.unfollow(View(self._type, namespace).path)
+        self._health.unfollow(WatchScope(self._type, namespace).path)
         for each in self._cache.of_kind(self._type.kind, namespace):
             self._cache.forget(each.key)

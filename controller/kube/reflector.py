@@ -1,5 +1,5 @@
-"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and
-what went while we were away.
+"""Lists one kind and then watches it for the life of the process: reports objects, changes, and deletions
+during interruptions.
 
 Our own on the official client's wire. kopf reports what is there after a cut, but not what was deleted
 meanwhile; the official informer has threads instead of a loop; and neither says how current its view is.
@@ -20,10 +20,10 @@ from controller.kube.paths import paths_of_all
 from controller.kube.requests import JITTER, JSON, METADATA, METADATA_LIST, PAGE, Requests
 from controller.kube.watch_requests import (
     CONNECT_SECONDS,
-    Absent,
-    Gone,
-    Refused,
-    Request,
+    KindNotInstalled,
+    WatchExpired,
+    WatchRefused,
+    WatchRequest,
     lines_of,
     read_object,
 )
@@ -43,41 +43,41 @@ TURN_SECONDS: Final = 30
 nothing changes.
 """
 SILENT_SECONDS: Final = 45.0
-"""A watch that is silent for longer is cut: its server is gone."""
+"""Seconds of silence after which a watch is closed: its server is gone."""
 ABSENT_SECONDS: Final = 10.0
-"""From one look for a kind that is not installed to the next."""
+"""Seconds between two looks for a kind that is not installed."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 
 
 class Sink(Protocol):
-    """Receives the objects of a watch."""
+    """The port that receives the objects of a watch."""
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """An object is as `body` says. Must not raise."""
+        """Store the object of `body`. Must not raise."""
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """An object is gone. Must not raise."""
+        """Remove a deleted object. Must not raise."""
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All objects were reported: of that namespace, or of all where it is empty."""
+        """Note that all objects were reported: of that namespace, or of all if it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What is watched: a kind in one namespace, or in all, or one object."""
+class WatchScope:
+    """The watched objects: a kind in one namespace or in all, or one object."""
 
     type: ResourceType
     namespace: str = ""
     """Empty: all of them."""
     name: str = ""
-    """Of one object, where the rights to it alone are had; empty: all objects."""
+    """Name of a single object, if the rights cover only that; empty: all objects."""
     labels: str = ""
-    """A label selector; empty: whatever its labels."""
+    """Label selector; empty: any labels."""
 
     @property
     def query(self) -> dict[str, str]:
-        """What each request has."""
+        """Query parameters of each request."""
         return {"labelSelector": self.labels} if self.labels else {}
 
     @property
@@ -90,12 +90,12 @@ class View:
 
 
 class Reflector:
-    """Follows one kind; a cut is resumed where it was, and what cannot be resumed is listed anew."""
+    """Follows one kind: resumes an interrupted watch at its version, or lists anew if that is impossible."""
 
     def __init__(
         self,
         api: ApiClient,
-        view: View,
+        view: WatchScope,
         sink: Sink,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -115,7 +115,7 @@ class Reflector:
 
     @property
     def connected(self) -> bool:
-        """Whether it hears of changes now."""
+        """Whether changes arrive now."""
         return self._confirmed is not None and not self.fault
 
     def age(self) -> float | None:
@@ -134,21 +134,21 @@ class Reflector:
                     await self._list()
                 await self._watch()
                 pause = _FIRST_PAUSE
-            except Gone:
+            except WatchExpired:
                 log.info("%s are listed again: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
-            except Absent:
+            except KindNotInstalled:
                 if await self._is_absent():
                     self._nothing()
                     await asyncio.sleep(ABSENT_SECONDS)
                     continue
-            except Refused as refusal:
+            except WatchRefused as refusal:
                 self._lost(refusal.message)
                 least = refusal.retry_after * (1 + JITTER * self._random())
             except Failed as failure:
                 self._lost(failure.message)
             except Exception as error:
-                # A proxy in the API server's place may answer anything.
+                # A proxy in between may send any answer.
                 log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
@@ -193,7 +193,7 @@ class Reflector:
                 page = await read_object(await response.read())
             meta = page.get("metadata")
             if not isinstance(meta, dict):
-                # From a proxy in between: a cluster without objects answers otherwise.
+                # An answer of a proxy in between: a cluster without objects returns an empty list.
                 raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
                 found.add(self._learn(body))
@@ -206,7 +206,7 @@ class Reflector:
         self._sink.listed(self.view.type.kind, self.view.namespace)
 
     def _take_all(self, found: set[tuple[str, str]]) -> None:
-        """Whatever was known and is not listed was deleted while the watch was down."""
+        """Known objects that are not listed were deleted while the watch was interrupted."""
         for namespace, name in self._known - found:
             self._sink.forget(self.view.type.kind, namespace, name)
         self._known = found
@@ -237,7 +237,7 @@ class Reflector:
             raise Failed("ApiServerFailed", "the watch sent something that is not an event")
         if event_type == "ERROR":
             if body.get("code") == HTTPStatus.GONE:
-                raise Gone
+                raise WatchExpired
             raise Failed("ApiServerFailed", f"the watch failed: {str(body.get('message'))[:200]}")
         self._confirm()
         version = (body.get("metadata") or {}).get("resourceVersion")
@@ -247,14 +247,14 @@ class Reflector:
             place = _place(body)
             self._known.discard(place)
             self._sink.forget(self.view.type.kind, *place)
-        # Only once it is taken in: after a cut in between it is sent again.
+        # Only after it is stored: after an interruption in between it is sent again.
         self._version = str(version or self._version)
 
-    def _request(self, query: dict[str, str], silent: float) -> Request:
+    def _request(self, query: dict[str, str], silent: float) -> WatchRequest:
         one = {"fieldSelector": f"metadata.name={self.view.name}"} if self.view.name else {}
         metadata = METADATA if "watch" in query else METADATA_LIST
         accept = JSON if self.view.type.content else metadata
-        return Request(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
+        return WatchRequest(self._api, f"{self.view.path}?{urlencode({**query, **one})}", accept, silent)
 
 
 def _place(body: dict[str, Any]) -> tuple[str, str]:

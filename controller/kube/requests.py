@@ -15,7 +15,7 @@ import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import NOTHING
-from controller.kube.answers import Answer, causes, date, expected, retry_after, unreachable
+from controller.kube.answers import ApiResponse, causes, date, expected, retry_after, unreachable
 from controller.kube.paths import root_of
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
 
 PAGE: Final = 100
-"""Objects in one answer to a list: one may have 1.5 MiB."""
+"""Objects per page of a list: each may have 1.5 MiB."""
 LARGE: Final = 65_536
 """Bytes from which on JSON is read in a thread."""
 JSON: Final = "application/json"
@@ -42,11 +42,11 @@ JITTER: Final = 0.5
 """
 _TIMEOUT: Final = 15.0
 PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
-"""Statuses that are worth another try."""
+"""Statuses that are retried."""
 
 
 class Requests:
-    """Whatever is asked of one API server."""
+    """Requests to one API server."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Requests:
         body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Answer:
-        """Ask, and ask again where the server says that it is passing, not before the time that it names.
-        Raises Failed where there is no answer.
+    ) -> ApiResponse:
+        """Send a request, and retry transient refusals, not before the server's Retry-After. Raises Failed
+        without an answer.
         """
         headers = {"Content-Type": content_type, "Accept": accept}
         for pause in _PAUSES:
@@ -86,8 +86,8 @@ class Requests:
         query: Mapping[str, str],
         body: Mapping[str, Any] | list[dict[str, Any]] | None,
         headers: Mapping[str, str] = _HEADERS,
-    ) -> Answer:
-        """The answer, whatever it is; tried once. Raises Failed where there is none."""
+    ) -> ApiResponse:
+        """Send a request once; return any answer. Raises Failed without one."""
         target = f"{path}?{urlencode(query)}" if query else path
         try:
             _, url, sent, _, _ = await self._api.param_serialize(
@@ -96,7 +96,7 @@ class Requests:
             response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
             content = await response.read()
         except ApiException as error:
-            return Answer(error.status or 0, {"message": str(error.reason)})
+            return ApiResponse(error.status or 0, {"message": str(error.reason)})
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = unreachable(self._api.configuration.host, error)
             raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
@@ -105,7 +105,7 @@ class Requests:
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         body_read = found if isinstance(found, dict) else {}
-        return Answer(response.status, body_read, retry_after(response.headers), date(response.headers))
+        return ApiResponse(response.status, body_read, retry_after(response.headers), date(response.headers))
 
     async def pages(
         self, path: str, api_version: str, plural: str, accept: str, name: str = ""
@@ -115,7 +115,7 @@ class Requests:
         """
         query = {"limit": str(PAGE)}
         if name:
-            # By this the API server asks for the right to objects of that name alone.
+            # With this selector the API server requires only the right to objects of that name.
             query["fieldSelector"] = f"metadata.name={name}"
         while True:
             answer = await self.ask("GET", path, query, accept=accept)
@@ -157,7 +157,7 @@ def _objects(found: Any) -> Iterator[dict[str, Any]]:
     return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
 
 
-def _overtaken(method: str, answer: Answer) -> bool:
+def _overtaken(method: str, answer: ApiResponse) -> bool:
     """Whether others wrote the object faster than the API server could patch it. A conflict of owners names
     its causes.
     """

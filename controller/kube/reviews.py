@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: what the cluster says of a token, and of what its user may read."""
+"""TokenReview and SubjectAccessReview: checks a token, and its user's right to read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClusterReviews:
         if not status.get("authenticated") or not user.get("username"):
             return None
         if self.audiences and not set(self.audiences) & set(status.get("audiences") or ()):
-            # An authenticator that knows no audiences does not name any.
+            # An authenticator without support for audiences returns none.
             return None
         return User(
             name=str(user["username"]),
@@ -68,7 +68,7 @@ class ClusterReviews:
         body = {"apiVersion": api_version, "kind": kind, "spec": spec}
         answer = await self.cluster.request("POST", path, {}, body)
         if not 200 <= answer.status < 300:
-            # The message may quote what was sent.
+            # The message may contain the token.
             raise Failed("ReviewFailed", f"a {kind} was answered with status {answer.status}")
         status = answer.body.get("status")
         return status if isinstance(status, dict) else {}

@@ -21,23 +21,23 @@ CONNECT_SECONDS: Final = 5.0
 MOST_LINE: Final = 64 * 1024 * 1024
 
 
-class Gone(Exception):
-    """What we saw last is too long ago for the API server: 410."""
+class WatchExpired(Exception):
+    """The watched version is too old for the API server: 410."""
 
 
-class Absent(Exception):
+class KindNotInstalled(Exception):
     """The kind is not installed: 404."""
 
 
-class Refused(Failed):
-    """The API server refused, and may have said when to ask again."""
+class WatchRefused(Failed):
+    """The API server refused, possibly with a Retry-After."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__("ApiServerFailed", message)
         self.retry_after = retry_after
 
 
-class Request:
+class WatchRequest:
     """A GET whose body is read as it comes. Raises Failed, Gone, Absent, also from within the block that
     reads it.
     """
@@ -66,10 +66,10 @@ class Request:
             return response
         response.close()
         if response.status == HTTPStatus.GONE:
-            raise Gone
+            raise WatchExpired
         if response.status == HTTPStatus.NOT_FOUND:
-            raise Absent
-        raise Refused(f"status {response.status}", retry_after(response.headers))
+            raise KindNotInstalled
+        raise WatchRefused(f"status {response.status}", retry_after(response.headers))
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._response is not None:

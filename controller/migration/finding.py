@@ -20,7 +20,7 @@ class Fate(StrEnum):
     CHANGED = "changed"
     """Works here, in another way."""
     IGNORED = "ignored"
-    """Nothing comes of it here."""
+    """Has no effect here."""
     REFUSED = "refused"
     """Must be changed before the cut-over."""
 

@@ -29,7 +29,7 @@ GROUP: Final = "core.openfeature.dev"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MigratedObject:
     """An object, and what becomes of it."""
 
     kind: str
@@ -38,7 +38,7 @@ class Subject:
     findings: tuple[Finding, ...]
 
 
-def subject(body: Any, namespace: str, options: Options, known: Known) -> Subject | None:
+def subject(body: Any, namespace: str, options: Options, known: Known) -> MigratedObject | None:
     """What becomes of an object; None for other kinds. `namespace` is that of objects that name none."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return None
@@ -66,7 +66,7 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         found = [Finding(Fate.REFUSED, ("spec",), message, "no version since 0.5 reads it")]
     else:
         return None
-    return Subject(kind, where, name, tuple(found))
+    return MigratedObject(kind, where, name, tuple(found))
 
 
 def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ class Given:
         return found, ""
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
-        """The name is taken for that of what is served."""
+        """Return the name itself, assumed to be that of the served object."""
         del kinds
         if self._whole and (namespace, name) not in self._flags:
             raise Refused(

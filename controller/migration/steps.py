@@ -12,7 +12,7 @@ from controller.migration.finding import Fate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from controller.migration.objects import Subject
+    from controller.migration.objects import MigratedObject
 
 NAMESPACE: Final = "open-feature-operator-system"
 DEPLOYMENT: Final = "open-feature-operator-controller-manager"
@@ -29,7 +29,7 @@ POLICY: Final = "helm.sh/resource-policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ObjectChange:
     """One change of an object."""
 
     method: str
@@ -39,12 +39,12 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a person does next."""
+class MigrationStep:
+    """One step of the cut-over."""
 
     text: str
     commands: tuple[str, ...] = ()
-    changes: tuple[Request, ...] = ()
+    changes: tuple[ObjectChange, ...] = ()
     """What of it can be tried without doing it."""
 
 
@@ -62,20 +62,20 @@ class Installed:
     """NAMESPACE/NAME of running pods that ask, and have no evaluator."""
 
 
-def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
+def steps(subjects: Sequence[MigratedObject], there: Installed) -> Iterator[MigrationStep]:
     """Those that are still to be done."""
     if there.unkept:
         names, kept = " ".join(there.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        yield Step(
+        yield MigrationStep(
             "Keep the definitions of the kinds: with them helm uninstall would delete every FeatureFlag",
             (f"kubectl annotate --overwrite crd {names} {POLICY}=keep",),
-            tuple(Request("PATCH", f"{path}/{each}", kept) for each in there.unkept),
+            tuple(ObjectChange("PATCH", f"{path}/{each}", kept) for each in there.unkept),
         )
     refused = [each for each in subjects if any(one.fate is Fate.REFUSED for one in each.findings)]
     if refused:
-        yield Step(f"Change what is refused ({len(refused)} objects), and check again")
-    yield Step(
+        yield MigrationStep(f"Change what is refused ({len(refused)} objects), and check again")
+    yield MigrationStep(
         "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
         (
             "kubectl apply --server-side --force-conflicts -f crds/",
@@ -89,38 +89,38 @@ def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
         yield _service()
     standing = [each for each in subjects if each.kind == flagd.KIND]
     if standing:
-        yield Step(
+        yield MigrationStep(
             "Hand over what was made of each Flagd, when it suits you: its pods are replaced one by one",
             tuple(command for each in standing for command in _handed_over(each)),
         )
     if there.unserved:
         pods = ", ".join(there.unserved)
-        yield Step(f"Replace pods that ask for an evaluator and have none: {pods}")
+        yield MigrationStep(f"Replace pods that ask for an evaluator and have none: {pods}")
     asking = [each for each in subjects if each.kind in {"Deployment", "StatefulSet", "DaemonSet"}]
     if asking:
-        yield Step(
+        yield MigrationStep(
             "Restart workloads when it suits you; until then their evaluators go on",
             tuple(f"kubectl rollout restart -n {e.namespace} {e.kind.lower()}/{e.name}" for e in asking),
         )
     if there.operator or there.binding:
-        yield Step(
+        yield MigrationStep(
             f"Once no pod has a container flagd that reads the cluster itself (they need {BINDING}), remove "
             "the operator",
             (f"helm uninstall open-feature-operator -n {NAMESPACE}",),
         )
 
 
-def _webhook(there: Installed) -> Step:
+def _webhook(there: Installed) -> MigrationStep:
     commands, changes = [], []
     if there.operator:
         commands.append(f"kubectl scale -n {NAMESPACE} deployment/{DEPLOYMENT} --replicas=0")
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}/scale"
-        changes.append(Request("PATCH", path, {"spec": {"replicas": 0}}))
+        changes.append(ObjectChange("PATCH", path, {"spec": {"replicas": 0}}))
     for each in there.webhooks:
         plural = "mutatingwebhookconfigurations" if each == MUTATING else "validatingwebhookconfigurations"
         commands.append(f"kubectl delete {plural} {each}")
-        changes.append(Request("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{each}"))
-    return Step(
+        changes.append(ObjectChange("DELETE", f"/apis/admissionregistration.k8s.io/v1/{plural}/{each}"))
+    return MigrationStep(
         "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
         "names them",
         (*commands, "kubectl apply -f deploy/admission.yaml"),
@@ -128,7 +128,7 @@ def _webhook(there: Installed) -> Step:
     )
 
 
-def _handed_over(standing: Subject) -> Iterator[str]:
+def _handed_over(standing: MigratedObject) -> Iterator[str]:
     kinds = ["deployment,service,ingress"]
     if any(each.path == ("spec", "gatewayApiRoutes") for each in standing.findings):
         # A command of its own: where Gateway API is not installed, it would label nothing else.
@@ -141,18 +141,18 @@ def _handed_over(standing: Subject) -> Iterator[str]:
         )
 
 
-def _service() -> Step:
+def _service() -> MigrationStep:
     body = {
         "metadata": {"ownerReferences": None},
         "spec": {"type": "ExternalName", "externalName": OUR_PROXY, "selector": None},
     }
     patch = json.dumps(body, separators=(",", ":"))
     path = f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}"
-    return Step(
+    return MigrationStep(
         "Hand over the name that running evaluators ask, so that they follow our proxy once flagd-proxy ends",
         (
             f"kubectl patch -n {NAMESPACE} service {PROXY_SERVICE} --type=merge -p '{patch}'",
             f"kubectl delete -n {NAMESPACE} deployment flagd-proxy",
         ),
-        (Request("PATCH", path, body),),
+        (ObjectChange("PATCH", path, body),),
     )

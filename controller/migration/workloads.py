@@ -112,7 +112,7 @@ def _created(template: Any, namespace: str, options: Options, known: Known, step
     """Whether the webhook would take such a pod."""
     present = _containers(template) & _EVALUATORS
     if present and not steps and (template.get("metadata") or {}).get("uid"):
-        # It runs: the webhook is not asked any more, whatever injected it.
+        # The pod runs: the webhook reviews it no more, whoever injected its evaluator.
         yield Finding(
             Fate.CHANGED, (*steps, "spec"),
             f"has the evaluator {', '.join(sorted(present))} already; a new pod of this owner gets ours",

@@ -1,1 +1,1 @@
-"""Alerts choose among Events, and what they choose waits in its provider's status until it is delivered."""
+"""Alerts select Events; the provider's status keeps the resulting messages until they are delivered."""

@@ -1,4 +1,4 @@
-"""FlagAlert: whether it can be used, and what became of its messages."""
+"""Reconciler of FlagAlert: reports whether the alert is usable, and how its messages were delivered."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import provider
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import FlagAlertSpec
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.choosing import usable
-from controller.runtime.reconciling.result import Done, Result
-from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from controller.runtime.reconciling.result import Done, Result, spec_of
+from controller.runtime.reconciling.setbacks import Setback, Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagAlertReconciler:
-    """Says in the status whether an alert can be used, and what became of its messages."""
+    """Writes the status of alerts: whether they are usable, and the outcomes of their messages."""
 
     objects: Cache
     outbox: Outbox
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Read the spec, look for the providers, and see what became of messages."""
+        """Check the spec and the providers, and return the outcomes of the messages."""
         del now
         status = self.outbox.of_alert(resource)
         try:
@@ -38,10 +37,7 @@ class FlagAlertReconciler:
 
     def _use(self, resource: Resource) -> str:
         """Where alerts go. Raises Setback."""
-        try:
-            spec = usable(resource)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+        spec = spec_of(FlagAlertSpec, resource)
         keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
         found = {name: self.objects.get(key) for name, key in keys.items()}
         lacking = ", ".join(name for name, each in found.items() if each is None)
@@ -57,5 +53,5 @@ class FlagAlertReconciler:
         return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
 
     def forget(self, key: ObjectKey) -> None:
-        """Forget what became of its messages."""
+        """Forget the outcomes of its messages."""
         self.outbox.forget_alert(key)

@@ -1,4 +1,4 @@
-"""The messages still to be sent to one provider, and those reported, as its status keeps them. Pure."""
+"""The unsent messages of one provider, and what was reported to it, as its status stores them. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
-"""Of all messages that wait: an object of the API server may have 1.5 MiB."""
+"""Most characters of all waiting messages: the API server accepts objects of up to 1.5 MiB."""
 MOST_REPORTED: Final = 2_000
-"""Objects whose last report is remembered."""
+"""Most objects whose last report is stored."""
 MOST_RECENT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What was reported to a provider of an object last."""
+    """The last report about an object to a provider."""
 
     failures: tuple[str, ...] = ()
-    """The reasons of its failure that were reported since it worked last."""
+    """Reasons of failures that were reported since the object was last ready."""
     digest: str = ""
     """Shortened; empty where no content was reported."""
     reported_at: str = ""
@@ -36,7 +36,7 @@ class Reported:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Reads what `str` writes."""
+        """Parse the output of `str`."""
         failures, digest, reported_at = (*text.split("|", 2), "", "")[:3]
         return cls(tuple(each for each in failures.split(",") if each), digest, reported_at)
 
@@ -47,41 +47,41 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When a failure is looked at again."""
+    """The time at which a failure is checked again."""
 
     at: datetime
     first: bool
-    """Whether it was not reported yet: it is once it lasted until then."""
+    """Whether this is the first report of a failure, due once the failure has lasted until then."""
     span: float
-    """Seconds that it waits in all."""
+    """Seconds of the whole wait."""
 
     def is_now(self, now: datetime) -> bool:
-        """Whether it is time, or the clock was set back by more than its span."""
+        """Whether the time has come, or the clock was set back by more than the span."""
         left = (self.at - now).total_seconds()
         return left <= 0.0 or left > 2.0 * self.span
 
 
 def shortened(digest: str) -> str:
-    """A digest as `Reported` has it: `sha256:` and 12 digits."""
+    """Shorten a digest for `Reported`: `sha256:` and 12 digits."""
     return digest[:19]
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """What came of messages: of all of a provider, or of those of one alert among them."""
+    """Outcomes of a provider's messages: of all of them, or of those of one alert."""
 
     last_delivery: str | None = None
     last_failure: Failure | None = None
-    """Stays after the next success."""
+    """The last failure; kept after a later success."""
     _failing: bool = False
     """Whether the last try failed."""
 
     def delivered(self, moment: str) -> None:
-        """A message arrived."""
+        """Record that a message arrived."""
         self.last_delivery, self._failing = moment, False
 
     def failed(self, reason: str, message: str, now: datetime) -> None:
-        """A try did not succeed. The same again changes nothing: its first moment is kept."""
+        """Record a failed try. A repeated failure keeps the time of the first."""
         line = one_line(message, 500)
         before = self.last_failure
         if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
@@ -94,27 +94,27 @@ class Box:
     """The messages of one provider, oldest first."""
 
     type: str = ""
-    """Of the provider."""
+    """The provider's type."""
     pending: dict[str, Message] = field(default_factory=dict)
     """By key."""
     reported: dict[str, str] = field(default_factory=dict)
     """By `<alert>/<kind>/<name>`."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
-    """The beginnings of the keys that were delivered last."""
+    """Prefixes of the keys of the messages that were delivered last."""
     dead: int = 0
-    """Messages that were given up."""
+    """Number of messages that were given up."""
     last_dead: str | None = None
     outcomes: Outcomes = field(default_factory=Outcomes)
     of_alerts: dict[str, Outcomes] = field(default_factory=dict)
-    """By the alert's name, since this replica leads: the alerts' own status keeps what came before."""
+    """By the alert's name, since this replica leads; earlier outcomes are in the alerts' own status."""
     tested: str | None = None
-    """The last test that was asked for."""
+    """The last requested test."""
     due: dict[str, Due] = field(default_factory=dict)
-    """Failures that are looked at again, as `reported` names them."""
+    """Failures that are checked again, by the keys of `reported`."""
     journeys: dict[str, str] = field(default_factory=dict)
-    """Of flag sets, as `reported` names them: the key of the last revision's way."""
+    """By the keys of `reported`, of flag sets: the message key of the last reported journey."""
     kept: frozenset[str] = frozenset()
-    """Keys of messages that the API server has, and which may be sent therefore."""
+    """Keys of messages that the API server stores: only these may be sent."""
     _characters: int = 0
 
     @classmethod
@@ -130,7 +130,7 @@ class Box:
         return box
 
     def status(self) -> FlagProviderStatus:
-        """The fields of a status that keep it; None for those that are empty."""
+        """Return the box as fields of a status; None for empty ones."""
         return FlagProviderStatus(
             pending=tuple(self.pending.values()) or None,
             reported=dict(self.reported) or None,
@@ -145,12 +145,12 @@ class Box:
         )
 
     def of_subject(self, subject: str) -> Reported | None:
-        """What was reported of `<alert>/<kind>/<name>`; None: nothing is known."""
+        """Return the last report about `<alert>/<kind>/<name>`; None: there is none."""
         text = self.reported.get(subject)
         return None if text is None else Reported.of(text)
 
     def remember(self, subject: str, reported: Reported | None) -> None:
-        """Remember what was reported of a subject, None: nothing. The oldest without incident makes room."""
+        """Store the last report about a subject; None removes it. Evicts the oldest without incident."""
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
@@ -162,7 +162,7 @@ class Box:
             del self.reported[next(calm, next(iter(self.reported)))]
 
     def push(self, message: Message) -> None:
-        """Have a message wait, once. The oldest that neither opens nor ends an incident makes room."""
+        """Queue a message, once. Evicts the oldest that neither opens nor ends an incident."""
         short = message.key[:KEY]
         grouped = any(short in each.others for each in self.pending.values() if each.others)
         if message.key in self.pending or short in self.recent or grouped:
@@ -177,7 +177,7 @@ class Box:
             self.drop(next(plain, next(iter(self.pending))), "more messages waited than may")
 
     def sendable(self, now: datetime | None = None) -> Iterator[Message]:
-        """What may be sent now, in its order; without `now`: what may be sent as soon as its time comes."""
+        """Return the messages that may be sent, in order; without `now`, also those not due yet."""
         until = "" if now is None else timestamp(now)
         return (
             each
@@ -186,31 +186,31 @@ class Box:
         )
 
     def next_look(self, now: datetime) -> float | None:
-        """Seconds until a message or a failure is looked at, at least half a one; None: none waits."""
+        """Return the seconds until a message or failure is due, at least 0.5; None: none waits."""
         until = timestamp(now)
         later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
         return max(0.5, (min(moments) - now).total_seconds()) if moments else None
 
     def keep(self, keys: Collection[str]) -> bool:
-        """The API server has the messages of these keys; whether any of them is still to be sent."""
+        """Note the keys that the API server stores; return whether any of their messages is unsent."""
         self.kept = frozenset(keys)
         return any(True for _ in self.sendable())
 
     def delivered(self, key: str, moment: str) -> None:
-        """The message arrived."""
+        """Remove a delivered message, and record its outcome."""
         if (message := self._take(key)) is not None:
             self.recent.extend((key[:KEY], *message.others))
             self._of_alert(message.alert).delivered(moment)
         self.outcomes.delivered(moment)
 
     def failed(self, alert: str, reason: str, message: str, now: datetime) -> None:
-        """A try of a message of this alert did not succeed."""
+        """Record a failed try of a message of this alert."""
         for each in (self.outcomes, self._of_alert(alert)):
             each.failed(reason, message, now)
 
     def drop(self, key: str, why: str) -> None:
-        """The message will not be sent any more."""
+        """Give up a message."""
         message = self._take(key)
         if message is not None:
             self.dead += 1
@@ -235,11 +235,11 @@ class Box:
 
 
 def _waits(message: Message, now: str) -> bool:
-    """Whether it waits for others of its group; not where the clock was set back behind its own time."""
+    """Whether it waits for others of its group; it does not if the clock was set back before its own time."""
     return message.after is not None and message.time <= now < message.after
 
 
 def _size(message: Message) -> int:
-    """About the characters that it has in a status."""
+    """Return about how many characters it takes in a status."""
     metadata = sum(len(text) for each in message.metadata.items() for text in each)
     return 500 + len(message.message) + metadata + sum(map(len, message.objects))

@@ -1,4 +1,4 @@
-"""Delivers what waits: one message of a provider at a time, in order, until it arrived or is given up."""
+"""Delivers waiting messages: one of a provider at a time, in order, until it arrives or is given up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.notifications.forms.payloads import is_known, is_refusal, post_o
 from controller.notifications.forms.repositories.statuses import ASKED
 from controller.notifications.reporting.standing import PULL_REQUESTS, compared
 from controller.notifications.sending.exchanges import granted, try_status, upsert
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.runtime.reconciling.setbacks import Setback
 
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.api.status import Status
     from controller.notifications.box import Box
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
     from controller.notifications.forms.repositories.github_apps import Grant
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.posting import Sender
     from controller.runtime.objects.cache import Cache
-    from controller.runtime.reconciling.statuses import Writer
+    from controller.runtime.reconciling.statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
 DELIVERED: Final = "Delivered"
-"""A detail of a FlagProvider: whether its last message arrived; not there before there was one."""
+"""Condition of a FlagProvider: whether its last message arrived; absent before the first message."""
 SETTLE: Final = 5.0
-"""Seconds of our lead before objects are compared: the watches bring what the leader before us wrote."""
+"""Seconds of leading before objects are compared, so that the watches receive the last leader's writes."""
 WRITE_LATER: Final = 1.0
-"""Seconds until a delivery is written while more is to be delivered: several are one write then."""
+"""Seconds until a delivery is written while more messages wait, so that one write covers several."""
 GRACE: Final = 1.0
-"""Seconds at the end of our lead for sends that are under way, and as many to write what arrived."""
+"""Seconds at the end of leading for unfinished sends, and again to write their outcomes."""
 
 
 @dataclass(slots=True)
 class _Route:
-    """One provider that can be used."""
+    """A usable provider."""
 
-    target: Target
+    target: ProviderTarget
     pace: Pace = field(default_factory=Pace)
     failures: int = 0
-    """In a row."""
+    """Failed tries in a row."""
     grant: Grant | None = None
     """The last token of a GitHub App."""
     last: Condition | None = None
@@ -62,20 +62,20 @@ class _Route:
 
 @dataclass(slots=True)
 class Deliverer:
-    """Works while this replica leads."""
+    """Sends the waiting messages of all usable providers while this replica leads."""
 
     outbox: Outbox
     sender: Sender
     objects: Cache
-    writer: Writer
+    writer: StatusWriter
     now: Callable[[], datetime]
     clock: Callable[[], float]
-    """Seconds; does not jump."""
+    """Seconds of a monotonic clock."""
     random: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     count: Callable[[str, str], None]
-    """Given the type and the result of each try."""
-    publish: Callable[[Post, Target], Awaitable[Answer]]
+    """Receives (type, result) of each try."""
+    publish: Callable[[Post, ProviderTarget], Awaitable[PostResult]]
     """Sends a message to a NATS server; never raises."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
@@ -84,34 +84,34 @@ class Deliverer:
         self.outbox.sendable = self.look
 
     def begin(self) -> None:
-        """Our lead begins: `run` is about to follow, and Events to come."""
+        """Prepare for leading, before `run` and the first Event."""
         self._resting = False
         self.outbox.begin()
 
-    def use(self, key: ObjectKey, target: Target) -> None:
-        """Deliver to `target` what waits for the provider, from now on."""
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
+        """Deliver the provider's waiting messages to `target` from now on."""
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = _Route(target)
         elif route.target != target:
-            # What failed before may work now: it is not waited for.
+            # The new target may work: retry at once.
             self._stop(route)
             route.target, route.failures, route.grant = target, 0, None
         self.look(key)
 
     def shut(self, key: ObjectKey) -> None:
-        """The provider cannot be used, or is gone: what waits goes on waiting."""
+        """Stop delivering to a provider that is unusable or gone; its messages keep waiting."""
         route = self._routes.pop(key, None)
         if route is not None:
             self._stop(route)
 
     def last(self, key: ObjectKey) -> tuple[Condition, ...]:
-        """What came of the last try of a provider, if there was one."""
+        """Return the result of the provider's last try, if any."""
         route = self._routes.get(key)
         return () if route is None or route.last is None else (route.last,)
 
     def look(self, key: ObjectKey) -> None:
-        """Begin to deliver what waits for the provider, unless a delivery is under way."""
+        """Start delivering the provider's waiting messages, unless a delivery is running."""
         route, box = self._routes.get(key), self.outbox.box(key)
         if route is None or box is None or (route.task is not None and not route.task.done()):
             return
@@ -119,7 +119,7 @@ class Deliverer:
             route.task = asyncio.create_task(self._deliver(key, route, box))
 
     async def run(self) -> None:
-        """Deliver until cancelled; what is under way then ends well, and what arrived is written."""
+        """Deliver until cancelled; then finish running sends and write their outcomes."""
         try:
             await asyncio.sleep(SETTLE)
             self.outbox.settled = True
@@ -149,7 +149,7 @@ class Deliverer:
                 await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
 
     async def _write(self, key: ObjectKey, fields: Status) -> None:
-        """Write what the loop has no time to write any more."""
+        """Write the outcomes that are not written yet when leading ends."""
         resource = self.objects.get(key)
         if resource is None:
             return
@@ -178,12 +178,12 @@ class Deliverer:
                 await asyncio.sleep(pause)
 
     def _is_quiet(self, key: ObjectKey) -> bool:
-        """Whether nothing more is to be sent: our lead ends, or the provider is suspended."""
+        """Whether to stop sending: leading ends, or the provider is suspended."""
         resource = self.objects.get(key)
         return self._resting or (resource is not None and resource.suspended)
 
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
-        """Send once; the seconds until the next try."""
+        """Send once; return the seconds until the next try."""
         answer = await self._authorised(message, route)
         if is_refusal(route.target, answer.content):
             answer = replace(answer, status=502)
@@ -216,7 +216,7 @@ class Deliverer:
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
 
-    async def _authorised(self, message: Message, route: _Route) -> Answer:
+    async def _authorised(self, message: Message, route: _Route) -> PostResult:
         target = route.target
         if message.namespace:
             # The message names the namespace of the object.
@@ -224,14 +224,14 @@ class Deliverer:
         if target.app is None:
             return await self._send(message, target)
         found = await granted(self.sender, target, target.app, route.grant, self.now())
-        if isinstance(found, Answer):
+        if isinstance(found, PostResult):
             return found
         answer = await self._send(message, replace(target, token=found.token))
-        # One that is refused was revoked: the next try asks for another.
+        # A refused token was revoked: the next try requests another.
         route.grant = None if answer.status == 401 else found
         return answer
 
-    async def _send(self, message: Message, target: Target) -> Answer:
+    async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
         if target.spec.type == "nats":
             return await self.publish(post_of(message, target), target)
         if target.spec.type in ASKED and not message.alert:

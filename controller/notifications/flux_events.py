@@ -1,4 +1,4 @@
-"""Events as Flux's notification-controller takes them, for Alerts of Flux."""
+"""Posts Events to Flux's notification-controller, for Flux's Alerts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
-"""Failures of a server at one Event, over about three minutes. While there is no answer it waits."""
+"""Most error answers to one Event, over about three minutes. Without an answer it is retried for ever."""
 
 
 class FluxEvents(EventQueue):
@@ -54,7 +54,7 @@ class FluxEvents(EventQueue):
         self._instance = instance
 
     async def post(self, event: Event) -> None:
-        """Post until it arrived, or was refused."""
+        """Post until it is accepted or refused."""
         page = link_of(self._objects, event.object, event.revision)
         event = replace(event, metadata={**event.metadata, LINK: page})
         body = json.dumps(
@@ -66,7 +66,7 @@ class FluxEvents(EventQueue):
         post, pause, answers = Post(self._address, body.encode(), headers), _FIRST_PAUSE, 0
         while True:
             answer = await self._sender.send(post, 15.0)
-            # By 429 Flux says that it received the Event within the last minutes.
+            # With 429 Flux reports that it received the same Event within the last minutes.
             if 200 <= answer.status < 300 or answer.status == 429:
                 return
             answers += answer.status > 0
@@ -81,7 +81,7 @@ class FluxEvents(EventQueue):
 
 
 def _named(objects: Cache, key: ObjectKey) -> Resource | None:
-    """The Flux source of a FlagSet, or what its FlagSource exports; None of another namespace."""
+    """Return the Flux source of a FlagSet, or its FlagSource's export; None for another namespace."""
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     if source is None or source.key.kind != flagsource.KIND:
@@ -97,7 +97,7 @@ def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[st
     if source is not None:
         message = f"{key.kind}/{key.name}: {message}"
         key, api_version, uid = source.key, source.api_version, source.uid
-    # Flux passes on what has the group of the object as its prefix; by the token it knows an Event again.
+    # Flux forwards metadata prefixed with the object's group, and recognises duplicates by the token.
     facts = {name.removeprefix(f"{GROUP}/"): text[:4_000] for name, text in event.metadata.items()}
     facts |= {"revision": event.revision, "digest": event.digest}
     facts |= {"object": str(event.object), "token": event.key}

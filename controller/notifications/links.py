@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from controller.api import flagset, flagsource
+from controller.api.parsing.addresses import parts_of
 
 if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
@@ -22,7 +23,7 @@ _HOSTS: Final = {
     "ssh.dev.azure.com": "azuredevops",
 }
 _NAMES: Final = {"forgejo": "gitea", "gitea": "gitea", "github": "github", "gitlab": "gitlab"}
-"""Servers of one's own are known by the first word of the host: `gitlab.example.com`."""
+"""Self-hosted servers are recognised by the first label of the host: `gitlab.example.com`."""
 _PAGES: Final = {
     "azuredevops": "commit",
     "bitbucket": "commits",
@@ -32,20 +33,14 @@ _PAGES: Final = {
 }
 
 
-def parts_of(address: str) -> list[str]:
-    """The parts of a repository's path."""
-    path = urlsplit(address).path.strip("/").removesuffix(".git")
-    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
-
-
 def commit_in(revision: str) -> str:
-    """The commit of a revision such as `main@sha1:…`, in hexadecimal; empty where it is none of Git's."""
+    """Return the hexadecimal commit of a revision such as `main@sha1:…`; empty for one that is not of Git."""
     found = re.search(r"@sha1:([0-9a-f]{40})$", revision)
     return found[1] if found else ""
 
 
 def commit_page(server: str, address: str, commit: str) -> str:
-    """The page of a commit in the repository at `address`; empty where the server has no such page."""
+    """Return the URL of a commit's page in the repository at `address`; empty if the server has none."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port
@@ -61,7 +56,7 @@ def commit_page(server: str, address: str, commit: str) -> str:
 
 
 def link(url: str, revision: str) -> str:
-    """The page of a revision of the repository at `url`, over HTTP or SSH; empty where none is known."""
+    """Return the URL of a revision's page in the repository at `url`, HTTP or SSH; empty if unknown."""
     short = re.match(r"^(?:[^@/:]+@)?([^@/:]+):(?!//)(.+)$", url)  # `git@host:path`
     address, commit = (f"ssh://{short[1]}/{short[2]}" if short else url), commit_in(revision)
     try:
@@ -73,7 +68,7 @@ def link(url: str, revision: str) -> str:
 
 
 def source_of(objects: Cache, key: ObjectKey) -> ObjectKey | None:
-    """The source of a FlagSet, or `key` itself for others; None for a source of another namespace."""
+    """Return the source of a FlagSet, or `key` for other kinds; None for a source of another namespace."""
     if key.kind != flagset.KIND:
         return key
     thing = objects.get(key)
@@ -82,7 +77,7 @@ def source_of(objects: Cache, key: ObjectKey) -> ObjectKey | None:
 
 
 def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:
-    """The page of a revision that a FlagSet, or a source, is made of; empty where none is known."""
+    """Return the URL of the page of a FlagSet's or a source's revision; empty if unknown."""
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     spec = {} if source is None else source.spec

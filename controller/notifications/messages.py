@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from string import Template
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
 from controller.api.conditions import READY
 from controller.api.kinds import status_of
 from controller.api.meta import API_VERSION, GROUP, timestamp
+from controller.api.parsing.templates import Words
 from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.api.provider import Message
 from controller.runtime.events import Severity
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 SUMMARY: Final = f"{GROUP}/summary"
 RECOVERED: Final = "Recovered"
 _TEXT: Final = 2_000
-"""Characters of a message."""
+"""Most characters of a message."""
 _METADATA: Final = {
     "author": AUTHOR,
     "changes": CHANGES,
@@ -38,14 +37,12 @@ _METADATA: Final = {
     "summary": SUMMARY,
 }
 _FIELDS: Final = ("alert", "kind", "message", "name", "reason", "severity", "state")
-NAMES: Final = frozenset({"namespace", *_FIELDS, *_METADATA})
-"""What a template may name."""
 MOST_FILLED: Final = 4_000
-"""Characters of what comes of a template."""
+"""Most characters of a filled template."""
 
 
 def of_event(event: Event, alert: Alert) -> Message:
-    """The message of `alert` about the Event."""
+    """Return the message of `alert` about the Event."""
     return Message(
         key=_key(event.key, alert.resource.uid),
         alert=alert.resource.name,
@@ -63,14 +60,14 @@ def of_event(event: Event, alert: Alert) -> Message:
 
 
 def severity_of(event: Event) -> Literal["info", "warning", "error"]:
-    """A Warning that leaves the object failing is an error."""
+    """Return the severity: a Warning about an object that still fails is an `error`."""
     if event.severity is not Severity.WARNING:
         return "info"
     return "error" if event.reason == event.failure else "warning"
 
 
 def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **other: Any) -> Message:
-    """What an object's conditions say, with `other` fields in their place; `identity` goes into the key."""
+    """Return a message of the object's conditions; `other` replaces fields, `identity` is part of the key."""
     status = status_of(resource)
     ready = status.condition(READY)
     message = Message(
@@ -91,7 +88,7 @@ def of_state(resource: Resource, alert: Alert, identity: str, now: datetime, **o
 
 
 def of_test(resource: Resource, asked: str, now: datetime) -> Message:
-    """What a person asked a provider to send."""
+    """Return the test message that a person requested of a provider."""
     return Message(
         key=test_key(resource.uid, asked),
         alert="",
@@ -107,12 +104,12 @@ def of_test(resource: Resource, asked: str, now: datetime) -> Message:
 
 
 def test_key(uid: str, asked: str) -> str:
-    """The key of the test that was asked of the provider with this uid."""
+    """Return the key of a test message of the provider with this uid."""
     return _key(uid, "test", asked)
 
 
 def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any]:
-    """Flux's Event (event.toolkit.fluxcd.io/v1beta1), as its notification-controller takes and posts it."""
+    """Return Flux's Event (event.toolkit.fluxcd.io/v1beta1), as its notification-controller posts it."""
     return {
         "involvedObject": {
             "apiVersion": message.api_version,
@@ -121,7 +118,7 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
             "name": message.name,
             "uid": message.uid,
         },
-        # Flux knows no third.
+        # Flux has only `info` and `error`.
         "severity": "error" if message.severity == "warning" else message.severity,
         "timestamp": message.time,
         "message": message.message,
@@ -133,38 +130,11 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
     }
 
 
-class TemplateError(ValueError):
-    """A template cannot be used; the text says where, as `line:column: why`."""
-
-
-class _Words(Template):
-    flags = re.RegexFlag(0)
-    idpattern = r"[a-z]+"
-
-
-def check_template(text: str) -> None:
-    """Raises TemplateError for a name that is not known, and for a `$` that begins none."""
-    for found in _Words.pattern.finditer(text):
-        name = found["named"] or found["braced"]
-        if found["invalid"] is not None:
-            raise TemplateError(f"{_place(text, found.start())}: write $$ for a $ that begins no name")
-        if name is not None and name not in NAMES:
-            listed = ", ".join(sorted(NAMES))
-            raise TemplateError(
-                f'{_place(text, found.start())}: "{name[:64]}" is not known; there is {listed}'
-            )
-
-
 def filled(text: str, message: Message, namespace: str) -> str:
-    """The text with what is known of the message; what is not known is empty."""
+    """Return the template filled with the message's fields; absent fields are empty."""
     words = {name: message.metadata.get(key, "") for name, key in _METADATA.items()}
     words |= {name: getattr(message, name) or "" for name in _FIELDS}
-    return _Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
-
-
-def _place(text: str, position: int) -> str:
-    before = text[:position]
-    return f"{before.count(chr(10)) + 1}:{position - (before.rfind(chr(10)) + 1) + 1}"
+    return Words(text).safe_substitute(words, namespace=namespace)[:MOST_FILLED]
 
 
 def _elsewhere(key: ObjectKey, alert: Alert) -> str | None:

@@ -1,8 +1,7 @@
-"""The sink of Events that alerts are about: each waits in its provider's box, which the provider's status
-keeps.
+"""The sink of Events for alerts: each waits in its provider's box, which the provider's status stores.
 
-Local and quick: the provider's reconcile writes the status, and only what is written is sent. What was lost
-with a process before it was written is found again by comparing objects with what was reported of them.
+Accepting an Event only changes memory: the provider's reconciler writes the status, and only stored messages
+are sent. Messages lost with a process are found again by comparing objects with what was reported of them.
 """
 
 from __future__ import annotations
@@ -43,59 +42,59 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_EARLY: Final = 1_000
-"""Events that wait until their provider's box was read."""
+"""Most Events that wait until their provider's box is read."""
 UNDER_WAY: Final = timedelta(seconds=10)
-"""What is known of an object may be older than its newest Event, for so long: the status is written later."""
+"""Time for which a cached object may be older than its newest Event: the status is written later."""
 WRITE_ALERT_LATER: Final = 5.0
-"""Seconds from the write of a provider's status to that of its alerts, which takes many messages at once."""
+"""Seconds from the write of a provider's status to that of its alerts, so that one covers many messages."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """What is known of one provider while this replica leads."""
+    """The state of one provider while this replica leads."""
 
     box: Box | None = None
     """None: not read yet."""
     early: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EARLY))
     lost: int = 0
-    """Events that had no room among these."""
+    """Number of dropped early Events."""
     compared: object = None
-    """The provider and its alerts at the last comparison with all objects."""
+    """The provider and its alerts as of the last comparison with all objects."""
 
 
 class Outbox:
-    """An EventSink. Belongs to the leader: `begin` and `end` say while it leads."""
+    """An EventSink of the leader: active between `begin` and `end`."""
 
     def __init__(
         self, objects: Cache, now: Callable[[], datetime], wake: Callable[[ObjectKey, float], None]
     ) -> None:
-        """`wake` is called with providers whose status is to be written, in so many seconds."""
+        """`wake` receives (provider, seconds until its status is to be written)."""
         self._objects = objects
         self._now = now
         self.wake = wake
         self.reporter = Reporter(objects, now, wake)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
-        """When an object's newest Event came, the oldest first; none before UNDER_WAY."""
+        """Time of each object's newest Event, the oldest first; not older than UNDER_WAY."""
         self.settled = False
-        """Whether the objects are known as the leader before us left them, so that they can be compared."""
+        """Whether the cache has the last leader's writes, so that objects can be compared."""
         self.sendable: Callable[[ObjectKey], None] = lambda _: None
-        """Reported of providers that have something to be sent."""
+        """Receives each provider with sendable messages."""
 
     def begin(self) -> None:
-        """Lead: what was known is of another time."""
+        """Begin to lead, and drop the state of an earlier lead."""
         self._slots, self.settled = {}, False
 
     def end(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         self._slots = None
 
     def accept(self, event: Event) -> None:
-        """Have the Event wait in the box of each provider that an alert names for it."""
+        """Queue the Event in the box of each provider whose alert selects it."""
         try:
             self._accept(event)
         except Exception:
-            # Whatever an alert or a message is like, the object's status is written.
+            # An error here must not prevent the write of the object's status.
             log.exception("an Event cannot be matched with alerts", extra=about(event.object))
 
     def _accept(self, event: Event) -> None:
@@ -113,16 +112,16 @@ class Outbox:
             self.wake(key, 0.0)
 
     def box(self, key: ObjectKey) -> Box | None:
-        """A provider's, if it was read."""
+        """Return a provider's box, if it was read."""
         slot = (self._slots or {}).get(key)
         return None if slot is None else slot.box
 
     def boxes(self) -> dict[ObjectKey, Box]:
-        """All that were read."""
+        """All boxes that were read."""
         return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
 
     def open(self, key: ObjectKey, status: FlagProviderStatus) -> Box:
-        """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
+        """Return the provider's box, read from its newest `status`, with the early Events."""
         box = Box.of(status)
         if (known := self._objects.get(key)) is not None:
             box.type = str(known.spec.get("type"))
@@ -137,12 +136,12 @@ class Outbox:
         return box
 
     def forget(self, key: ObjectKey) -> None:
-        """The provider is gone."""
+        """Forget a deleted provider."""
         if self._slots is not None:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Report what was not reported yet: once objects are known, and when provider or alerts change."""
+        """Report unreported changes, once objects are cached and when the provider or alerts change."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None or not self.settled:
             return
@@ -169,7 +168,7 @@ class Outbox:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
     def _under_way(self) -> Collection[ObjectKey]:
-        """Objects whose status may not be what their newest Event says."""
+        """Return the objects whose cached status may be older than their newest Event."""
         since = self._now() - UNDER_WAY
         for key, at in tuple(self._accepted.items()):
             if at > since:
@@ -178,7 +177,7 @@ class Outbox:
         return self._accepted
 
     def look(self, resource: Resource) -> None:
-        """Report the failures that are due: they lasted long enough, or are repeated."""
+        """Report due failures: those that lasted long enough, or are repeated."""
         slot = (self._slots or {}).get(resource.key)
         if slot is None or slot.box is None:
             return
@@ -197,7 +196,7 @@ class Outbox:
                 self.reporter.fails(slot.box, found[name], thing)
 
     def of_alert(self, resource: Resource) -> FlagAlertStatus:
-        """Fields of an alert's status: what became of its messages. None for those that are empty."""
+        """Return the outcomes of an alert's messages as fields of its status; None for empty ones."""
         before = FlagAlertStatus.of(resource)
         deliveries, failures = [before.last_delivery], [before.last_failure]
         waiting = 0
@@ -218,13 +217,13 @@ class Outbox:
         )
 
     def forget_alert(self, key: ObjectKey) -> None:
-        """The alert is gone: another one of its name begins anew."""
+        """Forget the outcomes of a deleted alert."""
         for each, box in self.boxes().items():
             if each.namespace == key.namespace:
                 box.of_alerts.pop(key.name, None)
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nothing by itself."""
+        """Handle a change of any object."""
         if self._slots is None:
             return ()
         before, after = change.before, change.after
@@ -255,7 +254,7 @@ class Outbox:
     def _near(
         self, namespace: str, types: Collection[str] | None = None
     ) -> Iterator[tuple[ObjectKey, Box, Alert]]:
-        """Each alert that may be about objects of a namespace, with its provider, which is one of `types`."""
+        """Yield (alert, provider) for alerts that may select objects of a namespace; providers of `types`."""
         near = reporting_on(self._objects, namespace)
         for key, box in self.boxes().items():
             if key.namespace in near and (types is None or box.type in types):
@@ -276,7 +275,7 @@ class Outbox:
             self.sendable(change.latest.key)
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
-        """An object works, or is gone, that waited for something before: no Event says so."""
+        """Report an object that works or was deleted after waiting, for which no Event is sent."""
         for key, box, each in self._near(before.namespace):
             reported = box.of_subject(each.subject(before.key))
             if reported is None or withdrawn(self._objects, each, before.key):
@@ -303,5 +302,5 @@ class Outbox:
 
 
 def _alerts_of_pending(found: Resource) -> list[str]:
-    """The alert of each message that a provider's status has waiting; those of tests have none."""
+    """Return the alerts of the messages that wait in a provider's status; tests have none."""
     return [each.alert for each in FlagProviderStatus.of(found).pending or () if each.alert]

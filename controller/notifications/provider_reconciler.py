@@ -1,4 +1,4 @@
-"""FlagProvider: reads where to send and with which token, and keeps what waits to be sent in its status."""
+"""Reconciler of FlagProvider: reads address and token, and stores the waiting messages in the status."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from controller.api.fields import require
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderSpec, FlagProviderStatus
+from controller.api.parsing.addresses import AddressRefused, require_address, require_proxy, require_usable
+from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.notifications import messages
-from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import incidents, services
+from controller.notifications.forms import services
 from controller.notifications.forms.payloads import FORMS
-from controller.notifications.forms.posts import Target, Way
+from controller.notifications.forms.posts import ProviderTarget, Way
 from controller.notifications.forms.repositories import github_apps, servers
 from controller.notifications.sending import nats
 from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls, proxy_url
 
 if TYPE_CHECKING:
@@ -37,21 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlagProviderReconciler:
-    """The only one who writes the status while this replica leads, so that one write keeps all of it."""
+    """The only writer of a provider's status while this replica leads, so that one write covers all of it."""
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name) -> a Secret's content, or None. Raises Failed."""
     newest: Callable[[ObjectKey], Awaitable[FlagProviderStatus]]
-    """The status of a provider as the API server has it now. Raises Failed."""
+    """Reads a provider's current status from the API server. Raises Failed."""
     outbox: Outbox
     deliverer: Deliverer
     instance: str
     """The name of this replica."""
     allow_local: bool
-    """Whether an address may be of this machine or of a private network, and plain http."""
+    """Whether an address may be of this machine or a private network, or plain http."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Keep what waits, and have it delivered where that is possible."""
+        """Store the waiting messages in the status, and start their delivery if the provider is usable."""
         box = self.outbox.box(resource.key)
         if box is None:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
@@ -73,47 +74,50 @@ class FlagProviderReconciler:
         else:
             outcome = Done(f"alerts are sent by {target.spec.type}")
             self.deliverer.use(resource.key, target)
-        # What came of the last try, be it one of a leader before us.
+        # The result of the last try, which may be of an earlier leader.
         last = self.deliverer.last(resource.key) or FlagProviderStatus.of(resource).those(DELIVERED)
         return Result(outcome, status=box.status(), details=last, next_look=next_look)
 
     def forget(self, key: ObjectKey) -> None:
-        """Forget it, and what waits to be sent."""
+        """Forget the provider and its waiting messages."""
         self.deliverer.shut(key)
         self.outbox.forget(key)
 
-    async def _target(self, resource: Resource) -> Target:
-        """As spec and Secret say. Raises Setback."""
+    async def _target(self, resource: Resource) -> ProviderTarget:
+        """Return the settings of spec and Secret. Raises Setback."""
         spec = spec_of(FlagProviderSpec, resource)
+        with stalling():
+            require(spec.cluster_problems())
         given = {} if spec.address is None else {"address": spec.address}
         app, login = None, None
-        if (texts := await self._texts(resource.namespace, spec.secret_ref)) is not None:
+        texts = await self._texts(resource.namespace, spec.secret_ref)
+        if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
             found = {key: texts.text(key).rstrip("\r\n") for key in ("address", "token")}
             given |= {key: text for key, text in found.items() if text}
-            if spec.type in github_apps.TYPES:
+            if spec.type in GITHUB_APPS:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
             if spec.type == "nats":
                 login = nats.login_of(texts)
-        needs = FORMS[spec.type].needs
-        for key in needs:
-            if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
-                raise Stalled(*_missing(spec, key))
+            for key in {"address", "token"}.intersection(needs_of(spec.type)):
+                if not given.get(key) and not (key == "token" and app is not None):
+                    lacking = missing(spec.type, key, spec.secret_ref.name)
+                    raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
-        if "address" in needs or address:
-            await self._judge(spec, address)
+        if address:
+            await self._judge(spec.type, address)
         scheme, host = self._asked(spec, address, app)
         if texts is not None:
             texts.require_host(host)
         way = await self._way(resource.namespace, spec, host)
         if texts is not None and way.proxy and scheme == "http":
-            # A proxy reads what is sent in clear.
+            # A proxy can read plain http.
             texts.require_host(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
+        return ProviderTarget(spec, address, token, resource.namespace, self.instance, way, app, login)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
-        """(scheme, host) of what is asked. Raises Stalled."""
+        """Return (scheme, host) of the server. Raises Stalled."""
         if app is not None and app.base:
             with _judged(github_apps.BASE):
                 require_usable(app.base, allow_local=self.allow_local)
@@ -127,27 +131,16 @@ class FlagProviderReconciler:
             host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
 
-    async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
-        """Raises Stalled for an address that cannot be used."""
+    async def _judge(self, type_: str, address: str) -> None:
+        """Raise Stalled for an unusable address."""
         with _judged("the address"):
-            if spec.type == services.APPRISE:
-                services.require_secret(spec.address)
+            if type_ == services.APPRISE:
                 await asyncio.to_thread(built, address)
-                return
-            if spec.type == services.EMAIL:
-                services.require_mail(spec, address, allow_local=self.allow_local)
-                return
-            url = incidents.opened(address).url if spec.type == incidents.SENTRY else address
-            require_usable(url, allow_local=self.allow_local, schemes=FORMS[spec.type].schemes)
-            if spec.type in servers.TYPES:
-                servers.require_repository(spec.type, address)
-        if spec.type == "nats" and not nats.SUBJECT.fullmatch(spec.channel or ""):
-            raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
-        if spec.type == "nats" and spec.proxy_secret_ref is not None:
-            raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
+            else:
+                require_address(type_, address, allow_local=self.allow_local)
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
-        """How the host of the address is reached. Raises Setback."""
+        """Return the connection settings for the address's host. Raises Setback."""
         tls, proxy, shown_to = Tls(), "", [host]
         if (texts := await self._texts(namespace, spec.proxy_secret_ref)) is not None:
             proxy = proxy_url(texts, ("http", "https"))
@@ -177,21 +170,8 @@ class FlagProviderReconciler:
 
 @contextlib.contextmanager
 def _judged(what: str) -> Iterator[None]:
-    """Raises Stalled where the block refuses an address."""
+    """Turn an AddressRefused of the block into Stalled."""
     try:
         yield
     except AddressRefused as error:
         raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
-
-
-def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
-    """Reason and message for what a provider of this type cannot do without."""
-    reason = f"{key.capitalize()}NotFound"
-    if key in {"channel", "username"}:
-        return reason, f"type {spec.type} needs spec.{key}"
-    other = "spec.address, or " if key == "address" and spec.type != services.APPRISE else ""
-    more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
-    more = more if key == "token" else ""
-    if spec.secret_ref is None:
-        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
-    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'

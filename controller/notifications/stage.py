@@ -1,4 +1,4 @@
-"""What wakes the reconcilers of FlagProvider and FlagAlert. Pure."""
+"""Declares the changes that wake the reconcilers of FlagProvider and FlagAlert. Pure."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _selecting(resource: Resource) -> set[str]:
 SELECTING: Final = Index(
     "FlagAlert by namespaceSelector", frozenset({alert.KIND}), _selecting, everywhere=True
 )
-"""Those that have one, under `*`."""
+"""Alerts with a namespaceSelector, under the key `*`."""
 
 
 def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
-    """The providers that alerts name."""
+    """Return the providers that alerts name."""
     found = (each for each in alerts if each is not None)
     return {
         ObjectKey(provider.KIND, each.namespace, name) for each in found for name in _provider_names(each)
@@ -51,7 +51,7 @@ def _providers(alerts: Iterable[Resource | None]) -> set[ObjectKey]:
 
 
 def _chosen(_cache: Cache, change: Change) -> Iterable[ObjectKey]:
-    """The providers that an alert names, and named before."""
+    """Return the providers that an alert names now, and those before its change."""
     return _providers((change.before, change.after))
 
 
@@ -60,7 +60,7 @@ def _labels_of(resource: Resource | None) -> object:
 
 
 def _selected(cache: Cache, _change: Change) -> Iterable[ObjectKey]:
-    """The providers of the alerts that select namespaces."""
+    """Return the providers of the alerts that select namespaces."""
     return _providers(cache.find(SELECTING, "", EVERY))
 
 

@@ -18,7 +18,7 @@ from evaluator.flags.model import PROVENANCE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from controller.delivery.claims import Change, Place
+    from controller.delivery.claims import ClaimChange, Place
 
 _KEPT: Final = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
 """Fields of the metadata that a proxy needs, beside annotations and labels of ours."""
@@ -62,7 +62,7 @@ class Catalog:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def learn(self, kind: str, body: Mapping[str, Any]) -> Change:
+    def learn(self, kind: str, body: Mapping[str, Any]) -> ClaimChange:
         """Take in an object that a watch sends. Raises KeyError, TypeError, AttributeError if malformed."""
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
@@ -77,7 +77,7 @@ class Catalog:
         self._objects.put(replace(resource, spec=EncodedSpec(spec)))
         return self.claims.learn(claim)
 
-    def forget(self, kind: str, namespace: str, name: str) -> Change:
+    def forget(self, kind: str, namespace: str, name: str) -> ClaimChange:
         """The object is gone."""
         key = ObjectKey(kind, namespace, name)
         self._objects.forget(key)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.delivery.claims import Place
-    from controller.proxy.access.access import Access
+    from controller.proxy.access.access import AccessReviews
     from controller.proxy.receipts.members import Pods
     from controller.runtime.tenancy.limits import Limits
     from evaluator.http.messages import Call, MessageStream
@@ -38,7 +38,7 @@ ENFORCED_STREAM_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProxyOptions:
     """How a proxy serves."""
 
     context: Mapping[str, Any]
@@ -67,7 +67,11 @@ class Proxy:
     """What one process serves, on the loop that it is made on."""
 
     def __init__(
-        self, options: Options, access: Access, ports: ReceiptPorts, loop: asyncio.AbstractEventLoop
+        self,
+        options: ProxyOptions,
+        access: AccessReviews,
+        ports: ReceiptPorts,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         enforced = options.auth == ENFORCE
         limits = StreamLimits(

@@ -15,7 +15,7 @@ from controller.delivery.claims import KINDS, UNCHANGED
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from controller.delivery.claims import Change
+    from controller.delivery.claims import ClaimChange
     from controller.proxy.streams.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,6 @@ class CatalogSink:
         if not self._unlisted and not self._deliveries.synced:
             self._deliveries.ready()
 
-    def _notify(self, change: Change) -> None:
+    def _notify(self, change: ClaimChange) -> None:
         if change != UNCHANGED and self._deliveries.synced:
             self._deliveries.changed(change)

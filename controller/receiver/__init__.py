@@ -1,1 +1,1 @@
-"""Webhooks of Git servers, which wake the sources of what was pushed."""
+"""Webhooks of Git servers: a push wakes the sources of its repository."""

@@ -1,4 +1,4 @@
-"""The paths that are answered, and the tokens of each, in memory."""
+"""The open webhook paths and their tokens, in memory."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/hook/"
 REMEMBERED: Final = 512
-"""Deliveries of one receiver."""
+"""Most remembered deliveries of one receiver."""
 WINDOW: Final = 600.0
-"""Seconds in which a delivery counts once."""
+"""Seconds within which a repeated delivery is a replay."""
 BURST: Final = 60.0
 PER_SECOND: Final = 2.0
-"""Deliveries that one receiver takes in the long run: each may make every source look."""
+"""Sustained deliveries per second of one receiver, since each may make every source look."""
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:
-    """`/hook/` and the hexadecimal HMAC-SHA256 of `<namespace>/<name>`, for holders of the token."""
+    """Return `/hook/` and the hexadecimal HMAC-SHA256 of `<namespace>/<name>` with the token."""
     name = f"{key.namespace}/{key.name}".encode()
     return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
 
 
 @dataclass(slots=True)
-class Guard:
-    """What one receiver accepted lately. `now`: seconds of any clock that does not jump."""
+class ReplayGuard:
+    """The recent deliveries of one receiver. `now`: seconds of a monotonic clock."""
 
     _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
     _left: float = BURST
     _since: float | None = None
 
     def is_replay(self, identity: str, now: float) -> bool:
-        """Whether the delivery was taken within the window."""
+        """Whether the delivery was accepted within the window."""
         taken = self._seen.get(identity)
         return taken is not None and now - taken < WINDOW
 
     def take(self, identity: str, now: float) -> float:
-        """Take the delivery: 0; or the seconds after which it may come again, as there were too many."""
+        """Accept the delivery and return 0, or return the seconds to wait if there were too many."""
         since = now if self._since is None else self._since
         self._left = min(BURST, self._left + (now - since) * PER_SECOND)
         self._since = now
@@ -58,44 +58,44 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What one receiver takes."""
+    """The settings of one receiver."""
 
     key: ObjectKey
     sender: Sender
     tokens: tuple[bytes, ...] = field(repr=False)
-    """Today's, and the one before it while that is accepted."""
+    """The current token, and the previous one while it is accepted."""
     events: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     """Names of FlagSources beside it; `*` is each of them."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """One for each token: senders may still use the path of the one before."""
+        """One path per token: senders may still use that of the previous token."""
         return tuple(webhook_path(token, self.key) for token in self.tokens)
 
 
 class Endpoints:
-    """All paths, and what their receivers accepted lately."""
+    """All open paths, and the recent deliveries of their receivers."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}
-        self._guards: dict[ObjectKey, Guard] = {}
+        self._guards: dict[ObjectKey, ReplayGuard] = {}
 
     def open(self, endpoint: Endpoint) -> None:
         """Answer at the endpoint's paths from now on, and at no other of the same receiver."""
         self._by_path = self._without(endpoint.key) | dict.fromkeys(endpoint.paths, endpoint)
-        self._guards.setdefault(endpoint.key, Guard())
+        self._guards.setdefault(endpoint.key, ReplayGuard())
 
     def close(self, key: ObjectKey) -> None:
-        """Answer for this receiver no more, and forget its tokens."""
+        """Close the paths of this receiver, and forget its tokens."""
         self._by_path = self._without(key)
         self._guards.pop(key, None)
 
     def find(self, path: str) -> Endpoint | None:
-        """Who answers at `path`."""
+        """Return the endpoint at `path`."""
         return self._by_path.get(path)
 
-    def guard(self, key: ObjectKey) -> Guard:
+    def guard(self, key: ObjectKey) -> ReplayGuard:
         """The guard of a receiver that is open."""
         return self._guards[key]
 

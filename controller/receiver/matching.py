@@ -18,12 +18,12 @@ _SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):
 
 
 def repositories(push: Push) -> set[str]:
-    """The repository that was pushed to, by each address that the push names it by."""
+    """Return the pushed repository in the normal form of each address in the push."""
     return {place for url in push.repositories if (place := spelling(url)) is not None}
 
 
 def follows(wanted: GitReference, push: Push) -> bool:
-    """Whether a source that wants this reference follows what was pushed: its most exact field decides."""
+    """Whether a source with this reference follows the pushed one: its most exact field decides."""
     pushed = push.reference
     if pushed is None:
         return True
@@ -39,10 +39,10 @@ def follows(wanted: GitReference, push: Push) -> bool:
 
 
 def spelling(url: str) -> str | None:
-    """`host/path`, by which a repository is known however it is reached; None for what is no address.
+    """Return `host/path`, the same for all addresses of a repository; None for an invalid address.
 
-    Scheme, user, port, case and `.git` make no other repository: a push may name it by https and a source
-    read it by ssh. To wake one source too many costs a look, to miss one costs an interval.
+    Scheme, user, port, case and `.git` are ignored: a push may contain the https address, and a source the
+    ssh one. Waking a source too many costs one look, missing one costs an interval.
     """
     try:
         if "://" in url:

@@ -1,5 +1,5 @@
-"""Reads a webhook's delivery: its repository, reference and commit. Nothing in it is believed unsigned, and a
-signature is compared in a time that does not depend on what is given. Pure.
+"""Reads a webhook's delivery: its repository, reference and commit. Unsigned content is not parsed, and
+signatures are compared in constant time. Pure.
 
 GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
 GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]
 MOST_BYTES: Final = 3 * 1024 * 1024
-"""Of a body, as Flux's receiver takes it; GitHub's pushes are far smaller."""
+"""Most bytes of a body, as of Flux's receiver; GitHub's pushes are far smaller."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _EVENT_HEADERS: Final[dict[str, tuple[str, ...]]] = {
     "github": ("x-github-event",),
@@ -48,12 +48,12 @@ _URLS: Final = (
     "clone_url", "ssh_url", "git_url", "html_url",
     "git_http_url", "git_ssh_url", "http_url", "web_url", "url", "homepage",
 )  # fmt: skip
-"""Under these names the forges spell a repository's address."""
+"""Fields with a repository's address, of all supported Git servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Something was pushed."""
+    """A push."""
 
     repositories: tuple[str, ...]
     """One repository's address in all spellings of the payload."""
@@ -64,19 +64,19 @@ class Push:
     identity: str
     """Equal for the same delivery sent again, by any sender."""
     delivery: str = ""
-    """As the sender names it in its own log; empty where it names none."""
+    """ID of the delivery in the sender's log; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """A good delivery that concerns no source."""
+    """A valid delivery that concerns no source."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the sender gets instead."""
+    """The error answer to an invalid delivery."""
 
     status: int
     message: str
@@ -94,10 +94,9 @@ def read_delivery(
     tokens: Iterable[bytes],
     events: Iterable[str] = (),
 ) -> Push | Quiet | Refusal:
-    """Judge one request. `headers` have names in lower case; `events` are those that count, pushes where
-    there are none.
+    """Check and parse one request. `headers`: names in lower case; `events`: accepted ones, empty: pushes.
 
-    Raises nothing, whatever is sent; what is not signed is not even parsed.
+    Never raises; an unsigned body is not parsed.
     """
     if len(body) > MOST_BYTES:
         return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
@@ -119,7 +118,7 @@ def read_delivery(
 
 
 def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes]) -> bool:
-    """Whether one of `tokens` signs `body` as `sender` does it; an empty token signs nothing."""
+    """Whether `body` is signed with one of `tokens` in the way of `sender`; an empty token never matches."""
     known = [token for token in tokens if token]
     if sender == "gitlab":
         # GitLab does not sign: it sends the token itself, as bytes that HTTP takes for Latin-1. Digests of it
@@ -132,7 +131,7 @@ def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes
         if algorithm not in {"sha256", "sha512"}:
             return False
         wanted = [hmac.new(token, body, algorithm).hexdigest().encode() for token in known]
-    # All are compared, so that the time does not show which one it was.
+    # All tokens are compared, so that the time does not disclose which one matched.
     matches = [hmac.compare_digest(given, each) for each in wanted]
     return any(matches)
 
@@ -193,7 +192,7 @@ def _event(sender: Sender, headers: Headers, payload: Mapping[str, Any]) -> str:
 
 
 def _normal(event: str) -> str:
-    """`Tag Push Hook`, as GitLab's header says it, is `tag_push`, as its payload does."""
+    """Turn `Tag Push Hook`, of GitLab's header, into `tag_push`, of its payload."""
     return event.strip().lower().removesuffix(" hook").replace(" ", "_")
 
 
@@ -215,7 +214,7 @@ def _head(payload: Mapping[str, Any]) -> str | None:
 
 
 def _commit(value: object) -> str | None:
-    """None for what is no commit; zeros say that there is none any more."""
+    """Return a valid commit or None; zeros mean that the reference was deleted."""
     text = value.lower() if isinstance(value, str) and len(value) <= 64 else ""
     return text if _COMMIT.fullmatch(text) and text.strip("0") else None
 

@@ -1,4 +1,4 @@
-"""FlagReceiver: reads the token, and opens a webhook endpoint on a path that cannot be guessed."""
+"""Reconciler of FlagReceiver: reads the token, and opens a webhook endpoint on a secret path."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
 
 SHORTEST: Final = 16
-"""Bytes of a token: who reads a path or a signed delivery can try short ones."""
+"""Least bytes of a token: short ones can be found by trial from a path or a signed delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlagReceiverReconciler:
-    """Keeps the endpoint of each FlagReceiver as its spec and its Secret say."""
+    """Opens and closes the endpoint of each FlagReceiver according to its spec and its Secret."""
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
-    """(namespace, name) -> a Secret's content, or None. Raises Failed: what was answered before still is."""
+    """(namespace, name) -> a Secret's content, or None. Raises Failed: the endpoint stays as it is."""
     endpoints: Endpoints
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Open the endpoint, or close it where there is no token to believe."""
+        """Open the endpoint, or close it if there is no valid token."""
         del now
         try:
             endpoint = await self._endpoint(resource)
         except Failed as failed:
-            # The Secret cannot be read now: what was answered before still is.
+            # The Secret cannot be read now: the endpoint stays as it is.
             return Result.of(failed)
         except Setback as setback:
             self.endpoints.close(resource.key)
@@ -55,7 +55,7 @@ class FlagReceiverReconciler:
         self.endpoints.close(key)
 
     async def _endpoint(self, resource: Resource) -> Endpoint:
-        """As spec and Secret say. Raises Setback."""
+        """Return the endpoint of spec and Secret. Raises Setback."""
         spec = spec_of(FlagReceiverSpec, resource)
         name = spec.secret_ref.name
         return Endpoint(
@@ -68,7 +68,7 @@ class FlagReceiverReconciler:
 
 
 def _tokens(name: str, secret: Mapping[str, bytes] | None) -> tuple[bytes, ...]:
-    """Today's token, and the one before if there is one. Raises Waiting or Stalled."""
+    """Return the current token, and the previous one if any. Raises Waiting or Stalled."""
     if secret is None:
         raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "token"')
     # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.

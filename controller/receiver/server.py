@@ -1,8 +1,7 @@
 """Webhooks, on a port of their own: a sender that knows the path and the token wakes the sources that were
 pushed to.
 
-Others learn nothing: a path that is not there answers as every other that is not, and the log has neither
-tokens nor what was sent.
+Nothing is disclosed: all unknown paths get the same answer, and the log has neither tokens nor payloads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import receiver
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import FlagSourceSpec
+from controller.api.flagsource import GitSpec
 from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import follows, repositories
@@ -44,7 +43,7 @@ _JSON: Final = ("content-type", "application/json")
 _SUSPENDED: Final = "this receiver is suspended"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
-"""Of a request that no receiver takes."""
+"""Sender type of a request without a receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,9 @@ class Receiver:
     wake: Callable[[ObjectKey], None]
     now: Callable[[], datetime]
     clock: Callable[[], float]
-    """Seconds; does not jump."""
+    """Seconds of a monotonic clock."""
     leading: Callable[[], bool]
-    """Whether anything would come of a push."""
+    """Whether this replica leads, so that a push has an effect."""
     received: Callable[[str, str], None]
     """(sender's type, outcome) of each request, both fixed words: see docs/cluster.md."""
 
@@ -72,7 +71,7 @@ class Receiver:
         """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
-            # It may be open from when we led: nothing would be woken.
+            # An earlier lead may have opened it; without leading nothing is woken.
             outcome, response = "standby", _later("this replica is not the leader; try again")
         elif endpoint is None:
             outcome, response = self._nowhere(request.path)
@@ -114,7 +113,7 @@ class Receiver:
         return "woke" if names else "unmatched", _say(200, {"message": message, "woken": names})
 
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
-        """The sources beside the receiver that it may wake and that the push concerns."""
+        """Return the sources in the receiver's namespace that it may wake and that the push concerns."""
         every = receiver.EVERY in endpoint.sources
         namespace = endpoint.key.namespace
         found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
@@ -124,16 +123,16 @@ class Receiver:
             if not every and source.name not in endpoint.sources:
                 continue
             try:
-                spec = read(FlagSourceSpec, source.spec)
+                git = read(GitSpec, source.spec.get("git") or {})
             except InvalidSpecError:
-                # Its own status says so.
+                # The error is in its own status.
                 continue
-            if spec.git is not None and follows(spec.git.ref, push):
+            if follows(git.ref, push):
                 yield source.key
 
     def _nowhere(self, path: str) -> tuple[str, Response]:
-        """Where no endpoint is open: it may be that of a receiver that was suspended before this process
-        began, or is still to be looked at.
+        """Answer a path without open endpoint: it may be of a receiver that was suspended before this process
+        started, or that is not reconciled yet.
         """
         found = self.objects.find(BY_PATH, "", path_digest(path))
         if not found:

@@ -1,4 +1,4 @@
-"""What wakes the reconciler of FlagReceiver, and what a push is looked up by. Pure."""
+"""Declares the changes that wake the reconciler of FlagReceiver, and the indexes for pushes. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BY_REPOSITORY: Final = Index("FlagSource by repository", frozenset({flagsource.K
 
 
 def path_digest(path: str) -> str:
-    """The name of a receiver's path in `BY_PATH`: how long a look-up takes discloses no path."""
+    """Return the key of a path in `BY_PATH`: a digest, so that the time of a look-up discloses no path."""
     return hashlib.sha256(path.encode(errors="replace")).hexdigest()
 
 

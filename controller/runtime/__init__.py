@@ -1,1 +1,1 @@
-"""The loop that all kinds share, and the ways in which a step can fail."""
+"""The reconcile loop of all kinds, and what it needs: cache, tenancy, processes, texts of users."""

@@ -1,4 +1,4 @@
-"""Events that wait to be posted to a server, one after the other: bounded, and never waited for."""
+"""A bounded queue of Events, which are posted to a server one after the other without blocking the caller."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 5_000
-"""Events of about 1 KiB; more than a first start with 1,000 sources and 1,000 flag sets makes."""
+"""Most waiting Events, of about 1 KiB; a first start with 1,000 sources and 1,000 flag sets makes fewer."""
 _MOST_KNOWN: Final = 2 * MOST_WAITING
 _DRAIN: Final = 2.0
-"""Seconds that a stop waits for what is not posted yet."""
+"""Seconds that a stop waits for unposted Events."""
 
 
 class EventQueue(ABC):
-    """An EventSink. What is accepted is posted while `posting` is open; what waits when the process is killed
-    is lost.
-    """
+    """An EventSink that posts Events while `posting` is open; a killed process loses the waiting ones."""
 
     def __init__(self, dropped: Counter) -> None:
         """`dropped` counts Events that were not posted because too many were waiting."""
@@ -42,10 +40,10 @@ class EventQueue(ABC):
 
     @abstractmethod
     async def post(self, event: Event) -> None:
-        """Post until it arrived or cannot arrive."""
+        """Post until it is accepted or refused for good."""
 
     def accept(self, event: Event) -> None:
-        """Let the Event wait to be posted, unless its key was accepted before. The oldest makes room."""
+        """Queue the Event, unless its key was accepted before. The oldest is dropped from a full queue."""
         if event.key in self._known:
             return
         self._known[event.key] = None
@@ -60,7 +58,7 @@ class EventQueue(ABC):
 
     @contextlib.asynccontextmanager
     async def posting(self) -> AsyncIterator[None]:
-        """Post for as long as the block lasts, and at its end what waits, for 2 seconds at most."""
+        """Post while the block runs, and then for at most 2 seconds the waiting Events."""
         task = asyncio.create_task(forever(self._post_next))
         try:
             yield

@@ -1,4 +1,4 @@
-"""Events as values: something that happened to an object, and who takes them in. Pure."""
+"""Events as values, and the port of sinks that accept them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
 
 _METADATA: Final = 4_000
-"""Characters that sinks are sent of an Event's metadata."""
+"""Most characters of an Event's metadata."""
 
 
 class Severity(StrEnum):
@@ -30,26 +30,26 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """What a reconcile has to say of its object."""
+    """Something that happened to an object, as its reconciler reports it."""
 
     reason: str
     """CamelCase and stable."""
     message: str
-    """Without times and counters: the same reconcile again says the same."""
+    """Text without times and counters: a repeated reconcile has the same message."""
     warning: bool = False
     version: str = ""
     """Distinguishes it from an earlier one with the same message, where the object's status does not."""
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
-    """More for those who are alerted, by keys such as `flagstaff.dev/author`; never a secret."""
+    """Further facts for alerts, by keys such as `flagstaff.dev/author`; never a secret."""
     flags: tuple[str, ...] = ()
-    """Keys of the flags that it changed; empty where it is about none."""
+    """Keys of the changed flags; may be empty."""
     ends: bool = False
-    """It ends what a warning reported: recipients of warnings receive this, too."""
+    """Whether it ends a reported failure: recipients of warnings receive it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One occurrence, and all that a sink must know of it."""
+    """An occurrence with the data that a sink needs."""
 
     key: str
     """Idempotency key, 64 hexadecimal digits: a reconcile that is repeated after a crash gives the same,
@@ -79,7 +79,7 @@ class Event:
 
     @property
     def bounded_metadata(self) -> dict[str, str]:
-        """As much of the texts in `metadata` as is sent."""
+        """Return `metadata`, cut to the sent length."""
         left, kept = _METADATA, {}
         for name, text in self.metadata.items():
             kept[name] = text[:left]
@@ -88,10 +88,10 @@ class Event:
 
 
 class EventSink(Protocol):
-    """Takes Events in: the API server's, notifications."""
+    """Accepts Events: the API server's queue, notifications."""
 
     def accept(self, event: Event) -> None:
-        """Take in an Event; one whose key was accepted before changes nothing. Local, so it never fails."""
+        """Accept an Event; one whose key was accepted before is ignored. Local, so it never fails."""
 
 
 def event_of(resource: Resource, occurrence: Occurrence, now: datetime) -> Event:

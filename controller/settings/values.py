@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from controller.notifications.addresses import AddressRefused, require_usable
+from controller.api.parsing.addresses import AddressRefused, require_usable
 from controller.runtime.tenancy.hosts import require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -24,7 +24,7 @@ LABEL: Final = "flagstaff.dev/flagsource"
 _MANAGER: Final = "flagstaff-export"
 
 
-class Writer(Applier, Protocol):
+class ExportWriter(Applier, Protocol):
     """Writes objects, and the status of one."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
@@ -36,7 +36,7 @@ class Exporter:
     """Keeps an ExternalArtifact of the FlagSource's name beside it, written only where it differs."""
 
     objects: Cache
-    writer: Callable[[str, str | None], Writer]
+    writer: Callable[[str, str | None], ExportWriter]
     """By namespace and service account: with whose rights it is written."""
 
     async def publish(
@@ -72,7 +72,7 @@ class Exporter:
         self.objects.learn(after)
 
     async def remove(self, source: Resource, account: str | None) -> None:
-        """Remove it where it is this source's. Raises Setback."""
+        """Remove the ExternalArtifact if this source wrote it. Raises Setback."""
         there = self._there(source)
         if there is None or there.deleting or not there.is_owned_by(source):
             return

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
+    from controller.api.verification import VerifySpec
     from controller.sources.looking.freshness import Freshness
     from controller.sources.verification import Signer
 

@@ -82,7 +82,7 @@ class SourceReconciler:
     storages: Storages
     pending: PendingPushes
     random: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
     stored: Quota = UNLIMITED
@@ -116,7 +116,8 @@ class SourceReconciler:
         again: float | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
-            spec = spec_of(FlagSourceSpec, resource)
+            # Its patterns may take half a second to read.
+            spec = await asyncio.to_thread(spec_of, FlagSourceSpec, resource)
             self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.

@@ -30,7 +30,7 @@ def stored_bytes(source: Resource) -> int:
 
 
 def _offered(source: Resource | None) -> object:
-    """What concerns the sources that include it."""
+    """Return the fields that matter to sources that include it."""
     if source is None:
         return None
     status = FlagSourceStatus.of(source)

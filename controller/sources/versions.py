@@ -1,14 +1,13 @@
-"""Versions among tags, ranges of them as npm writes them, and names for messages. Pure."""
+"""Versions among tags, and names for messages. Pure."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING, Final
 
 import semantic_version
 
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.api.parsing.references import parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,21 +15,8 @@ if TYPE_CHECKING:
 _LISTED_NAMES: Final = 10
 
 
-def parse_range(text: str) -> semantic_version.NpmSpec:
-    """A range as in npm or Flux (commas, `v1`, a space after `>=`). Raises Stalled (InvalidReference)."""
-    plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
-    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
-    # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
-    plain = re.sub(r"<(\d+\.\d+\.\d+)-0(?=\s|$)", r"<\1", " ".join(plain.split()))
-    try:
-        return semantic_version.NpmSpec(plain)
-    except ValueError:
-        message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
-        raise Stalled("InvalidReference", message) from None
-
-
 def highest(tags: Iterable[str], text: str) -> str | None:
-    """The tag of the highest version in the range `text`, or None. Raises Stalled (InvalidReference)."""
+    """The tag of the highest version in the range `text`, or None. Raises InvalidTextError."""
     wanted = parse_range(text)
     found = [
         (version.precedence_key, tag)

@@ -1,1 +1,1 @@
-"""Restarts of workloads whose pods have an older evaluator than they would get now."""
+"""Restarts workloads whose pods have an older evaluator than injection would give them now."""

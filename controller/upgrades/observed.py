@@ -1,4 +1,4 @@
-"""Pods, workloads and PodDisruptionBudgets, as far as a restart asks for them. Pure."""
+"""Pods, workloads and PodDisruptionBudgets, reduced to what restarts need. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COUNTS: Final = {
     STATEFUL_SET.kind: ("replicas", "readyReplicas", "availableReplicas"),
     DAEMON_SET.kind: ("updatedNumberScheduled", "numberReady", "numberAvailable"),
 }
-"""Fields of a workload's status that are all its number of pods once it is rolled out."""
+"""Fields of a workload's status that equal its number of pods once it is rolled out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """An injected pod that runs, or is to."""
+    """An injected pod that runs or will run."""
 
     name: str
     labels: Mapping[str, str]
@@ -36,11 +36,11 @@ class Pod:
     """The annotations that injection reads."""
     injected: Injected
     owner: str
-    """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it has no owner."""
+    """`Kind/name` of the workload or other owner; of the pod itself without an owner."""
     trouble: str
     """Why it is not ready; empty while it is."""
     ready_at: datetime | None
-    """Since when it is ready."""
+    """Time since which it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Workload:
     left: str
     """Why it is not to be restarted; empty: it may be."""
     at_once: int
-    """Pods that a rollout takes down before their successors are ready: one, or all of them."""
+    """Pods that a rollout stops before their successors are ready: one, or all of them."""
     restarted_for: str
     """The target of our last restart; empty: none."""
     restarted_at: datetime | None
@@ -72,7 +72,7 @@ class Budget:
     """Disruptions that it allows now."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is about a pod with these labels."""
+        """Whether it selects a pod with these labels."""
         if self.selector is None:
             return False
         exact = self.selector.get("matchLabels") or {}
@@ -81,7 +81,7 @@ class Budget:
 
 
 class Budgets:
-    """PodDisruptionBudgets by a label that each asks for: most of a large namespace ask for other pods."""
+    """PodDisruptionBudgets, indexed by a label that each selects, since a namespace may have many."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         exact = [(each, ((each.selector or {}).get("matchLabels") or {}).items()) for each in budgets]
@@ -91,13 +91,13 @@ class Budgets:
             self._by_label[min(labels, key=often.__getitem__, default=None)].append(each)
 
     def selecting(self, labels: Mapping[str, str]) -> Iterator[Budget]:
-        """Those that are about a pod with these labels."""
+        """Return those that select a pod with these labels."""
         for label in (None, *labels.items()):
             yield from (each for each in self._by_label.get(label, ()) if each.selects(labels))
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod | None:
-    """A pod; None of one that was not injected, or has ended or is ending."""
+    """Return a pod; None if it was not injected, has ended or is ending."""
     meta, status = body["metadata"], body.get("status") or {}
     annotations = meta.get("annotations") or {}
     injected = read_record(annotations.get(names.INJECTED))
@@ -115,7 +115,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
 
 
 def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
-    """A workload of one of the kinds that are restarted."""
+    """Return a workload of one of the restartable kinds."""
     meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
     template = spec.get("template") or {}
     written = (template.get("metadata") or {}).get("annotations") or {}
@@ -135,7 +135,7 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
 
 
 def budget_of(body: Mapping[str, Any]) -> Budget:
-    """A PodDisruptionBudget; it allows nothing before its controller has seen it as it is."""
+    """Return a PodDisruptionBudget; it allows nothing until its controller has observed its generation."""
     meta, status = body["metadata"], body.get("status") or {}
     seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     allowed = int(status.get("disruptionsAllowed", 0)) if seen else 0
@@ -143,12 +143,12 @@ def budget_of(body: Mapping[str, Any]) -> Budget:
 
 
 def moment(text: object) -> datetime | None:
-    """A time as Kubernetes writes it; None for anything else."""
+    """Parse a time of Kubernetes; None for anything else."""
     try:
         found = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    # What has no zone was not written by us.
+    # A time without a zone was not written by us.
     return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -158,7 +158,7 @@ def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     if owner is None:
         return f"Pod/{meta['name']}"
     kind, name = owner["kind"], owner["name"]
-    # A Deployment's controller names its ReplicaSets so: they need not be read.
+    # The name of a ReplicaSet contains its Deployment's: ReplicaSets need not be read.
     tail = f"-{labels.get('pod-template-hash', '')}"
     if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):
         return f"{DEPLOYMENT.kind}/{name.removesuffix(tail)}"

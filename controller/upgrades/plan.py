@@ -22,7 +22,7 @@ class State:
     pods: int
     outdated: int
     target: str
-    """A digest of what all of its pods would get now."""
+    """Digest of what injection would give to all of its pods now."""
     budgets: tuple[Budget, ...] = ()
     """Those that select one of its pods."""
     left: str = ""
@@ -30,7 +30,7 @@ class State:
     trouble: str = ""
     """A pod that is not ready, and why."""
     progressed_at: datetime | None = None
-    """Since when the newest of its current pods that are ready is so."""
+    """Time at which the last of its current pods became ready."""
 
     @property
     def name(self) -> str:
@@ -44,18 +44,18 @@ class State:
 
     @property
     def restarted(self) -> bool:
-        """Whether it was restarted for what its pods would get now."""
+        """Whether it was restarted for its current target."""
         return self.workload.restarted_for == self.target and self.workload.restarted_at is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How fast, in the user's words."""
+    """The pace of restarts, of the user's spec."""
 
     max_concurrent: int = 1
     pause: timedelta = timedelta()
     deadline: timedelta = timedelta(minutes=10)
-    """From a restart, or from one pod that is ready, to the next."""
+    """Most time from a restart, or from one ready pod, to the next ready pod."""
     soak: timedelta | None = None
     """None: there is no canary."""
     canary: str = ""
@@ -64,18 +64,18 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why nothing more is restarted."""
+    """The reason for which restarts are halted."""
 
     workload: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What the status keeps from one look to the next."""
+class UpgradeProgress:
+    """The progress that the status stores between looks."""
 
     restarting: Mapping[str, datetime] = field(default_factory=dict)
-    """When each was restarted."""
+    """Time of each running restart."""
     canary: str = ""
     canary_ready_at: datetime | None = None
     canary_passed: bool = False
@@ -88,32 +88,32 @@ class Progress:
     halt: Halt | None = None
 
     def resumed_after(self, time: datetime) -> bool:
-        """Whether a person let it go on since."""
+        """Whether a person resumed it since."""
         return self.resumed_at is not None and self.resumed_at > time
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What is to be done now."""
+class UpgradeStep:
+    """The next actions."""
 
-    progress: Progress
+    progress: UpgradeProgress
     restart: tuple[State, ...] = ()
     finished: tuple[str, ...] = ()
     """Those that were restarting and are rolled out."""
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """Outdated workloads that are restarted later, with what is waited for."""
+    """Outdated workloads that are restarted later, with the reason for waiting."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Outdated workloads that are not restarted, with why."""
+    """Outdated workloads that are not restarted, with the reason."""
 
-    def after(self, restarted: Iterable[State]) -> Progress:
-        """The progress where no others of `restart` could be restarted."""
+    def after(self, restarted: Iterable[State]) -> UpgradeProgress:
+        """Return the progress if only these of `restart` could be restarted."""
         failed = {each.name for each in self.restart} - {each.name for each in restarted}
         restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
         return replace(self.progress, restarting=restarting)
 
 
-def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetime) -> Step:
-    """The next step. What it restarts counts as restarting from here on."""
+def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
+    """Return the next step; its workloads count as restarting from now on."""
     by_name = {each.name: each for each in states}
     going = {each.name: each for each in states if _going(each, policy, before, now)}
     finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
@@ -131,10 +131,10 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
     if progress.halt is None:
         progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
-        return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
+        return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
         # The next time there may be another canary.
-        return Step(_without_canary(progress), (), finished, {}, left)
+        return UpgradeStep(_without_canary(progress), (), finished, {}, left)
     waiting, able = _judged(pending, going)
     progress, free, why = _after_canary(progress, policy, by_name, able, now)
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
@@ -143,11 +143,11 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
     names = {each.name: now for each in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
     progress = replace(progress, restarting={**progress.restarting, **names})
-    return Step(progress, chosen, finished, held | waiting, left)
+    return UpgradeStep(progress, chosen, finished, held | waiting, left)
 
 
-def _going(state: State, policy: Policy, before: Progress, now: datetime) -> bool:
-    """Whether a restart of ours is under way. What fails long after one is not counted."""
+def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
+    """Whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
     if state.done or at is None:
         return False
@@ -184,8 +184,8 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
     return left, pending
 
 
-def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
-    """A restart whose mark was removed by another. To restart it again would go on for ever."""
+def _undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
+    """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
     for name, at in sorted(before.restarting.items()):
         each = states.get(name)
         if each is None or not each.outdated or each.workload.left:
@@ -196,7 +196,7 @@ def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
     return None
 
 
-def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:
+def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, now: datetime) -> Halt | None:
     for name, each in sorted(going.items()):
         times = (each.workload.restarted_at, each.progressed_at, before.resumed_at)
         if now - max(time for time in times if time is not None) >= policy.deadline:
@@ -224,19 +224,19 @@ def _judged(
 
 
 def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
-    """Whether the budget has room beside what already rolls out."""
+    """Whether the budget has room in addition to the current rollouts."""
     taken = sum(each.workload.at_once for each in others if budget.name in {one.name for one in each.budgets})
     return budget.allowed - taken >= state.workload.at_once
 
 
 def _after_canary(
-    progress: Progress,
+    progress: UpgradeProgress,
     policy: Policy,
     states: Mapping[str, State],
     free: Mapping[str, State],
     now: datetime,
-) -> tuple[Progress, Mapping[str, State], str]:
-    """(the canary's progress, what of `free` may be restarted, what the others wait for)."""
+) -> tuple[UpgradeProgress, Mapping[str, State], str]:
+    """Return (canary's progress, workloads of `free` to restart, reason for which the others wait)."""
     if policy.soak is None:
         return _without_canary(progress), free, ""
     name = policy.canary or progress.canary
@@ -260,12 +260,12 @@ def _after_canary(
     return replace(progress, canary_passed=True), free, ""
 
 
-def _without_canary(progress: Progress) -> Progress:
+def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
     return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 
 def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
-    """As many as may roll out at a time, by name."""
+    """Return as many as may roll out at a time, by name."""
     taken = dict(going)
     for name, each in free.items():
         if len(taken) >= policy.max_concurrent:

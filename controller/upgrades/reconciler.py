@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.injection.options import Known, Options
     from controller.upgrades.observed import Pod, Workload
-    from controller.upgrades.plan import Progress, Step
+    from controller.upgrades.plan import UpgradeProgress, UpgradeStep
 
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
 
 class Restarts(Protocol):
-    """The cluster. Every method raises a Setback."""
+    """Port to the cluster. Every method raises a Setback."""
 
     def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
-        """All objects of a kind in a namespace."""
+        """List all objects of a kind in a namespace."""
 
     async def annotate_template(
         self, type_: ResourceType, key: ObjectKey, version: str, annotations: Mapping[str, str]
@@ -50,15 +50,15 @@ class Restarts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods that are selected, and what each would get now."""
+    """The selected pods, and what injection would give each now."""
 
     all: tuple[Pod, ...]
     due: Mapping[str, Injected | str]
-    """By the pod's name; text: why it would be refused."""
+    """Injection by the pod's name; a text is the reason for refusing it."""
 
     @property
     def outdated(self) -> list[Pod]:
-        """Those that would get something else. What one that would be refused would get is not known."""
+        """Pods that would get something else; unknown for those that would be refused."""
         return [each for each in self.all if self.is_outdated(each)]
 
     def is_outdated(self, pod: Pod) -> bool:
@@ -72,7 +72,7 @@ _Found: TypeAlias = "tuple[list[Workload], Budgets]"
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorUpgradeReconciler:
-    """Keeps nothing in memory: what was restarted stands on the workloads."""
+    """Restarts outdated workloads. Stateless: annotations of the workloads record the restarts."""
 
     cluster: Restarts
     known: Known
@@ -109,7 +109,7 @@ class EvaluatorUpgradeReconciler:
         return _judged(resource, step, counts)
 
     def forget(self, key: ObjectKey) -> None:
-        """Nothing was kept."""
+        """Do nothing: there is no state."""
 
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> _Pods:
         found: list[Pod] = []
@@ -147,7 +147,7 @@ class EvaluatorUpgradeReconciler:
         return workloads, Budgets(budgets)
 
     async def _states(
-        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
+        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
     ) -> list[State]:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods.all:
@@ -166,12 +166,17 @@ class EvaluatorUpgradeReconciler:
         return states
 
     async def _planned(
-        self, namespace: str, states: Sequence[State], policy: Policy, progress: Progress, now: datetime
-    ) -> Step:
+        self,
+        namespace: str,
+        states: Sequence[State],
+        policy: Policy,
+        progress: UpgradeProgress,
+        now: datetime,
+    ) -> UpgradeStep:
         """The next step, without workloads whose pods would be refused.
 
-        To know that takes long: only those are asked that would be restarted, and after a refusal some that
-        would be next, twice as many each time.
+        The check is slow: only workloads about to be restarted are checked, and after a refusal the next
+        ones, twice as many each time.
         """
         beyond = 0
         while True:
@@ -188,7 +193,7 @@ class EvaluatorUpgradeReconciler:
             beyond = 2 * beyond + 1
 
     def _refusal(self, workload: Workload, namespace: str) -> str:
-        """Why pods of its template would be refused now; empty: they would not."""
+        """Return why pods of its template would be refused now; empty: they would not be."""
         try:
             inject(workload.template, namespace, self.options, self.known)
         except Refused as refusal:
@@ -203,7 +208,7 @@ class EvaluatorUpgradeReconciler:
 
 
 async def _turn(number: int) -> None:
-    """Let others have the event loop, after each fifty pods or workloads."""
+    """Yield to the event loop after each fifty pods or workloads."""
     if number % 50 == 0:
         await asyncio.sleep(0)
 
@@ -239,7 +244,7 @@ def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
 
 
 def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
-    """Outdated pods that belong to nothing that can be restarted."""
+    """Return outdated pods without a restartable owner."""
     owners = Counter(each.owner for each in outdated if each.owner.partition("/")[0] not in _TYPES)
     return {name: f"{count} outdated, which nothing restarts" for name, count in owners.items()}
 
@@ -249,7 +254,7 @@ def _refused(pods: _Pods) -> dict[str, str]:
     return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
 
 
-def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
+def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     since = str(step.progress.pause_since)
     finished = (
         Occurrence("Upgraded", f"{name} is rolled out with its new evaluator", version=since)
@@ -266,8 +271,8 @@ def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
     return (*finished, *begun)
 
 
-def _judged(resource: Resource, step: Step, counts: EvaluatorUpgradeStatus) -> Result:
-    """What it came to, as conditions and a message."""
+def _judged(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatus) -> Result:
+    """Return the result as conditions and a message."""
     progress = step.progress
     message = f"{counts.current} of {counts.pods} pods are current"
     left = listed("left alone", step.left)

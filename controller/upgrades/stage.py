@@ -1,4 +1,4 @@
-"""What wakes the reconciler of EvaluatorUpgrade, beside time. Pure."""
+"""Declares the changes that wake the reconciler of EvaluatorUpgrade. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an EvaluatorUpgrade's status keeps of its progress, and its messages. Pure."""
+"""The stored progress and the messages in an EvaluatorUpgrade's status. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.meta import RESUME, timestamp
 from controller.api.upgrade import CanaryStatus, EvaluatorUpgradeStatus, HaltStatus, RestartStatus
 from controller.upgrades.observed import moment
-from controller.upgrades.plan import Halt, Progress
+from controller.upgrades.plan import Halt, UpgradeProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
 
 _NAMED: Final = 5
-"""Workloads of each sort that a message names."""
+"""Most workloads of each sort in a message."""
 
 
-def progress_of(resource: Resource, now: datetime) -> Progress:
-    """How far it was. Another spec, or another value of the annotation, resumes what was halted."""
+def progress_of(resource: Resource, now: datetime) -> UpgradeProgress:
+    """Read the progress. A changed spec or annotation value resumes a halted upgrade."""
     # What cannot be read is begun anew, from the marks on the workloads.
     status = EvaluatorUpgradeStatus.of(resource)
     canary, halted = status.canary or CanaryStatus(), status.halted
@@ -31,7 +31,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
             resumed_at = now
         else:
             halt = Halt(halted.workload, halted.message)
-    return Progress(
+    return UpgradeProgress(
         {each.workload: at for each in status.restarting or () if (at := moment(each.at)) is not None},
         canary.workload,
         moment(canary.ready_at),
@@ -43,8 +43,8 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
     )
 
 
-def fields_of(resource: Resource, progress: Progress) -> EvaluatorUpgradeStatus:
-    """The fields of the status; None for a field that is absent."""
+def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgradeStatus:
+    """Return the fields of the status; None for an absent one."""
     restarting = [
         RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())
     ]

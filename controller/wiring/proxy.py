@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.reviews import ClusterReviews
-from controller.proxy.access.access import VERDICT_SECONDS, Access
+from controller.proxy.access.access import VERDICT_SECONDS, AccessReviews
 from controller.proxy.metrics import ProxyMetrics
 from controller.proxy.receipts import fleet
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 from controller.proxy.receipts.pods import PodUids
 from controller.proxy.receipts.recording import Recorder, Schedule
-from controller.proxy.server import Options, Proxy, ReceiptPorts
+from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.watch import CatalogSink
 from controller.runtime.clock import now, unix_time
 from controller.runtime.events import event_of
@@ -92,7 +92,7 @@ class ProxyProcess:
         }
 
     async def work(self) -> None:
-        """Watch, say what is to be said, and look after who may read what, until cancelled."""
+        """Watch objects, record receipts, post Events, and check subscribers' rights, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in (*self.reflectors, *self.pods):
                 group.create_task(reflector.run())
@@ -172,16 +172,16 @@ def _joined(
     pods = PodUids(namespaces)
     proxy = Proxy(
         _options(settings, limits),
-        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
+        AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
         ReceiptPorts(pods, unix_time, schedule.changed, served_after(registry).observe),
         loop,
     )
     pods.gone = proxy.receipts.pod_gone
     sink = CatalogSink(proxy.deliveries, namespaces)
     reflectors = [
-        Reflector(cluster.api, View(type_, each), sink) for type_ in DELIVERED for each in namespaces
+        Reflector(cluster.api, WatchScope(type_, each), sink) for type_ in DELIVERED for each in namespaces
     ]
-    pod_reflectors = [Reflector(cluster.api, View(POD, each), pods) for each in namespaces]
+    pod_reflectors = [Reflector(cluster.api, WatchScope(POD, each), pods) for each in namespaces]
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
@@ -206,8 +206,8 @@ def _port_limits(settings: ProxySettings) -> PortLimits:
     )
 
 
-def _options(settings: ProxySettings, limits: Limits) -> Options:
-    return Options(
+def _options(settings: ProxySettings, limits: Limits) -> ProxyOptions:
+    return ProxyOptions(
         context=settings.context,
         auth=settings.auth,
         max_streams=settings.max_streams,
@@ -231,7 +231,7 @@ async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         stopping.cancel()
-        # The watches go on: who is still here hears of changes to the last.
+        # Keep watching while draining: remaining subscribers still receive changes.
         await process.drain()
         working.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)

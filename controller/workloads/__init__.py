@@ -1,1 +1,1 @@
-"""What runs for users: standalone evaluators (Flagd), flags in ConfigMaps, the proxy on demand."""
+"""Workloads for users: standalone evaluators (Flagd), flags in ConfigMaps, the proxy on demand."""

@@ -1,4 +1,4 @@
-"""Has kubelets look at changed ConfigMaps at once, which they do for a pod whose annotations change."""
+"""Annotates pods of changed ConfigMaps, upon which kubelets update their volumes at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
-"""Workers of a queue of files: as many as the keys that it gives out at a time."""
+"""Workers of a queue of files, and keys that it gives out at a time."""
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
@@ -31,7 +31,7 @@ def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> K
 
 
 class TouchedPods(Protocol):
-    """Pods of the cluster."""
+    """Port to the pods of the cluster."""
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
         """Set annotations of a pod, if that can be done. Raises a Setback where it lacks the right."""
@@ -44,15 +44,15 @@ class FileTouches:
     cluster: TouchedPods
     pods: FilePods
     clock: Callable[[], float]
-    """Seconds, as the queue has them."""
+    """Seconds of the queue's clock."""
     queue: KeyedQueue[FlagFile]
     delay: float = 1.0
-    """Seconds from a ConfigMap's change to that of its pods: by then a kubelet's own watch knows of it."""
+    """Seconds from a ConfigMap's change to that of its pods, so that the kubelets' watches received it."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the worker that annotates next; in the order of requests."""
     _changes: dict[FlagFile, tuple[str, float]] = field(default_factory=dict)
-    """The version for the pods' annotations, and from when on it may be written."""
+    """(version for the pods' annotations, time from which it may be written) of each file."""
 
     def put(self, file: FlagFile, version: str) -> None:
         """Annotate the pods of `file` with its `version`, once their kubelets have seen the change."""

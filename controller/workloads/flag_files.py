@@ -45,25 +45,25 @@ OPERATORS_MARK: Final = "openfeature.dev/featureflag"
 LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 MOST_BYTES: Final = 1_000_000
-"""What a ConfigMap holds, 1 MiB, less the rest of it."""
+"""Most bytes of flags: 1 MiB of a ConfigMap, less the rest of it."""
 
 
 class FileObjects(Protocol):
     """ConfigMaps. Every method raises a Setback."""
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        """As Applier has it."""
+        """See Applier."""
 
     async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
         """The ConfigMap's body, or None."""
 
     async def adopt(self, file: FlagFile) -> None:
-        """Put our label on the ConfigMap, which is the operator's."""
+        """Put our label on the operator's ConfigMap."""
 
 
 @dataclass(slots=True)
 class FlagFiles:
-    """Follows pods and flag sets."""
+    """Writes the ConfigMaps of flag sets that pods read as files."""
 
     objects: Cache
     cluster: FileObjects
@@ -78,7 +78,7 @@ class FlagFiles:
     """The failure that was reported last of each file."""
 
     def changed(self, change: Change) -> tuple[()]:
-        """Take note of a change of any object. Wakes nothing else."""
+        """Handle a change of any object."""
         key = change.latest.key
         if generation_of(change.before) == generation_of(change.after):
             return ()
@@ -100,7 +100,7 @@ class FlagFiles:
             group.create_task(self.queue.work(AT_ONCE, self.keep))
 
     async def keep(self, file: FlagFile) -> None:
-        """Bring one file to what is delivered; look again later. A file without readers stays as it is."""
+        """Update one file to the delivered flags; look again later. A file without readers is left alone."""
         readers = self.pods.readers(file)
         if not readers:
             self.queue.forget(file)
@@ -155,7 +155,7 @@ class FlagFiles:
         return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
 
     async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
-        """Make the operator's ConfigMap ours. Raises Stalled for one that has another owner."""
+        """Adopt the operator's ConfigMap. Raises Stalled if it has another owner."""
         if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
             raise Stalled(
                 "OwnershipConflict",
@@ -182,7 +182,7 @@ def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
 
 
 def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
-    """What the file is to hold; a bad flag stays as it is there. Raises a setback."""
+    """Return the file's content; an invalid flag keeps its present text. Raises a setback."""
     previous = None if before is None else before.encode()
     try:
         made = delivered(found, part, previous=previous)
@@ -207,7 +207,7 @@ def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
-    """Those that are there, which Kubernetes takes off as they go, and the readers'."""
+    """Return the present owners, which Kubernetes removes as they are deleted, and those of the readers."""
     found = {each["uid"]: each for each in _references(there)}
     for pod in readers:
         if len(found) < 200:

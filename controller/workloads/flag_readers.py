@@ -33,7 +33,7 @@ LOOK: Final = 60.0
 
 
 def account_of(metadata: Mapping[str, Any]) -> str:
-    """The service account with whose rights a pod's evaluator reads flags."""
+    """Return the service account with whose rights a pod's evaluator reads flags."""
     return str((metadata.get("annotations") or {}).get(FLAG_READER) or "default")
 
 
@@ -44,12 +44,12 @@ class ReaderObjects(Applier, Protocol):
         """An object's body, or None."""
 
     async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
-        """The namespaces that hold an object of that name."""
+        """List the namespaces with an object of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlagReaders:
-    """Follows pods."""
+    """Grants the right to read FeatureFlags to the service accounts of marked pods."""
 
     cluster: ReaderObjects
     queue: KeyedQueue[str]
@@ -57,12 +57,12 @@ class FlagReaders:
     pods: MarkedPods
     """By their service accounts, see `account_of`."""
     namespaces: Sequence[str] = ()
-    """Those that are worked in; empty: all."""
+    """Managed namespaces; empty: all."""
 
     async def run(self) -> None:
         """Keep the rights until cancelled."""
         await self.pods.known.wait()
-        # What was bound before this process was there.
+        # Namespaces with bindings from before this process started.
         places = await self.cluster.places(
             ROLE_BINDING.api_version, ROLE_BINDING.plural, self.namespaces, NAME
         )
@@ -71,7 +71,7 @@ class FlagReaders:
         await self.queue.work(4, self.keep)
 
     async def keep(self, namespace: str) -> None:
-        """Bring one namespace to what its pods need; look again later."""
+        """Update the rights in one namespace to the needs of its pods; look again later."""
         self.queue.put(namespace, LOOK)
         accounts = self.pods.texts(namespace)
         try:

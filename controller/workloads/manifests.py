@@ -1,4 +1,4 @@
-"""What is made of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
+"""The manifests of a Flagd, with OpenFeature Operator's names, labels and ports. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controller.api.flagd import FlagdSpec, GatewayApiRoutesSpec, IngressSpec
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OURS: Final = "flagstaff"
@@ -36,8 +36,8 @@ _OFREP_PATH: Final = "/ofrep"
 _SYNC_PATH: Final = "/flagd.sync.v1.Service"
 
 
-def manifests(resource: Resource, spec: FlagdSpec, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    """Each with its owner, in the order in which they are applied."""
+def manifests(resource: Resource, spec: FlagdSpec, wanted: PodSettings) -> Iterator[dict[str, Any]]:
+    """Return the manifests with their owner, in the order of application."""
     alone = replace(wanted, native=False, everywhere=True, socket_path="")
     yield _made(DEPLOYMENT, resource, _deployment(resource.name, spec, alone))
     yield _made(SERVICE, resource, _service(resource.name, spec, alone))
@@ -79,7 +79,7 @@ def _made(
     }
 
 
-def _deployment(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
+def _deployment(name: str, spec: FlagdSpec, wanted: PodSettings) -> dict[str, Any]:
     container = {**evaluator(wanted), "name": CONTAINER}
     if wanted.options.compat:
         container["ports"] = [
@@ -106,7 +106,7 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _service(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:
+def _service(name: str, spec: FlagdSpec, wanted: PodSettings) -> dict[str, Any]:
     return {
         "type": spec.service_type or "ClusterIP",
         "selector": {APP: name},

@@ -25,13 +25,13 @@ class MarkedPods:
         read: Callable[[Mapping[str, Any]], str] = lambda _: "",
         wake: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`views`: the namespaces that are listed one by one; one that is empty stands for all. `read` takes
-        the text from a pod's metadata; `wake` receives each namespace that a pod with another text comes to.
+        """`views`: the listed namespaces; an empty one stands for all. `read` returns the text of a pod's
+        metadata; `wake` receives each namespace in which a pod with a new text appears.
         """
         self.known = asyncio.Event()
         """Set once all pods were reported."""
         self.came = asyncio.Event()
-        """Set whenever there is a pod where there was none."""
+        """Set when the first pod appears."""
         self._read = read
         self._wake = wake
         self._views = set(views)
@@ -44,7 +44,7 @@ class MarkedPods:
         return bool(self._texts)
 
     def texts(self, namespace: str) -> list[str]:
-        """Those of a namespace's pods, each once, sorted."""
+        """Return the distinct texts of a namespace's pods, sorted."""
         return sorted(set(self._texts.get(namespace, {}).values()))
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class MarkedPods:
             self._wake(meta["namespace"])
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """A pod is gone. This wakes nobody: another may be on its way."""
+        """Remove a deleted pod, without waking: a successor may follow."""
         del kind
         there = self._texts.get(namespace, {})
         there.pop(name, None)
@@ -77,7 +77,7 @@ class MarkedPods:
 
 @dataclass(frozen=True, slots=True)
 class FilePod:
-    """What matters of a pod whose evaluator reads flags from ConfigMaps."""
+    """The needed fields of a pod whose evaluator reads flags from ConfigMaps."""
 
     namespace: str
     name: str
@@ -129,4 +129,4 @@ class FilePods:
                 del self._readers[each]
 
     def listed(self, kind: str, namespace: str) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no caller waits for the list."""

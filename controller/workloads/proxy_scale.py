@@ -26,7 +26,7 @@ SELECTOR: Final = f"{PROXIED}=true"
 """Of pods whose evaluators, or applications, ask the proxy."""
 DEPLOYMENT: Final = "flagstaff-proxy"
 IDLE: Final = 600.0
-"""Seconds without anybody after which there are no replicas."""
+"""Seconds without clients after which it is scaled to 0."""
 LOOK: Final = 30.0
 """Seconds from one look to the next."""
 
@@ -35,31 +35,31 @@ class Scale(Protocol):
     """Replicas of Deployments. Every method raises a Setback."""
 
     async def replicas(self, namespace: str, name: str) -> int | None:
-        """Those that are asked for; None where there is no Deployment."""
+        """Return `spec.replicas`; None without a Deployment."""
 
     async def scale(self, namespace: str, name: str, replicas: int) -> None:
-        """Ask for so many."""
+        """Set `spec.replicas`."""
 
 
 @dataclass(slots=True)
 class ProxyScale:
-    """Scales from none and to none; in between, an autoscaler or a person may set the replicas."""
+    """Scales from and to 0; otherwise, an autoscaler or a person may set the replicas."""
 
     scale: Scale
     objects: Cache
     pods: MarkedPods
     namespace: str
     wanted: int
-    """Replicas that it starts with."""
+    """Replicas when scaled from 0."""
     clock: Callable[[], float]
-    """Seconds; does not jump."""
+    """Seconds of a monotonic clock."""
     _asked_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._asked_at = self.clock()
 
     async def run(self) -> None:
-        """Keep it until cancelled. A new leader knows nothing of the time before."""
+        """Scale until cancelled. A new leader starts without history."""
         await self.pods.known.wait()
         self._asked_at = self.clock()
         while True:
@@ -73,7 +73,7 @@ class ProxyScale:
                     await self.pods.came.wait()
 
     async def look(self) -> None:
-        """One look. Raises Setback."""
+        """Check the clients once, and scale. Raises Setback."""
         asked = self.pods.any or any(map(_has_members, self.objects.of_kind(receipt.KIND)))
         if asked:
             self._asked_at = self.clock()

@@ -1,4 +1,4 @@
-"""Flagd: a Deployment of the evaluator, and how others reach it."""
+"""Reconciler of Flagd: a Deployment of the evaluator, its Service and its routes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.injection.options import Known, Options
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
     from controller.runtime.objects.cache import Cache
 
 MANAGER: Final = "flagstaff-flagd"
@@ -33,7 +33,7 @@ MANAGER: Final = "flagstaff-flagd"
 
 
 class Workloads(Applier, Protocol):
-    """The objects that run for users. Every method raises a Setback."""
+    """Port to the objects of a Flagd. Every method raises a Setback."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
@@ -44,7 +44,7 @@ class Workloads(Applier, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """What was sent of one object, and what became of it."""
+    """The applied manifest of one object, and the resulting object."""
 
     manifest: Mapping[str, Any]
     found: Resource
@@ -52,7 +52,7 @@ class _Applied:
 
 @dataclass(frozen=True, slots=True)
 class FlagdReconciler:
-    """Brings what is made of a Flagd to what it and its FeatureFlagSource say."""
+    """Applies the objects of a Flagd according to it and its FeatureFlagSource."""
 
     objects: Cache
     workloads: Workloads
@@ -61,10 +61,10 @@ class FlagdReconciler:
     known: Known
     options: Options
     _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
-    """By Flagd, then by what was made of it."""
+    """By Flagd, then by object."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Apply, remove what is no longer asked for, and say how the Deployment does."""
+        """Apply the objects, delete those no longer needed, and report the state of the Deployment."""
         del now
         events: list[Occurrence] = []
         try:
@@ -79,10 +79,10 @@ class FlagdReconciler:
         return result
 
     def forget(self, key: ObjectKey) -> None:
-        """It is gone; Kubernetes removes what it owned."""
+        """Forget a deleted Flagd; Kubernetes deletes its objects."""
         self._taken.pop(key, None)
 
-    def _made(self, resource: Resource) -> tuple[Wanted, list[dict[str, Any]]]:
+    def _made(self, resource: Resource) -> tuple[PodSettings, list[dict[str, Any]]]:
         spec = spec_of(FlagdSpec, resource)
         name = spec.feature_flag_source
         if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
@@ -96,7 +96,7 @@ class FlagdReconciler:
     async def _apply_all(
         self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
     ) -> Setback | None:
-        """Raises Setback. That of the HTTPRoute is returned: all else does without it."""
+        """Apply all. Raises Setback, but returns that of the HTTPRoute, which is optional."""
         for each in made:
             try:
                 events += await self._apply(owner, each)
@@ -155,7 +155,9 @@ class FlagdReconciler:
             del taken[key]
         return events
 
-    def _judged(self, made: list[dict[str, Any]], wanted: Wanted, events: tuple[Occurrence, ...]) -> Result:
+    def _judged(
+        self, made: list[dict[str, Any]], wanted: PodSettings, events: tuple[Occurrence, ...]
+    ) -> Result:
         deployment = self.objects.get(ObjectKey.of(made[0]))
         if deployment is None:
             return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
@@ -175,7 +177,7 @@ class FlagdReconciler:
 
 
 def _same(found: Resource, written: Resource) -> bool:
-    """Whether it still is as it was written, as far as we write it."""
+    """Whether the fields that we write are unchanged."""
     return (
         found.uid == written.uid
         and found.spec == written.spec
@@ -186,7 +188,7 @@ def _same(found: Resource, written: Resource) -> bool:
 
 
 def _require_ours(found: Resource, owner: Resource) -> None:
-    """Raise Stalled for an object that was made by another."""
+    """Raise Stalled for an object of another owner."""
     if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
         return
     kind, name = found.key.kind, found.name

@@ -1,4 +1,4 @@
-"""FeatureFlagSource and InProcessConfiguration: judged as if a pod of their namespace named them."""
+"""Reconciler of FeatureFlagSource and InProcessConfiguration: checks them as for a pod of their namespace."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SettingsReconciler:
-    """Judges by the function that injects; changes nothing but status."""
+    """Checks the objects with the function that injects; writes only their status."""
 
     known: Known
     options: Options
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """What is refused stalls with its words; a flag set that is not there is waited for."""
+        """Stall with the message of a refusal; wait for a missing flag set."""
         del now
         try:
             return Result(self._judged(resource))
@@ -39,7 +39,7 @@ class SettingsReconciler:
             return Result(setback)
 
     def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept of it."""
+        """Do nothing: there is no state."""
 
     def _judged(self, resource: Resource) -> Done:
         """Raises Refused and Waiting."""

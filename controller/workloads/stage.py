@@ -1,4 +1,4 @@
-"""What wakes the reconcilers of Flagd, FeatureFlagSource and InProcessConfiguration. Pure."""
+"""Declares the changes that wake the reconcilers of Flagd and its settings kinds. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_OWNER: Final = Index("workloads by Flagd", _MADE, _owners)
 
 
 def _content(resource: Resource | None) -> object:
-    """What we write, and how the Deployment's pods do. Nothing else of a status, such as an address."""
+    """Return the fields that we write, and the state of the Deployment's pods."""
     if resource is None:
         return None
     health = resource.status if resource.key.kind == DEPLOYMENT.kind else None
@@ -63,7 +63,7 @@ def _granted(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
 
 
 def _place(resource: Resource, given: object) -> str:
-    """Where a name leads, as `NAMESPACE/NAME`."""
+    """Resolve a name to `NAMESPACE/NAME`."""
     place, _, name = str(given).removeprefix("core.openfeature.dev/").rpartition("/")
     return f"{place or resource.namespace}/{name}"
 

@@ -1,4 +1,4 @@
-"""Judges what was read: the set with bad flags at their last good definition, or a refusal. Pure."""
+"""Judges a parsed delivery: accepts it with bad flags at their last good definition, or refuses it. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 _EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])')
-"""The path of one shared rule, at the start of the paths within it."""
+"""The path of one shared rule; matches the start of the paths within it."""
 
 _CUT_OFF: Final = "too-many-problems"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What stands between the desired set and what is served: rollouts under way, overrides in force."""
+    """Differences between the desired set and the served one: rollouts under way, overrides in force."""
 
     flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
     """Definitions to be served instead of the desired ones, by key."""
@@ -41,7 +41,7 @@ NO_PROGRESS: Final = Progress()
 
 
 def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
-    """The set to be served. A flag that is no longer desired is not brought back by progress."""
+    """Return the set to be served. Progress never restores a flag that is no longer desired."""
     instead = {key: flag for key, flag in progress.flags.items() if key in desired.flags}
     if not instead:
         return desired
@@ -50,12 +50,12 @@ def effective(desired: FlagSet, progress: Progress = NO_PROGRESS) -> FlagSet:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a problem holds back."""
+    """Which problems hold back which flags."""
 
     warnings: bool = False
     """Whether warnings count as errors."""
     whole: bool = False
-    """Whether any error refuses the whole delivery, rather than hold the flag that has it."""
+    """Whether any error refuses the whole delivery, not just the flag that has it."""
 
 
 PER_FLAG: Final = Policy()
@@ -63,14 +63,14 @@ PER_FLAG: Final = Policy()
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """To be served."""
+    """The result of an accepted delivery."""
 
     flag_set: FlagSet
-    """What evaluators read: `desired` with progress."""
+    """The set that evaluators read: `desired` with progress."""
     desired: FlagSet
-    """What was delivered, with held flags: the `previous` of the next delivery."""
+    """The delivered set, with held flags: the `previous` of the next delivery."""
     digest: str
-    """Of `flag_set`: `sha256:<hex>`."""
+    """Digest of `flag_set`: `sha256:<hex>`."""
     held: tuple[str, ...]
     """Keys of the flags that stay at their last good definition, sorted."""
     missing: tuple[str, ...]
@@ -81,7 +81,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It is unknown what is wanted: nothing changes."""
+    """The result of a delivery that cannot be trusted: nothing changes."""
 
     problems: tuple[Problem, ...]
 
@@ -95,7 +95,7 @@ class Refused:
 def accept(
     parsed: Parsed, previous: FlagSet | None, policy: Policy = PER_FLAG, progress: Progress = NO_PROGRESS
 ) -> Accepted | Refused:
-    """Judge what was read after `previous`, the source's last `desired`. Takes long for a large set."""
+    """Judge a parsed delivery after `previous`, the source's last `desired`. Takes long for a large set."""
     failures = parsed.problems if policy.warnings else parsed.errors
     if _is_whole_set_bad(parsed) or (failures and policy.whole):
         return Refused(parsed.problems)
@@ -109,7 +109,7 @@ def accept(
 
 
 def _is_whole_set_bad(parsed: Parsed) -> bool:
-    """Whether no flag can be trusted. A shared rule's error is that of the flags that use it."""
+    """Return whether no flag can be trusted. An error of a shared rule counts for the flags that use it."""
     return parsed.whole_bad and any(
         problem.flag is None and problem.severity is Severity.ERROR and not _EVALUATOR.match(problem.path)
         for problem in parsed.problems
@@ -124,7 +124,7 @@ def _flags_affected_by(flag_set: FlagSet, failures: Iterable[Problem]) -> frozen
         return frozenset()
     uses = {key: _references(flag.targeting) for key, flag in flag_set.flags.items()}
     if any(each.code == _CUT_OFF for each in failures):
-        # What was cut off may be any shared rule's.
+        # Problems past the bound are cut off; any shared rule may have one.
         return frozenset(key for key, names in uses.items() if names)
     between = {name: _references(body) for name, body in flag_set.evaluators.items()}
     names = {name for used in (*uses.values(), *between.values()) for name in used}
@@ -152,7 +152,7 @@ def _reaching(between: dict[str, set[str]], spoiled: set[str]) -> set[str]:
 
 
 class _LastGood:
-    """Takes flags over from `previous` into a set with other `evaluators`."""
+    """Copies flags of `previous` into a set with other `evaluators`."""
 
     def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
         self._previous = previous
@@ -160,7 +160,7 @@ class _LastGood:
         self._after = Expander(evaluators)
 
     def flag(self, flag: Flag) -> Flag:
-        """The previous flag, meaning what it meant, marked with the revision that it stems from."""
+        """Return the previous flag, its meaning unchanged, marked with the revision that it comes from."""
         revision = self._previous.metadata.get(REVISION_KEY)
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
@@ -168,7 +168,7 @@ class _LastGood:
         return replace(flag, targeting=self._targeting(flag.targeting))
 
     def _targeting(self, rule: Json) -> Json:
-        """Expanded only where the evaluators moved on: else the digest would change and no flag did."""
+        """Expand a rule only if evaluators changed its meaning: an unchanged flag must keep its digest."""
         if rule is ABSENT or not measure(rule).references:
             return rule
         meant = self._before.expand(rule)
@@ -181,7 +181,7 @@ class _LastGood:
 def held_back(
     flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
 ) -> tuple[FlagSet, tuple[str, ...]]:
-    """The set with each bad flag at its last good definition or absent; the keys of those held, sorted."""
+    """Return (the set with bad flags at their last good definition or left out, sorted held keys)."""
     flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
     others = tuple(flag for flag in flag_set.others if flag.key not in bad)
     if previous is None:

@@ -45,24 +45,23 @@ def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
 
 
 def digest(flag_set: FlagSet) -> str:
-    """Return `sha256:<hex>` over the content, which the provenance keys are no part of."""
+    """Return `sha256:<hex>` over the content without provenance keys."""
     return f"sha256:{hashlib.sha256(canonical(flag_set)).hexdigest()}"
 
 
 def content_metadata(metadata: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Metadata without its provenance keys."""
+    """Return the metadata without its provenance keys."""
     return {key: value for key, value in metadata.items() if key not in PROVENANCE_KEYS}
 
 
 def _map(flag_set: FlagSet, provenance: bool) -> str:
-    # A flag at a time: one call over a large set would keep every other thread from running for as long as it
-    # takes.
+    # Encoded flag by flag: one call for a large set would block all other threads for as long as it takes.
     flags = (f"{_text(key)}:{_text(_flag(flag, provenance))}" for key, flag in sorted(flag_set.flags.items()))
     return "{" + ",".join(flags) + "}"
 
 
 def _list(flag_set: FlagSet, provenance: bool) -> str:
-    """flagd's other form, for a key that several flag sets have."""
+    """Return flagd's list form of flags, for keys that several flag sets have."""
     inherited = flag_set.flag_set_id
     flags = sorted(
         (*flag_set.flags.values(), *flag_set.others),

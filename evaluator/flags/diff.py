@@ -1,4 +1,4 @@
-"""What differs between two flag sets, flag by flag, as an evaluation would notice it. Pure."""
+"""Compares two flag sets flag by flag, by their effect on evaluation. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Flag keys, sorted; false if nothing differs."""
+    """Keys of flags that differ, sorted; false if there are none."""
 
     added: tuple[str, ...]
     changed: Mapping[str, tuple[Change, ...]]

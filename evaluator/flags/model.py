@@ -1,4 +1,4 @@
-"""What a flag set is, once read: immutable values, shared by everything that evaluates or delivers flags."""
+"""Types of a parsed flag set: immutable values, shared by evaluation and delivery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict of the same."""
 
 Scalar: TypeAlias = str | int | float | bool
-"""What metadata may hold."""
+"""A value of metadata."""
 
 
 class Absent(Enum):
@@ -33,7 +33,7 @@ DIGEST_KEY: Final = "flagstaff.dev/digest"
 AUTHOR_KEY: Final = "flagstaff.dev/author"
 COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
 VERIFIED_BY_KEY: Final = "flagstaff.dev/verified-by"
-"""Whose signature of the revision was verified: a name and a key's fingerprint."""
+"""Key of the verified signature of the revision: a name and a key's fingerprint."""
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
 """In set metadata: the set's generation of `fractional`, `v2` or `v3`. Content, not provenance."""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
@@ -44,14 +44,14 @@ definition of. They are not gone: a receiver that has one keeps it.
 CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
 """In a flag's metadata: true if it holds values of a Secret, which no message may repeat. Content."""
 STALE_KEY: Final = "flagstaff.dev/stale"
-"""In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""
+"""In the metadata of a served set: true while its source cannot confirm it; absent otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 """Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
     STALE_KEY, STALE_SINCE_KEY,
 })  # fmt: skip
-"""These say where content came from; no digest covers them."""
+"""Keys that record the origin of content; no digest covers them."""
 
 
 class State(StrEnum):
@@ -79,15 +79,15 @@ class Flag:
     state: State
     variants: Mapping[str, Json]
     default_variant: str | None = None
-    """None: the caller's code default is used."""
+    """None: evaluation uses the caller's code default."""
     targeting: Json | Literal[Absent.ABSENT] = ABSENT
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
-    """The flag's own; set metadata is merged under it when a flag is resolved."""
+    """The flag's own metadata; set metadata is merged under it when a flag is resolved."""
     without: frozenset[str] = frozenset()
-    """Keys of set metadata that this flag does not take over: null in its own metadata."""
+    """Keys of set metadata that the flag does not inherit: null in its own metadata."""
 
     def metadata_under(self, inherited: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """What answers say: the set's metadata, patched by the flag's own."""
+        """Return the metadata of answers: the set's, patched by the flag's own."""
         if not self.metadata and not self.without:
             return inherited
         if not inherited:
@@ -98,7 +98,7 @@ class Flag:
         return merged
 
     def flag_set_id_in(self, inherited: str | None) -> str:
-        """The id of the flag set that the flag belongs to in a set of this id; "" for none."""
+        """Return the id of the flag set that the flag belongs to in a set of this id; "" for none."""
         own = self.metadata.get("flagSetId") if self.metadata else None
         if isinstance(own, str):
             return own
@@ -114,11 +114,11 @@ class FlagSet:
     """Shared rules by name, for `{"$ref": name}`."""
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
     others: tuple[Flag, ...] = ()
-    """Flags of further flag sets whose key is in `flags`, too: only a selector finds them. By key and id."""
+    """Flags of further flag sets whose key is in `flags`, by key and id: only a selector finds them."""
 
     @property
     def revision(self) -> str | None:
-        """The source revision that last changed the content, where the set names one."""
+        """The source revision that last changed the content, if recorded."""
         value = self.metadata.get(REVISION_KEY)
         return None if value is None else str(value)
 

@@ -1,4 +1,4 @@
-"""A flag set as it is kept on disk: one line of JSON, a newline, and the set's canonical form with its
+"""File format of a saved flag set: one line of JSON, a newline, and the set's canonical form with its
 provenance. Pure.
 
 The line is `{"context": {…}, "length": bytes, "saved_at": RFC 3339, "sha256": hex, "version": 1}`, its sum
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Of such a file; more is damage."""
+"""Most bytes of such a file; a larger one counts as damaged."""
 
 _VERSION: Final = 1
 _MAX_HEADER: Final = 1024 * 1024
@@ -36,22 +36,22 @@ _BOUNDS: Final = Bounds(document_bytes=MAX_BYTES, flags=2_000_000, depth=2 * DEP
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A flag set with the moment at which it was known to be current."""
+    """A flag set and the moment at which it was known to be current."""
 
     flag_set: FlagSet
     saved_at: datetime
-    """With its time zone."""
+    """With a time zone."""
     context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
-    """Context values that came with the set."""
+    """Context values delivered with the set."""
 
     @property
     def revision(self) -> str | None:
-        """The revision that last changed the content; None where the set does not say."""
+        """The revision that last changed the content; None if not recorded."""
         return self.flag_set.revision
 
 
 def encode(saved: Saved) -> bytes:
-    """The file's content. Raises ValueError for more than can be read back."""
+    """Return the file's content. Raises ValueError if it is larger than `decode` accepts."""
     document = canonical(saved.flag_set, provenance=True)
     saved_at = saved.saved_at.isoformat()
     header: dict[str, Json] = {
@@ -69,7 +69,7 @@ def encode(saved: Saved) -> bytes:
 
 
 def decode(content: bytes) -> Saved:
-    """What was encoded. Raises ValueError for anything else."""
+    """Decode the result of `encode`. Raises ValueError for anything else."""
     line, _, document = content.partition(b"\n")
     match header := {"context": {}, **_header(line)}:
         case {"saved_at": str(saved_at), "context": dict(context)}:

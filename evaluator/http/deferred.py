@@ -1,4 +1,4 @@
-"""Answers that take more than a moment."""
+"""Responses that take several milliseconds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 Result: TypeAlias = Callable[[], T]
-"""The answer; raises what making it raised."""
+"""Returns the answer, or raises the error of making it."""
 
 
 def raising(error: BaseException) -> Result[Any]:
-    """The result of what failed."""
+    """Return a Result that raises the error."""
 
     def result() -> Any:
         raise error
@@ -35,7 +35,7 @@ def _call(result: Result[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Deferred(Generic[T]):
-    """An answer that takes milliseconds: made a few steps at a time, while others are answered in between."""
+    """An answer that takes milliseconds: made in steps, so that others are answered in between."""
 
     steps: Generator[None, None, Any]
     """Yields after at most some hundred microseconds; closed where its end is not waited for."""
@@ -44,10 +44,10 @@ class Deferred(Generic[T]):
     DEADLINE_EXCEEDED once the caller waits no longer, GeneratorExit where the client is gone.
     """
     seconds: float | None = None
-    """How long the caller waits."""
+    """Seconds that the caller waits."""
 
     def then(self, finish: Callable[[Result[T]], R]) -> Deferred[R]:
-        """What `finish` makes of the result."""
+        """Apply a function to the answer of `finish`."""
         before = self.finish
         return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
@@ -77,7 +77,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 class Job(Generic[T]):
-    """One answer that is being made."""
+    """A deferred answer in progress."""
 
     __slots__ = ("_answer", "_clock", "_done", "_until")
 
@@ -91,7 +91,7 @@ class Job(Generic[T]):
         self._done: Callable[[Result[T]], None] | None = done
 
     def cancel(self) -> None:
-        """The client is gone: `done` is not called."""
+        """Stop: the client disconnected and `done` is not called."""
         if self._done is not None:
             self._done = None
             self._answer.steps.close()
@@ -99,7 +99,7 @@ class Job(Generic[T]):
                 self._answer.finish(raising(GeneratorExit()))
 
     def advance(self) -> bool:
-        """Take a step; whether that was the last. Raises nothing of the answer's."""
+        """Take a step; return whether that was the last. Never raises the answer's errors."""
         if self._done is None:
             return True
         steps = self._answer.steps

@@ -1,4 +1,4 @@
-"""The server that receives reports on a source that is not followed from it, such as a file."""
+"""The server that receives receipts about a source that is not delivered by that server, such as a file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AGAIN: Final = 60.0
-"""Seconds after which a server that takes no receipts, or cannot be called, is tried again."""
+"""Seconds until a server that refused receipts or was unreachable is tried again."""
 
 
 class Endpoint:
-    """Reports on a connection of its own."""
+    """Sends receipts on its own connection."""
 
     def __init__(self, config: SourceConfig, reporter: Companion) -> None:
         """Raises InvalidSourceError for a target that cannot be reached."""
@@ -30,7 +30,7 @@ class Endpoint:
         self._reporter = reporter
 
     async def run(self) -> None:
-        """Report until cancelled, then say goodbye. Never fails for what the server does."""
+        """Send receipts until cancelled, then a goodbye. Errors of the server never end it."""
         while True:
             try:
                 await self._report()
@@ -40,7 +40,7 @@ class Endpoint:
             await asyncio.sleep(_AGAIN)
 
     async def _report(self) -> None:
-        """Report until the server refuses receipts. Raises SourceFault."""
+        """Send receipts until the server refuses them. Raises SourceFault."""
         channel = await self._connector.connect()
         ask = partial(self._connector.ask, channel)
         try:

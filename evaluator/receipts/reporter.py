@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PERIOD: Final = 5.0
-"""Seconds between two receipts where nothing changes, until the server says otherwise."""
+"""Seconds between two receipts without a change, until the server sets another period."""
 _LONGEST_PERIOD: Final = 60.0
 _JITTER: Final = 0.2
 _AGAIN: Final = 1.0
-"""Seconds after which one that failed is sent again."""
+"""Seconds until a failed receipt is sent again."""
 _LEAST: Final = 0.02
-"""Seconds between two receipts whatever changes."""
+"""Least seconds between two receipts."""
 GOODBYE: Final = 1.0
-"""Seconds that a goodbye may take."""
+"""Most seconds that a goodbye may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +45,25 @@ class Served:
     digest: str = ""
     revision: str = ""
     since: float = 0.0
-    """On the loop's clock."""
+    """Time of the change, by the loop's clock."""
     replaced: bool = False
-    """It replaced another that was delivered since the start."""
+    """Whether it replaced another set that was delivered since the start."""
 
 
 class Receipts:
-    """What is served of each source, as the store has it."""
+    """What is served of each source, as the store reports it."""
 
     def __init__(
         self, member: MemberText, *, clock: Callable[[], float], random: Callable[[], float]
     ) -> None:
-        """`clock` is Unix seconds, `random` numbers from 0 to 1."""
+        """clock: Unix seconds. random: numbers from 0 to 1."""
         self.member = member
         self.clock = clock
         self.random = random
         self._reporters: dict[str, Reporter] = {}
 
     def of(self, source: str, selector: str) -> Reporter:
-        """The reporter of this source."""
+        """Return the reporter of this source."""
         return self._reporters.setdefault(source, Reporter(self, selector))
 
     def follow(self, store: Store) -> None:
@@ -91,10 +91,10 @@ class Reporter:
         self._connected_at = 0
         self._said = False
         self._taken_at: float | None = None
-        """On the loop's clock."""
+        """By the loop's clock."""
 
     def serve(self, flag_set: FlagSet | None, digest: str, from_disk: bool) -> None:
-        """This is in force from now on. `digest` is our own, of the set as it was delivered."""
+        """Report that this set is served from now on. `digest` is computed here, of the set as delivered."""
         if flag_set is self._flag_set:
             return
         first, self._flag_set = self._flag_set is None, flag_set
@@ -114,7 +114,7 @@ class Reporter:
         self._changed.set()
 
     async def run(self, ask: Ask) -> None:
-        """Send receipts on a new connection, until cancelled or until the server does not take them."""
+        """Send receipts on a new connection, until cancelled or refused by the server."""
         self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
         self._said = False
         period, failed, logged = PERIOD, "", ""
@@ -128,7 +128,7 @@ class Reporter:
             except NotOffered:
                 return
             except AskFailed as error:
-                # Once is usual: a proxy that has not seen the token yet has it reviewed first.
+                # One refusal is usual: a proxy that has not seen the token yet has it reviewed first.
                 if str(error) == failed != logged:
                     logged = failed
                     log.warning("receipts are not accepted: %s", logged)
@@ -137,12 +137,12 @@ class Reporter:
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
 
     def taken_within(self, seconds: float) -> bool:
-        """Whether the server has taken a receipt so lately; it was there then."""
+        """Return whether the server accepted a receipt, so was reachable, within the last `seconds`."""
         taken = self._taken_at
         return taken is not None and asyncio.get_running_loop().time() - taken <= seconds
 
     async def leave(self, ask: Ask) -> None:
-        """Say goodbye, to a server that accepted receipts. Never raises, and takes a second at most."""
+        """Send a goodbye to a server that accepted receipts. Never raises; takes at most a second."""
         if not self._said:
             return
         member = self._receipts.member.message(self._connected_at)
@@ -154,7 +154,7 @@ class Reporter:
             log.debug("the last receipt was not accepted")
 
     async def _wait(self, seconds: float) -> None:
-        """Until something changes, or so long."""
+        """Wait for a change, at most so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -176,7 +176,7 @@ class Reporter:
 
 
 def _period(answer: bytes, before: float) -> float:
-    """How long to wait, as the server says; raises AskFailed for what is no answer."""
+    """Return the seconds to wait that the server asked for; raises AskFailed for an invalid answer."""
     try:
         seconds = ReportResponse.FromString(answer).next_ms / 1000
     except DecodeError as error:

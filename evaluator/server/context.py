@@ -19,13 +19,13 @@ Context: TypeAlias = dict[str, Any]
 MAX_DEPTH: Final = 64
 """Nested objects and arrays of a context: rules walk it by recursion."""
 MOST_VALUES: Final = 10_000
-"""Members of objects and elements of lists in one request: each costs a microsecond to read."""
+"""Most members of objects and elements of lists in one request: reading each takes a microsecond."""
 TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """What is laid over a client's context: a header wins over a fixed value, that over the client's."""
+    """Values that override a client's context: headers over fixed values, both over the client's."""
 
     values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """By context key."""
@@ -33,7 +33,7 @@ class ContextSources:
     """Context key by header name in lower case."""
 
     def lay_over(self, context: dict[str, Any], headers: Headers) -> dict[str, Any]:
-        """`context` itself, enriched in place."""
+        """Add the values to `context` in place, and return it."""
         if self.values:
             context.update(self.values)
         for name, key in self.headers.items():
@@ -44,7 +44,7 @@ class ContextSources:
 
 
 def too_many_in_json(text: bytes) -> bool:
-    """Whether the JSON `text` holds more than MOST_VALUES; for what is not JSON, anything."""
+    """Return whether the JSON `text` holds more than MOST_VALUES values; any result for invalid JSON."""
     # A value takes at least two bytes.
     if len(text) <= 2 * MOST_VALUES or _separators(text) <= MOST_VALUES:
         return False

@@ -1,6 +1,6 @@
 """flagd.evaluation.v1 and v2, in protobuf and in JSON: one flag by type, and in v1 all flags.
 
-An answer is encoded once for each resolution that the compiled flag set can give, and kept with the snapshot.
+Each possible resolution of the compiled flag set is encoded once, and cached with the snapshot.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CodecEndpoints:
-    """What answers in one message format."""
+    """The endpoints of one message format."""
 
     evaluation: Evaluation
     events: EventStreams
@@ -124,7 +124,7 @@ class Evaluation:
         """The handler of `version`'s method for flags of type `wanted`."""
         decode, plain, service = self._codec.decode_request, self._codec.plain, self._service
         answers = object()
-        """Under this name encoded answers are kept with the snapshot."""
+        """Cache key of encoded answers in the snapshot."""
 
         def respond(call: Call, key: str, read: Callable[[], Context]) -> bytes:
             snapshot = service.served(call.headers)
@@ -151,9 +151,8 @@ class Evaluation:
         return answer
 
     def resolve_all(self, call: Call, message: bytes) -> bytes | Deferred[bytes]:
-        """v1's bulk: every flag as the type of its default variant; one that fails is there with its reason.
-
-        All answers are from the flags that were served when the call came.
+        """Evaluate v1's bulk request: every flag as the type of its default variant; a failing flag is
+        included with its reason. All answers are from the flags served when the call came.
         """
         selected = selection(call.headers)
         snapshot = self._service.select(selected)
@@ -193,5 +192,5 @@ class Evaluation:
 
 
 def _is_code_default(resolution: Resolution) -> bool:
-    """v1 has no way to say "use your own default", so it says that there is no flag."""
+    """Return whether the answer is "use the code default", which v1 can only express as FLAG_NOT_FOUND."""
     return resolution.value is ABSENT and resolution.reason is not EvaluationReason.DISABLED

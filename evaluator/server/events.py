@@ -1,8 +1,8 @@
 """EventStream: reports to each subscriber which flags changed since the last report.
 
-A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles
-up, and once it can, it gets one change from what it saw to what is newest. Sets are compared in a thread, and
-many subscribers are notified a few at a time: neither holds up the loop.
+A subscriber has no queue: while it is not writable nothing is buffered for it; once it is, it gets one change
+from the set that it last received to the newest. Sets are compared in a thread, and many subscribers are
+notified a few at a time: neither blocks the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.exchange import let_go, run_in_thread
+from evaluator.exchange import free_one_by_one, run_in_thread
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from evaluator.wire.countdown import Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0
-"""flagd's: after so long without another message."""
+"""Seconds without a message after which a keep-alive is sent; flagd's."""
 
 NOTHING: Final = FlagSet()
 
 EncodeEvent: TypeAlias = "Callable[[str, Mapping[str, Any]], bytes]"
 Run: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None], None]], None]"
-"""Does the first, in a thread or at once, then the second with its result on the loop."""
+"""Calls the first function, in a thread or at once, then the second with its result on the loop."""
 
 
 class EventStreams:
@@ -91,15 +91,15 @@ class EventStreams:
         self._notifier.close()
 
     def forget(self, subscriber: EventStream) -> None:
-        """Called by a stream that has ended."""
+        """Remove a stream that has ended."""
         self._notifier.leave(subscriber)
         self.silence.forget(subscriber)
         if self._deadlines is not None:
             self._deadlines.forget(subscriber)
 
     def change(self, seen: FlagSet, current: FlagSet) -> _Change:
-        """The change that leads from `seen` to `current`, made once for all who saw the same; a subscriber
-        for which it is not ready is notified again.
+        """Return the change from `seen` to `current`, computed once for all subscribers that received `seen`;
+        a subscriber whose change is not ready is notified again.
         """
         key = id(seen), id(current)
         change = self._changes.get(key)
@@ -122,16 +122,16 @@ class EventStreams:
         self._notifier.notify(self._notifier)
 
     def _forget_changes(self) -> None:
-        """Keep no set from which no subscriber needs a change: it may be a large one."""
+        """Drop changes that no subscriber needs any more: their sets may be large."""
         held = {id(subscriber.seen) for subscriber in self._notifier}
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]
-                self._run(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
+                self._run(partial(free_one_by_one, [*change.seen.flags.values()]), _nothing_more)
 
 
 class _Change:
-    """What leads from one set to another. It keeps both, so that their ids stay theirs."""
+    """The change from one set to another. Holds both sets, so that their `id()`s are not reused."""
 
     __slots__ = ("current", "message", "ready", "seen")
 
@@ -139,12 +139,12 @@ class _Change:
         self.seen = seen
         self.current = current
         self.message: bytes | None = None
-        """None where no flag differs."""
+        """None if no flag differs."""
         self.ready = False
 
 
 class EventStream:
-    """One subscriber: what it last received, and whether it can be sent more."""
+    """One subscriber: the set that it last received, and whether it is writable."""
 
     def __init__(self, streams: EventStreams, stream: MessageStream, selected: Selection) -> None:
         self._streams = streams
@@ -152,17 +152,17 @@ class EventStream:
         self._selection = selected
         self._greeted = False
         self.seen = self._current()
-        """The set of the last report to it."""
+        """The set of the last message to it."""
         self.awaited: _Change | None = None
-        """The change to send next, even if a newer one exists by then."""
+        """The change to send next, even if there is a newer one by then."""
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 
     def advance(self) -> None:
-        """Send what is due, as far as the stream takes it."""
+        """Send pending messages while the stream is writable."""
         if not self._greeted:
             if not self._stream.writable or not self._streams.store.known:
-                # A provider takes the first message for the word that flags can be had.
+                # Providers count as ready at the first message.
                 return
             self._greeted = True
             self._send(self._streams.ready)
@@ -177,18 +177,18 @@ class EventStream:
                 self._send(change.message)
 
     def keep_alive(self) -> None:
-        """Show a silent peer that we are there; one that does not read has messages waiting already."""
+        """Send a keep-alive; a peer that does not read has messages waiting already."""
         if self._stream.writable:
             self._send(self._streams.alive)
         else:
             self._streams.silence.restart(self)
 
     def expire(self) -> None:
-        """End it by its deadline; the client opens another."""
+        """End the stream at its deadline; the client opens another."""
         self._end(Code.DEADLINE_EXCEEDED, "stream deadline exceeded")
 
     def shut_down(self) -> None:
-        """Say goodbye to a provider that received flags and reads, and end."""
+        """Send a provider that received flags and reads a last event, and end the stream."""
         if self._greeted and self._stream.writable:
             self._send(self._streams.goodbye)
         self._end(Code.OK, "")
@@ -210,11 +210,11 @@ class EventStream:
 
 
 def _nothing_more(_: bytes | None) -> None:
-    """There is nothing to do when sets are let go."""
+    """Do nothing after sets are freed."""
 
 
 def changed_flags(seen: FlagSet, current: FlagSet) -> dict[str, Any]:
-    """flagd's words for what happened to each flag, as in `configuration_change`; empty for nothing."""
+    """Return flagd's word for each flag's change, as in `configuration_change`; empty if none changed."""
     change = diff(seen, current)
     return {
         **{key: {"type": "write"} for key in change.added},

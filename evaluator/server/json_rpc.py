@@ -31,7 +31,7 @@ _ZERO: Final = {
     FlagType.FLOAT: 0,
     FlagType.OBJECT: {},
 }
-"""What v1 writes where there is no value."""
+"""Values that v1 writes if there is none."""
 _ANY_FIELD: Final = {
     FlagType.BOOLEAN: ("boolValue", False),
     FlagType.STRING: ("stringValue", ""),
@@ -61,7 +61,7 @@ def decode_bulk_request(message: bytes) -> Context:
 
 
 def plain(context: Context) -> Context:
-    """The context itself: JSON is decoded whole."""
+    """Return the context itself: JSON is already decoded."""
     return context
 
 
@@ -118,7 +118,7 @@ def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
 
 
 def _value(wanted: FlagType, value: Any) -> Any:
-    """A flag's value: 64-bit integers are text, a double that no JSON number can be is its name."""
+    """Convert a flag's value: 64-bit integers become text, doubles that JSON lacks become their name."""
     if wanted is FlagType.INTEGER:
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -152,5 +152,5 @@ def _context(document: dict[str, Any]) -> Context:
 
 
 def _malformed(why: str) -> RpcError:
-    """As connect-go words it (https://pkg.go.dev/connectrpc.com/connect); never quotes what was sent."""
+    """Return connect-go's error text (https://pkg.go.dev/connectrpc.com/connect), without the input."""
     return RpcError(Code.INVALID_ARGUMENT, f"unmarshal message: {why}")

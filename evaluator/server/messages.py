@@ -51,7 +51,7 @@ _ANY_FIELD: Final = {
     FlagType.FLOAT: ("double_value", 0.0),
     FlagType.OBJECT: ("object_value", EMPTY),
 }
-"""Where a bulk answer holds a flag's value, and what it holds there without one."""
+"""Field of a flag's value in a bulk answer, and its content if there is no value."""
 _UNENCODABLE: Final = (
     EncodeError,
     DecodeError,

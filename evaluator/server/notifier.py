@@ -1,4 +1,4 @@
-"""Notifies open streams of changes a few at a time: ten thousand of them do not hold up the loop."""
+"""Notifies open streams of changes a few at a time, so that ten thousand do not block the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Subscriber(Protocol):
     """The owner of an open stream; compared by identity."""
 
     def advance(self) -> None:
-        """Send what is due, as far as the stream takes it."""
+        """Send pending messages while the stream is writable."""
 
     def shut_down(self) -> None:
         """End the stream, and leave."""
@@ -24,10 +24,10 @@ S = TypeVar("S", bound=Subscriber)
 
 
 class FairNotifier(Generic[S]):
-    """All open streams of one kind, and those to notify next. Its length is how many are open."""
+    """Open streams of one kind, and those to notify next. Its length is the number of open streams."""
 
     def __init__(self, queue: FairQueue, drained: Callable[[], None] | None = None) -> None:
-        """`drained` is called each time that no stream is left to notify."""
+        """drained: called each time that no stream is left to notify."""
         self._queue = queue
         self._drained = drained
         self._open: set[S] = set()
@@ -41,23 +41,23 @@ class FairNotifier(Generic[S]):
         return iter(self._open)
 
     def join(self, subscriber: S) -> None:
-        """It is notified of changes from now on."""
+        """Add a stream, to be notified of changes."""
         self._open.add(subscriber)
 
     def leave(self, subscriber: S) -> None:
-        """It is notified no more; harmless if it has left."""
+        """Remove a stream; may be called twice."""
         self._open.discard(subscriber)
         self._due.pop(subscriber, None)
 
     def notify(self, subscribers: Iterable[S]) -> None:
-        """Let them advance, the first of them now."""
+        """Call `advance` of the streams, of the first ones now."""
         # A waiting stream keeps its place: otherwise quick changes would notify the same few again and again.
         self._due.update(dict.fromkeys(subscribers))
         if not self._queued and self._advance_some(self._queue.deadline()):
             self._queue.put(self._advance_some)
 
     def close(self) -> None:
-        """Notify no stream any more; shut all down."""
+        """Stop notifying, and shut all streams down."""
         self._due.clear()
         for subscriber in tuple(self._open):
             subscriber.shut_down()

@@ -72,7 +72,7 @@ class ChangeStreams:
         return len(self._notifier)
 
     def advertised(self, selected: Selection) -> list[dict[str, Any]]:
-        """`eventStreams` of a bulk answer: where its client hears of changes."""
+        """Return `eventStreams` of a bulk answer: the stream on which its client receives changes."""
         path = PATH
         if selected.key:
             path += "/" + quote(f"{selected.key}={selected.value}", safe="")
@@ -100,7 +100,7 @@ class ChangeStreams:
             subscriber = ChangeStream(self, stream, selected, last)
             self._notifier.join(subscriber)
             self._opened += 1
-            # Spread over two seconds: those who lose us together would else come back together.
+            # Reconnects are spread over two seconds, so that clients of one failure do not come back at once.
             subscriber.greet(1000 + 100 * (self._opened % 20))
 
         return Streamed(200, EVENT_STREAM, start)
@@ -112,7 +112,7 @@ class ChangeStreams:
         self._notifier.close()
 
     def forget(self, subscriber: ChangeStream) -> None:
-        """Called by a stream that has ended."""
+        """Remove a stream that has ended."""
         self._notifier.leave(subscriber)
         self.silence.forget(subscriber)
 
@@ -135,10 +135,8 @@ class ChangeStream:
         stream.on_closed = self._on_closed
 
     def greet(self, retry_milliseconds: int) -> None:
-        """Open with the time after which a client that lost us tries again.
-
-        A client that does not say what it saw last is asked to fetch at once: what it fetched before may be
-        older.
+        """Send the head with the reconnect time. A client without a last event id is asked to fetch at once,
+        since its earlier answer may be outdated.
         """
         self._greeting = b"retry: %d\n\n" % retry_milliseconds
         self.advance()
@@ -159,7 +157,7 @@ class ChangeStream:
         self._streams.silence.restart(self)
 
     def keep_alive(self) -> None:
-        """Show a silent peer that we are there; one that does not read has something waiting already."""
+        """Send a keep-alive; a peer that does not read has messages waiting already."""
         if self._stream.writable:
             self._stream.send(_KEEP_ALIVE)
         self._streams.silence.restart(self)

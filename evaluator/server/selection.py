@@ -1,4 +1,4 @@
-"""`flagd-selector`: which flags a request is about (https://flagd.dev/reference/selector-syntax/)."""
+"""`flagd-selector`: selects the flags of a request (https://flagd.dev/reference/selector-syntax/)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Selection:
         return {self.key: self.value} if self.key else {}
 
     def of(self, store: Store) -> Snapshot | None:
-        """What it selects of what is served now; None where nothing is known by that name."""
+        """Return the selected part of what is served; None if nothing has that name."""
         return store.view(self.key, self.value) if self.key else store.snapshot
 
 

@@ -1,4 +1,4 @@
-"""What all protocols of evaluation share: from a request's selector, headers and context to resolutions."""
+"""Shared by all protocols of evaluation: from a request's selector, headers and context to resolutions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 NOT_READY: Final = "no flags are known yet: no source has delivered, and there is no last good flag set"
 RETRY_SECONDS: Final = 1
-"""When a client that got NOT_READY should ask again."""
+"""Seconds after which a client that got NOT_READY should ask again."""
 
 _AT_ONCE: Final = 16_384
 """Bytes of a request for one flag that are answered within the call; beyond, others are answered in between.
 """
 _FLAG_BYTES: Final = 64
-"""What one more flag costs, in bytes of a request."""
+"""Cost of one more flag, in bytes of a request."""
 _SHORT: Final = 1_024
-"""Bytes of a request whose context has no room for lists that take a rule long."""
+"""Bytes of a request whose context is too small for lists that a rule evaluates slowly."""
 
 
 class NotReadyError(RpcError):
-    """Nothing is known of any flag yet: UNAVAILABLE to RPCs."""
+    """No source has delivered yet: UNAVAILABLE to RPCs."""
 
     def __init__(self) -> None:
         super().__init__(Code.UNAVAILABLE, NOT_READY)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from evaluator.exchange import let_go
+from evaluator.exchange import free_one_by_one
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code
 from evaluator.server.selection import Selection, parse
@@ -132,7 +132,7 @@ class StoreBackend:
             self._encoding.cancel()
 
     def _on_change(self, _: Snapshot, *, restated: bool = False) -> None:
-        # Who came while a source was stale was sent flags that say so, whatever others are still.
+        # Listeners that came while a source was stale received flags with that mark; others may not.
         fresh_again = self._stale - self._store.catalog.stale
         self._stale = self._store.catalog.stale
         settles = self._waits_for_sources and self._store.settled
@@ -197,9 +197,9 @@ def _make_aside(
     """`_make` for the one set in the list, which is freed here, not on the loop, if it was replaced."""
     flag_set = flag_sets.pop()
     made = _make(flag_set, context, watchers, quiet)
-    remains: list[object] = [*flag_set.flags.values()]
+    objects: list[object] = [*flag_set.flags.values()]
     del flag_set
-    let_go(remains)
+    free_one_by_one(objects)
     return made
 
 

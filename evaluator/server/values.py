@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXACT: Final = 2**53
 """Up to here a whole number has as few digits as it can."""
 _LARGEST_INTEGER: Final = 2**63 - 1
-"""What orjson writes as an integer, at least."""
+"""Largest number that orjson certainly writes as an integer."""
 _WITHOUT_EXPONENT: Final = 1e21
 
 

@@ -1,4 +1,4 @@
-"""How to serve: flagd's options, variables and file, and ours. The only reader of the environment."""
+"""Reads settings: flagd's options, variables and file, and ours. The only reader of the environment."""
 
 from evaluator.settings.load import Loaded, from_env, load
 from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths

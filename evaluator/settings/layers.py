@@ -1,4 +1,4 @@
-"""Where options are given: command line over environment over configuration file, each named in messages."""
+"""Collects options: command line over environment over configuration file, with their places for messages."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NEVER_READ: Final = frozenset({"config"})
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An option's values as they were found, and where."""
+    """An option's raw values, and where they were given."""
 
     where: str
-    """As a message names it."""
+    """The place, as messages name it."""
     values: tuple[object, ...]
     """One for each time it is given: a text, or a value of the file."""
 
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
-    """By option name; `flags` are the texts of each option of the command line."""
+    """Return the given options by name; `flags` are the texts of each option of the command line."""
     return {
         name: Given(f"--{name}", tuple(texts if BY_NAME[name].many else texts[-1:]))
         for name, texts in flags.items()
@@ -44,7 +44,7 @@ def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
 
 
 def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
-    """The options of variables that are set and not empty, and warnings of unknown ones."""
+    """Return the options of variables that are set and not empty, and warnings about unknown variables."""
     variables = {option.variable: option for option in OPTIONS if option.name not in _NEVER_READ}
     found: dict[str, Given] = {}
     warnings: list[str] = []
@@ -65,8 +65,8 @@ def _is_ours(variable: str) -> bool:
 
 
 def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
-    """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown
-    keys. As in viper, keys are in lower case at every depth, whatever the file has.
+    """Return the options of the file at `path`, else of $HOME/.agent.yaml if it exists; and warnings about
+    unknown keys. As in viper, keys are converted to lower case at every depth.
     """
     file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
     if not path and ("HOME" not in environ or not file.is_file()):

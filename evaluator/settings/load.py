@@ -1,4 +1,4 @@
-"""From what was given to Settings."""
+"""Builds Settings from the given options."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _OTEL: Final = "otel."
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and warnings for their author."""
+    """Settings, and warnings for the person who wrote them."""
 
     settings: Settings
     warnings: tuple[str, ...]
 
 
 def from_env(environ: Mapping[str, str]) -> Settings:
-    """Settings of `environ` alone, defaults for what it does not set; raises InvalidSettingError."""
+    """Return Settings of `environ` alone, with defaults for unset variables; raises InvalidSettingError."""
     given, _ = layers.from_environment(environ)
     return _settings(given, environ, [])
 
 
 def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Loaded:
-    """Command line over environment over configuration file over defaults. `flags` are the texts given for
-    each option, by its name. Raises InvalidSettingError.
+    """Return Settings: command line over environment over configuration file over defaults. `flags` are the
+    texts given for each option, by its name. Raises InvalidSettingError.
     """
     path = flags.get("config", ("",))[-1]
     in_file, odd_keys = layers.from_file(path, environ)

@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """How an option's value is read."""
+    """The type of an option's value."""
 
     LINE = "text"
     PATH = "path"
@@ -39,29 +39,29 @@ class Option:
     short: str = ""
     kind: Kind = Kind.LINE
     field: str = ""
-    """Of Settings, where it is not the name; `otel.x` is a field of OtelSettings, `-` of none."""
+    """Field of Settings, if it differs from the name; `otel.x` is a field of OtelSettings, `-` is none."""
     bounds: tuple[int, int] = (0, 2**31 - 1)
     choices: tuple[str, ...] = ()
-    """All that is accepted; of a refused option, values that ask for what is the case anyway."""
+    """Accepted values; of a refused option, values that match the present behaviour anyway."""
     refusal: str = ""
-    """Why any value, or any beside `choices`, is refused, and what to do."""
+    """Why a value outside of `choices` is refused, and what to do."""
     flagd: bool = True
     """Whether flagd has, or had, this option."""
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """The option's environment variable."""
         prefix = "FLAGD_" if self.flagd else "FLAGSTAFF_"
         return prefix + self.name.upper().replace("-", "_")
 
     @property
     def target(self) -> str:
-        """The field that it sets."""
+        """The field that the option sets."""
         return self.field or self.name.replace("-", "_")
 
     @property
     def many(self) -> bool:
-        """Whether it may be given several times."""
+        """Whether the option may be given several times."""
         return self.kind in {Kind.STRINGS, Kind.PAIRS, Kind.SERVERS}
 
 
@@ -216,6 +216,6 @@ FOREIGN: Final = {
     "OTEL_EXPORTER_OTLP_HEADERS": "otel.headers",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "otel.protocol",
 }
-"""OpenTelemetry's own variables, which flagd reads too; an endpoint also selects the exporter `otel`."""
+"""OpenTelemetry's own variables, which flagd reads, too; an endpoint also selects the exporter `otel`."""
 POD: Final = {"POD_NAME": "name", "POD_NAMESPACE": "namespace", "POD_UID": "uid", "NODE_NAME": "node"}
-"""Variables in which a container's manifest says where it runs."""
+"""Variables in which a pod's manifest sets its name and namespace."""

@@ -1,4 +1,4 @@
-"""Where flags come from, as in flagd's options: `--uri` by prefix, `--sources` by field."""
+"""Reads the options of sources, as flagd does: `--uri` by prefix, `--sources` by field."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ KUBERNETES: Final = (
 )
 _FORMS: Final = "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://, gs://, azblob:// or s3://"
 _CUT: Final = {"file:": Provider.FILE, "grpc://": Provider.GRPC, "grpcs://": Provider.GRPC}
-"""Prefixes that are no part of the source's name."""
+"""Prefixes that are removed from the source's name."""
 _KEPT: Final = {
     "http://": Provider.HTTP, "https://": Provider.HTTP, "gs://": Provider.GCS, "azblob://": Provider.AZBLOB,
     "s3://": Provider.S3,
 } | dict.fromkeys(("envoy://", "dns://", "uds://", "xds://"), Provider.GRPC)  # fmt: skip
 _MOST_MESSAGE_BYTES: Final = 2**31 - 1
 _Read: TypeAlias = "Callable[[object, str], Any]"
-"""(value, where it is given) to what it means; raises InvalidSettingError."""
+"""(value, place for messages) → setting; raises InvalidSettingError."""
 
 
 _whole_seconds: Final = partial(values.whole, bounds=(0, MAX_INTERVAL))
@@ -78,11 +78,11 @@ _SOURCE: Final[Mapping[str, _Read]] = {
     "incremental_updates": _never,
     "oauth": _oauth,
 }
-"""How each field of SourceConfig is read; `spelled` is its name in the JSON, which Go reads in any case."""
+"""Readers of SourceConfig's fields; `spelled` gives the JSON name, which Go accepts in any case."""
 
 
 def parse_uri(uri: str, where: str) -> SourceConfig:
-    """The source that a `--uri` means, by its prefix."""
+    """Return the source of a `--uri`, by its prefix."""
     if uri.startswith("core.openfeature.dev"):
         raise InvalidSettingError(f"{where} {uri} is refused: {KUBERNETES}")
     for prefix, provider in (_CUT | _KEPT).items():
@@ -93,7 +93,7 @@ def parse_uri(uri: str, where: str) -> SourceConfig:
 
 
 def parse_sources(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
-    """The sources of a JSON array, as text or read already; a warning for each field that nothing reads."""
+    """Return the sources of a JSON array, as text or parsed; and a warning for each unknown field."""
     if isinstance(given, str):
         given = _json(given, where)
     if not isinstance(given, list):
@@ -102,7 +102,7 @@ def parse_sources(given: object, where: str, warnings: list[str]) -> list[Source
 
 
 def parse_servers(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
-    """One source, or an array of them: the configuration file and the environment give an option once."""
+    """Return one source, or those of an array: configuration file and environment give an option once."""
     if isinstance(given, str) and given.lstrip().startswith("["):
         given = _json(given, where)
     if isinstance(given, list):
@@ -111,7 +111,7 @@ def parse_servers(given: object, where: str, warnings: list[str]) -> list[Source
 
 
 def _server(given: object, where: str, warnings: list[str]) -> SourceConfig:
-    """A URI, a JSON object as text, or an object read already."""
+    """Return the source of a URI, of a JSON object as text, or of a parsed object."""
     if not isinstance(given, str):
         return _source(given, where, warnings)
     if given.lstrip().startswith("{"):
@@ -142,7 +142,7 @@ def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
     found["provider"] = Provider(found["provider"])
     for name in ("interval", "timeout"):
         if found.get(name) == 0:
-            # Go's zero value: not given.
+            # Go's zero value counts as not given.
             del found[name]
     return _checked(SourceConfig(**found), where)
 

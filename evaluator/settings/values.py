@@ -1,8 +1,7 @@
-"""How a value is read, be it an option's text, a variable's, or a value of the configuration file.
+"""Parses values of options, variables and the configuration file.
 
-pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches are
-spelled as those two take them; where `cast` silently gives zero for what it cannot read, this says so
-instead.
+pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches have the
+syntax of those two; where `cast` silently gives zero for an invalid value, this raises an error.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _UNITS: Final = {
 }  # fmt: skip
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST: Final = 2**63 / 1e9
-"""Seconds that a duration of Go's can hold."""
+"""Most seconds of a Go duration."""
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def duration(value: object, where: str) -> float:
-    """Seconds of a duration as Go writes it, `0` or such as `1m30s`."""
+    """Return the seconds of a duration in Go's syntax: `0`, or such as `1m30s`."""
     text = str(value).removeprefix("+") if isinstance(value, str | int) else ""
     if text == "0":
         return 0.0
@@ -43,7 +42,7 @@ def duration(value: object, where: str) -> float:
 
 
 def whole(value: object, where: str, bounds: tuple[int, int]) -> int:
-    """A whole number within `bounds`, both included."""
+    """Return a whole number within `bounds`, both included."""
     lowest, highest = bounds
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not (text.isascii() and text.isdigit() and len(text) <= 20) or not lowest <= int(text) <= highest:
@@ -54,7 +53,7 @@ def whole(value: object, where: str, bounds: tuple[int, int]) -> int:
 
 
 def switch(value: object, where: str) -> bool:
-    """What Go's ParseBool takes."""
+    """Return the value of a switch, by Go's ParseBool."""
     text = value if isinstance(value, str) else json.dumps(value)
     if text not in _TRUE | _FALSE:
         raise InvalidSettingError(f"{where} is {shown(value)}: must be true or false")
@@ -62,21 +61,21 @@ def switch(value: object, where: str) -> bool:
 
 
 def line(value: object, where: str) -> str:
-    """A text without control characters, so that it can be printed and opened."""
+    """Return a text without control characters, which is safe to print and to open."""
     if not isinstance(value, str) or not value.isprintable():
         raise InvalidSettingError(f"{where} must be a printable text")
     return value
 
 
 def choice(value: object, where: str, choices: Sequence[str]) -> str:
-    """One of `choices`."""
+    """Return one of `choices`."""
     if value not in choices:
         raise InvalidSettingError(f"{where} is {shown(value)}: must be {' or '.join(choices)}")
     return str(value)
 
 
 def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
-    """All values of an option given several times; each time it is a list, or texts quoted as in CSV."""
+    """Return all values of an option given several times, each a list, or texts quoted as in CSV."""
     found: list[str] = []
     for value in values:
         found += value if isinstance(value, list) else _parted(value, where)
@@ -84,12 +83,12 @@ def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A variable's items: viper splits them at white space, pflag at commas; both are accepted."""
+    """Return a variable's items: viper splits at white space, pflag at commas; both are accepted."""
     return tuple(filter(None, re.split(r"[\s,]+", text)))
 
 
 def pairs(values: Iterable[object], where: str) -> dict[str, str]:
-    """`key=value` texts with commas, a JSON object as text, or a mapping; a later key wins."""
+    """Return the pairs of `key=value` texts, a JSON object as text, or a mapping; later keys win."""
     found: dict[str, str] = {}
     for value in values:
         mapping = _mapping(value, where)
@@ -97,7 +96,7 @@ def pairs(values: Iterable[object], where: str) -> dict[str, str]:
             found |= {str(key): _plain(item, where) for key, item in mapping.items()}
             continue
         text = str(value)
-        # pflag: a single pair is taken as it is, so that its value may hold commas.
+        # As in pflag, a single pair is not split, so that its value may hold commas.
         items = [text.strip('"')] if text.count("=") == 1 else _parted(text, where)
         for item in items:
             key, equals, rest = item.partition("=")

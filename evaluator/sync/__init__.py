@@ -1,1 +1,1 @@
-"""Where flags come from: files, HTTP, gRPC and object stores, each followed on its own."""
+"""Sources of flags: files, HTTP, gRPC and object stores, each followed independently."""

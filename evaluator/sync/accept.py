@@ -1,4 +1,4 @@
-"""What a delivery of a source comes to."""
+"""Judges a delivery of a source."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Accepted", "Refused", "accept"]
 
 
 def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
-    """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large one."""
+    """Judge a delivery after `previous`, the last accepted of this source. Takes long for a large set."""
     layer = read_layer(delivery.documents, bounds=BOUNDS)
     parsed = merge([layer], document=True, bounds=BOUNDS)
     delivered, left_out = _left_out(parsed.flag_set)
     judged = accept_parsed(replace(parsed, flag_set=delivered, bad=parsed.bad | left_out), previous)
     if isinstance(judged, Accepted) and (judged.held or not left_out.issuperset(judged.missing)):
-        # The peer's digest is of what it delivers, which is not what is served: it must not be passed on.
+        # The peer's digest covers its delivery, which may differ from what is served: do not pass it on.
         metadata = {key: value for key, value in judged.flag_set.metadata.items() if key != DIGEST_KEY}
         flag_set = replace(judged.flag_set, metadata=MappingProxyType(metadata))
         judged = replace(judged, flag_set=flag_set, desired=flag_set)
@@ -36,7 +36,7 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
 
 
 def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
-    """The set without the mark, and the flags that are left out because the sender has no good definition."""
+    """Return the set without the mark, and keys of flags of which the sender has no good definition."""
     text = flag_set.metadata.get(LEFT_OUT_KEY)
     if not isinstance(text, str):
         return flag_set, frozenset()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_INTERVAL: Final = 86_400
-"""Seconds; flagd's."""
+"""Most seconds between two looks; flagd's."""
 
 
 class InvalidSourceError(ValueError):
@@ -25,13 +25,13 @@ class InvalidSourceError(ValueError):
 
 
 class Provider(StrEnum):
-    """How a source is followed, by flagd's names."""
+    """The kind of a source, with flagd's names."""
 
     FILE = "file"
     FSNOTIFY = "fsnotify"
     """A file, by inotify."""
     FILEINFO = "fileinfo"
-    """A file, by looking alone."""
+    """A file, by polling alone."""
     HTTP = "http"
     GRPC = "grpc"
     GCS = "gcs"
@@ -51,22 +51,22 @@ class OAuth:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     folder: str = ""
-    """Files `client-id` and `client-secret` to read instead, again as they change."""
+    """Folder with files `client-id` and `client-secret` to read instead, reread when they change."""
     reload_seconds: int = 0
-    """The least time between two looks at the folder."""
+    """Least seconds between two reads of the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """One source. What the provider has no use for is refused when it is read from JSON."""
+    """One source. Fields that the provider does not use are refused when read from JSON."""
 
     uri: str = field(repr=False)
     """A path, a URL, or a gRPC target; the name by which `source=` selects."""
     provider: Provider
     selector: str = ""
-    """gRPC: which of the peer's flags."""
+    """gRPC: selects among the peer's flags."""
     provider_id: str = ""
-    """gRPC: who is asking."""
+    """gRPC: name of this client."""
     bearer_token: str = field(default="", repr=False)
     bearer_token_file: str = ""
     """Read again for every request; ours."""
@@ -100,7 +100,7 @@ class SourceConfig:
 
 
 def shown(uri: str) -> str:
-    """The URI as anyone may see it: without user information, and without the values of a URL's query."""
+    """Return the URI without secrets: without user information, and without the values of a URL's query."""
     if "://" not in uri:
         return uri
     try:
@@ -112,7 +112,7 @@ def shown(uri: str) -> str:
 
 
 def checked(config: SourceConfig) -> SourceConfig:
-    """The same, once it makes sense. Raises InvalidSourceError."""
+    """Return the configuration if it is valid. Raises InvalidSourceError."""
     where = f"the source {quoted(config.name)}"
     if config.auth_header and (config.bearer_token or config.bearer_token_file):
         raise InvalidSourceError(f"{where}: authHeader and bearerToken exclude each other")
@@ -144,7 +144,7 @@ def checked(config: SourceConfig) -> SourceConfig:
 
 
 def _given(config: SourceConfig) -> list[str]:
-    """Fields that say something else than when they are left out."""
+    """Return the fields that differ from their defaults."""
     plain = SourceConfig("", config.provider)
     return [name for name in _USED_BY if getattr(config, name) != getattr(plain, name)]
 
@@ -157,7 +157,7 @@ def _sent(config: SourceConfig) -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """The JSON key of a field of SourceConfig or OAuth: `provider_id` is `providerID`."""
+    """Return the JSON key of a field of SourceConfig or OAuth: `provider_id` is `providerID`."""
     if name in _SPELLED:
         return _SPELLED[name]
     first, *rest = name.split("_")

@@ -1,4 +1,4 @@
-"""Follows all sources at once: each on its own, so that whatever happens in one never disturbs another."""
+"""Follows all sources at once, independently: a fault of one never affects another."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import Exchange
+from evaluator.exchange import SnapshotSwapper
 from evaluator.sync.follower import Follower
-from evaluator.sync.lastgood import Keeper, LastGood, sweep
+from evaluator.sync.lastgood import LastGood, LastGoodWriter, sweep
 from evaluator.sync.schedule import Backoff
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _random: Final = secrets.SystemRandom().random
 
 
 class Followers:
-    """Brings what sources deliver into a store whose sources have their names."""
+    """Applies the deliveries of sources to a store that has the same source names."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Followers:
         gc_policy: GcPolicy | None = None,
     ) -> None:
         """clock: Unix seconds. state_dir: where last good sets are kept; None: nowhere."""
-        exchange = Exchange(store, clock, gc_policy)
+        exchange = SnapshotSwapper(store, clock, gc_policy)
         self._clock = clock
         self._state_dir = state_dir
-        self.keepers: list[Keeper] = []
+        self.keepers: list[LastGoodWriter] = []
         """The keepers that save, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
             if state_dir is not None:
-                keeper = Keeper(LastGood(state_dir, source.identity), source.name, Backoff(random))
+                keeper = LastGoodWriter(LastGood(state_dir, source.identity), source.name, Backoff(random))
                 self.keepers.append(keeper)
             follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)
@@ -68,7 +68,7 @@ class Followers:
             tasks.create_task(self._tidy())
 
     async def _tidy(self) -> None:
-        """Remove the last good sets of sources that were followed once."""
+        """Remove the last good sets of sources that are no longer followed."""
         folder = self._state_dir
         if folder is None:
             return

@@ -1,4 +1,4 @@
-"""Follows one source: last good from disk, then whatever it delivers; what is bad changes nothing."""
+"""Follows one source: last good set from disk, then its deliveries; a bad delivery changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import let_go
+from evaluator.exchange import free_one_by_one
 from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
@@ -21,10 +21,10 @@ from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.exchange import Exchange
+    from evaluator.exchange import SnapshotSwapper
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
-    from evaluator.sync.lastgood import Keeper
+    from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource
 
@@ -35,9 +35,9 @@ _RESTAMP: Final = 600.0
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
 _PROVEN: Final = 1.0
-"""Seconds after which a source that answers is healthy: one that fails in turn is asked less often."""
+"""Seconds of answering after which a source counts as healthy: its retry pause is reset."""
 _LOGGED: Final = 20
-"""Problems of one delivery that are logged one by one."""
+"""Most problems of one delivery that are logged one by one."""
 
 
 class Follower:
@@ -46,11 +46,11 @@ class Follower:
     def __init__(
         self,
         source: SyncSource,
-        exchange: Exchange,
+        exchange: SnapshotSwapper,
         *,
         clock: Callable[[], float],
         backoff: Backoff,
-        keeper: Keeper | None = None,
+        keeper: LastGoodWriter | None = None,
     ) -> None:
         self._source = source
         self._changes = Changes(source)
@@ -62,14 +62,14 @@ class Follower:
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
         self._untaken: Delivery | None = None
-        """What was delivered last, until it is judged and served: its source will not say it again."""
+        """The last delivery until it is judged and served: its source will not send it again."""
         self._refusal: SourceFault | None = None
         self._stale_message: str | None = None
         self._stamped: float | None = None
         self._log = logging.LoggerAdapter(log, {"source": source.name})
 
     async def restore(self) -> None:
-        """Serve what is on disk, if anything is."""
+        """Serve the last good set on disk, if there is one."""
         if self._keeper is None:
             return
         name = self._source.name
@@ -142,7 +142,7 @@ class Follower:
         self._save(anew=True, changed=changed)
 
     async def _confirm(self) -> None:
-        """What the source holds is what it delivered last."""
+        """Mark the source current: it holds its last delivery."""
         if self._refusal is not None:
             await self._stale(self._refusal)
             return
@@ -173,7 +173,7 @@ class Follower:
             self._log.warning("the source is stale: %s", message)
 
     def _log_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Warnings are for the authors of definitions, and other programs' definitions are full of them."""
+        """Log errors singly. Only the number of warnings is logged: they are many, and for authors."""
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
         for problem in errors[:_LOGGED]:
             self._log.warning("%s", problem)
@@ -184,9 +184,9 @@ class Follower:
 
 
 def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
-    """Judge a delivery after `previous`, whose digest is `known`. Equal content gives `previous` itself, or
-    its flags where only the set's metadata differs: the loop then compares them at once, and the copy is
-    freed here.
+    """Judge a delivery after `previous`, whose digest is `known`. For equal content return `previous` itself,
+    or its flags if only the set's metadata differs: the loop then compares by identity, and the copy is freed
+    here.
     """
     judged = accept(delivery, previous)
     if previous is None or not isinstance(judged, Accepted) or judged.digest != known:
@@ -197,7 +197,7 @@ def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> A
     if made.metadata != previous.metadata:
         previous = replace(previous, metadata=made.metadata)
     judged = replace(judged, flag_set=previous)
-    remains: list[object] = [*made.flags.values()]
+    objects: list[object] = [*made.flags.values()]
     del made
-    let_go(remains)
+    free_one_by_one(objects)
     return judged

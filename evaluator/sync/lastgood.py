@@ -1,4 +1,4 @@
-"""The last good flag set of each source on disk, for the start that finds the source gone."""
+"""Saves the last good flag set of each source on disk, for a start while the source is unavailable."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ log = logging.getLogger(__name__)
 
 
 KEPT_SECONDS: Final = 30 * 86_400.0
-"""How long the file of a source that is not followed any more stays, should it be followed again."""
+"""Seconds that the file of a source that is no longer followed is kept, in case it is followed again."""
 _OURS: Final = re.compile(r"\.?([0-9a-f]{32}\.flags)(\..*)?")
-"""A source's file, one that was set aside, and what a killed write left."""
+"""Names of a source's file, of a damaged one, and of the remains of a killed write."""
 
 
 class LastGood:
-    """One source's file, below a folder that is made when it is first written to."""
+    """The file of one source; its folder is created at the first write."""
 
     def __init__(self, folder: Path, identity: str) -> None:
-        """`identity` is the source's, from one start to the next."""
+        """identity: the source's, the same at each start."""
         name = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:32]
         self.path = folder / f"{name}.flags"
 
     def load(self) -> Saved | None:
-        """What was saved last; None for nothing, or damage (set aside and logged). Raises OSError."""
+        """Return the saved set; None if missing or damaged (set aside and logged). Raises OSError."""
         return durable.load(self.path, MAX_BYTES, decode)
 
     def save(self, saved: Saved) -> None:
-        """Replace what is on disk. Raises OSError with the old in place, ValueError for too large a set."""
+        """Replace the file. Raises OSError with the old content in place, ValueError for too large a set."""
         durable.save(self.path, encode(saved))
 
 
 def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
-    """Remove old files of sources that are not `followed`; how many. now: Unix seconds. Raises OSError."""
+    """Remove old files of sources not `followed`; return their number. now: Unix seconds. Raises OSError."""
     kept, removed = {each.path.name for each in followed}, 0
     for path in folder.iterdir() if folder.is_dir() else ():
         named = _OURS.fullmatch(path.name)
@@ -59,35 +59,35 @@ def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
     return removed
 
 
-class Keeper:
-    """Saves the newest flag set of a source, and tries again for as long as the disk refuses."""
+class LastGoodWriter:
+    """Saves the newest flag set of a source, and tries again until it is written."""
 
     def __init__(
         self, last_good: LastGood, source: str, backoff: Backoff, clock: Callable[[], float] = monotonic
     ) -> None:
-        """`clock` is monotonic seconds."""
+        """clock: monotonic seconds."""
         self.source = source
         self.last_good = last_good
         self._backoff = backoff
         self._clock = clock
         self._newest: tuple[Saved, float | None] | None = None
-        """With when its content was served first; None: by an earlier process."""
+        """With the time at which its content was served first; None: served by an earlier process."""
         self._served_at: float | None = None
-        """When the newest content was served first."""
+        """Time at which the newest content was served first."""
         self._unsaved_since: float | None = None
-        """When the oldest content was that is served and not on disk."""
+        """Time at which the oldest unsaved content was served first."""
         self.last_save_seconds: float | None = None
-        """From when content was served to when it was on disk, of the last one; None before the first."""
+        """Seconds from serving to saving of the last saved content; None before the first."""
         self._woken = asyncio.Event()
 
     @property
     def unsaved_seconds(self) -> float:
-        """For how long there is something that is served and not on disk; 0 while there is nothing."""
+        """Return for how many seconds served content has been unsaved; 0 if all is saved."""
         since = self._unsaved_since
         return 0.0 if since is None else self._clock() - since
 
     def keep(self, saved: Saved, *, changed: bool) -> None:
-        """Save this as soon as the disk takes it, in place of what still waits. changed: it is new."""
+        """Queue the set to be saved, in place of a waiting one. changed: whether its content is new."""
         if changed:
             self._served_at = self._clock()
             if self._unsaved_since is None:
@@ -96,7 +96,7 @@ class Keeper:
         self._woken.set()
 
     async def run(self) -> None:
-        """Save what is kept, until cancelled."""
+        """Save queued sets until cancelled."""
         logged: str | None = None
         while True:
             await self._woken.wait()
@@ -126,7 +126,7 @@ class Keeper:
     def _is_saved(self, served_at: float | None) -> None:
         if self._unsaved_since is not None:
             self.last_save_seconds = self._clock() - self._unsaved_since
-        # What came up while this was being written is still to be.
+        # Content that arrived during the write is still unsaved.
         self._unsaved_since = None if self._served_at == served_at else self._served_at
 
     def _log_failure(self, cause: str, logged: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Makes sources that can be followed from their configurations."""
+"""Creates sources from their configurations."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _random: Final = secrets.SystemRandom().random
 
 _CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
-"""Headers that say who asks, and are replaced from time to time; any other may decide what is answered."""
+"""Headers that identify the client, and are replaced from time to time; any other may affect the answer."""
 _ACCOUNTS: Final = ("AZURE_STORAGE_ACCOUNT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL")
-"""Variables that say whose bucket an object store's URI means."""
+"""Variables that name the account of an object store's URI."""
 
 
 def open_sources(
@@ -35,9 +35,9 @@ def open_sources(
     random: Callable[[], float] = _random,
     companion: Callable[[str, str], Companion] | None = None,
 ) -> tuple[SyncSource, ...]:
-    """A source for each, in order, with a name of its own; nothing is asked of any yet. clock: Unix seconds.
-    random: numbers from 0 to 1. companion: makes, of a source's name and selector, what talks with a gRPC
-    peer beside the stream. Raises InvalidSourceError.
+    """Return a source for each configuration, in order, with unique names; no request is sent yet. clock:
+    Unix seconds. random: numbers from 0 to 1. companion: makes, of a source's name and selector, the
+    Companion of a gRPC source. Raises InvalidSourceError.
     """
 
     def opened(name: str, identity: str, config: SourceConfig) -> SyncSource:
@@ -63,7 +63,7 @@ def open_sources(
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """Each source's name: its URI without secrets, with its selector or a number if that is taken."""
+    """Return each source's name: its URI without secrets, with its selector or a number if that is taken."""
     found: dict[str, None] = {}
     for config in configs:
         name = config.name
@@ -77,9 +77,9 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """An identity of each source's content, the same from one start to the next: a hash of all that may
-    decide what it answers. Credentials are left out, so that a new token finds the flags of the old one,
-    unless nothing else distinguishes two sources.
+    """Return an identity of each source's content, the same at each start: a hash of all that may affect its
+    answers. Credentials are left out, so that a new token finds the flags of the old one, unless nothing else
+    distinguishes two sources.
     """
     plain = [_sum(_asked(config)) for config in configs]
     found: dict[str, None] = {}
@@ -93,7 +93,7 @@ def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def _asked(config: SourceConfig) -> object:
-    """All that says what is asked for; it may hold secrets."""
+    """Return all fields that may affect the answer; may hold secrets."""
     if config.provider in FILES:
         return "file", os.path.abspath(Path(config.uri).expanduser())
     headers = {key.lower(): value for key, value in config.headers.items()}
@@ -104,7 +104,7 @@ def _asked(config: SourceConfig) -> object:
 
 
 def _shown(config: SourceConfig) -> object:
-    """All that says who asks."""
+    """Return all fields that identify the client."""
     oauth = config.oauth
     return (
         config.uri, dict(config.headers), config.auth_header, config.bearer_token,

@@ -1,4 +1,4 @@
-"""When to look at a source that does not report changes, and when to try again. Pure."""
+"""Times of polls and of retries. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 FIRST: Final = 0.2
 CAP: Final = 10.0
-"""Seconds."""
+"""Longest pause between two tries, in seconds."""
 _SPREAD: Final = 0.1
-"""Of an interval, by which a look may fall sooner or later, so that many evaluators do not ask in step."""
+"""Part of an interval by which a poll is shifted at random, so that evaluators do not poll in step."""
 _LONGEST: Final = 86_400.0
-"""Seconds; a clock that was set does not make a source wait for years."""
+"""Longest pause in seconds: after a change of the clock a source must not wait for years."""
 
 
 class Schedule:
-    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by cron, in UTC."""
+    """Poll times: each interval, give or take a tenth; with a seed at flagd's times; or by cron, in UTC."""
 
     def __init__(self, config: SourceConfig, random: Callable[[], float]) -> None:
-        """`random` returns numbers from 0 to 1. Raises InvalidSourceError for what is no cron expression."""
+        """random: returns numbers from 0 to 1. Raises InvalidSourceError for an invalid cron expression."""
         self._interval = config.interval
         self._seed = config.interval_seed
         self._cron = config.cron
@@ -45,7 +45,7 @@ class Schedule:
 
 
 def _next(expression: str, moment: datetime) -> datetime:
-    # Only a source with a cron expression pays for it.
+    # Imported here: only sources with a cron expression need it.
     from cronsim import CronSim, CronSimError  # noqa: PLC0415
 
     try:
@@ -57,7 +57,7 @@ def _next(expression: str, moment: datetime) -> datetime:
 
 
 def fnv32a(content: bytes) -> int:
-    """The 32-bit FNV-1a hash, which flagd shifts polls by."""
+    """Return the 32-bit FNV-1a hash, by which flagd shifts polls."""
     value = 0x811C9DC5
     for byte in content:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -68,7 +68,7 @@ class Backoff:
     """Pauses that double from FIRST to CAP, each shortened at random by up to half to spread retries."""
 
     def __init__(self, random: Callable[[], float]) -> None:
-        """`random` returns numbers from 0 to 1."""
+        """random: returns numbers from 0 to 1."""
         self._random = random
         self._next = FIRST
 
@@ -79,5 +79,5 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """It worked: the next pause is short again."""
+        """Make the next pause short again, after a success."""
         self._next = FIRST

@@ -1,4 +1,4 @@
-"""What a source of flags is to its follower."""
+"""The interface between a source of flags and its follower."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from evaluator.wire.delivery import Ask
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""What one source may deliver at once: looked at before it is read."""
+"""Most bytes of one delivery, checked before it is parsed."""
 
 BOUNDS: Final = Bounds(document_bytes=MAX_BYTES)
-"""For what sources deliver, which programs write too."""
+"""Bounds of deliveries, which programs write, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """All that a source has now."""
+    """The whole content of a source."""
 
     documents: tuple[tuple[str, bytes], ...]
-    """Name, whose extension says the format, and content; several are read together as one layer."""
+    """(name with the format's extension, content); several documents are read together as one layer."""
     context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """Values that the source wants in every evaluation context."""
 
 
 class Unchanged:
-    """The source was asked, and has what it delivered last."""
+    """The source was read, and its content is that of its last delivery."""
 
 
 UNCHANGED: Final = Unchanged()
 
 
 RENEWAL: Final = "Renewal"
-"""The reason of a peer that ended a stream for its age: nothing is wrong, and it is opened again."""
+"""Reason of a stream that the peer ended for its age: no fault, the stream is opened again."""
 
 
 class SourceFault(Exception):
@@ -59,45 +59,45 @@ SourceEvent: TypeAlias = Delivery | Unchanged | SourceFault
 
 
 class Companion(Protocol):
-    """Talks with a source's peer on the connection of its stream."""
+    """Calls other services of a source's peer on the connection of its stream."""
 
     async def run(self, ask: Ask) -> None:
-        """Talk on a new connection, until cancelled or until there is nothing more to say."""
+        """Call the peer on a new connection, until cancelled or finished."""
 
     async def leave(self, ask: Ask) -> None:
-        """Say goodbye. Never raises, and takes a second at most."""
+        """Send a goodbye. Never raises; takes at most a second."""
 
     def taken_within(self, seconds: float) -> bool:
-        """Whether the peer answered so lately."""
+        """Return whether the peer answered within the last `seconds`."""
 
 
 class SyncSource(Protocol):
-    """One place that flags come from."""
+    """One source of flags."""
 
     @property
     def name(self) -> str:
-        """For selectors, logs and metrics; holds no secret."""
+        """Name for selectors, logs and metrics; holds no secret."""
 
     @property
     def identity(self) -> str:
-        """Distinguishes its content from any other source's, from one start to the next."""
+        """Identity of its content, different from any other source's and the same at each start."""
 
     def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What the source says from now on, starting with what it has; the same content may come again. After
-        a fault that is yielded more may follow; a SourceFault that is raised ends it, and the follower calls
-        again after a pause that grows. Ends in no other way.
+        """Yield the source's events, starting with its present content; the same content may come again.
+        After a yielded fault more events may follow; a raised SourceFault ends the iteration, and the
+        follower calls again after a pause that grows. Ends in no other way.
         """
 
 
 class Changes:
-    """The events of one source, compared from one call of `deliveries` to the next."""
+    """Events of one source, deduplicated across calls of `deliveries`."""
 
     def __init__(self, source: SyncSource) -> None:
         self._source = source
         self._last: bytes | None = None
 
     async def events(self) -> AsyncGenerator[SourceEvent, None]:
-        """As `SyncSource.deliveries`. The same content is Unchanged, whatever came in between."""
+        """Yield the events of `SyncSource.deliveries`; repeated content as Unchanged, even after faults."""
         async with aclosing(self._source.deliveries()) as deliveries:
             async for event in deliveries:
                 if isinstance(event, Delivery):
@@ -110,7 +110,7 @@ class Changes:
 
 
 def fingerprint(delivery: Delivery) -> bytes:
-    """Equal for deliveries that say the same."""
+    """Return a fingerprint that is equal for deliveries of equal content."""
     whole = hashlib.sha256(json.dumps(dict(delivery.context), sort_keys=True).encode())
     for name, content in delivery.documents:
         whole.update(f"\n{name}\n{len(content)}\n".encode(errors="surrogatepass"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from evaluator.targeting.frame import Frame
 
 MOST_ITEMS: Final = 10_000
-"""Values within one encoded value; a bucketing value is a key, not a document."""
+"""Most values within one encoded value."""
 DEEPEST: Final = 64
 
 _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1

@@ -1,4 +1,4 @@
-"""From a JSONLogic rule to one function of the evaluation context."""
+"""Compiles a JSONLogic rule to one function of the evaluation context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Bucketing, Json
 
 DEEPEST: Final = 200
-"""Lists and objects within each other; a parser that admits rules has a stricter bound of its own."""
+"""Most lists and objects within each other; the parser of flag sets has a stricter bound."""
 
 OPERATORS: Final[dict[str, Callable[[Json, CompileScope], Evaluate]]] = {
     "var": variable,
@@ -38,12 +38,12 @@ returns reports its result to the frame's trace, if there is one.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A compiled rule. It holds nothing that an evaluation changes, so threads may share it."""
+    """A compiled rule. Immutable, so threads may share it."""
 
     run: Evaluate
     """Called with the evaluation context and a new Frame. Raises RuleError."""
     reads_flagd: bool
-    """The context must hold `$flagd`: {"flagKey": str, "timestamp": Unix seconds}."""
+    """Whether the context must hold `$flagd`: {"flagKey": str, "timestamp": Unix seconds}."""
 
     def __call__(self, context: Context, trace: Trace | None = None) -> Json:
         """Evaluate with an evaluation context (a dict); operators report to `trace`. Raises RuleError."""
@@ -101,16 +101,16 @@ def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
 def _variable_reads(operator: str, values: Json, *, in_body: bool) -> bool:
     if operator == "var" and isinstance(values, str):
         if in_body and (not values or values.startswith(".")):
-            # Never substituted from outside, so it is the element's.
+            # Never substituted from outside, so it reads the element.
             return False
         if not in_body and values == f"{FLAGD}.flagKey":
-            # Compiled to the flag's key.
+            # Compiled to the flag's key, not read from the context.
             return False
     return any(_may_be_flagd(name) for name in _names(operator, values))
 
 
 def _names(operator: str, values: Json) -> list[Json]:
-    """The names that the operator looks up; what is no text stands for a name that is computed."""
+    """Return the names that the operator reads; a value that is no text stands for a computed name."""
     if not is_static(values) or not isinstance(values, list):
         return [values]
     if operator == "var":

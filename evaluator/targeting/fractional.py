@@ -1,4 +1,4 @@
-"""`fractional`: the same user, the same bucket. Both generations of the algorithm.
+"""`fractional` assigns users to buckets, the same user always to the same. Both generations of the algorithm.
 
 v2 hashes text: a bucketing text as it is, else flag key and targeting key joined. v3 hashes CBOR: any
 bucketing value, else the list of flag key and targeting key. Weights are integers, so every platform agrees.
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from evaluator.targeting.scope import CompileScope
 
 _KeyOf: TypeAlias = "Callable[[Json, Json, Frame], str | bytes | None]"
-"""(first argument, what the operator was given, frame) → what to hash; None: there is nothing to hash."""
+"""(first argument, evaluated arguments, frame) → value to hash; None if there is none."""
 
 _Reader: TypeAlias = "Callable[[Json, Frame], tuple[Json, Buckets | None]]"
-"""(what the operator was given, frame) → first argument and buckets; None: the buckets are invalid."""
+"""(evaluated arguments, frame) → (first argument, buckets); None if the buckets are invalid."""
 
 TARGETING_KEY: Final = "targetingKey"
 _LIST_OF_TWO: Final = b"\x82"
 _LEAST_WEIGHT: Final = -(2**63)
-"""Below it flagd finds a weight invalid; above, a negative one counts as 0."""
+"""Smallest valid weight in flagd; negative weights count as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Buckets:
 
 
 def fractional(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `fractional`; where anything about it is wrong, flagd gives null."""
+    """Compile `fractional`; any invalid argument makes the result null, as in flagd."""
     read = _reader(values, scope)
     key_of = _encoded_key(scope) if scope.options.bucketing is Bucketing.V3 else _text_key(scope)
     path = scope.path
@@ -76,7 +76,7 @@ def fractional(values: Json, scope: CompileScope) -> Evaluate:
 
 
 def _reader(values: Json, scope: CompileScope) -> _Reader:
-    """Make what evaluates the arguments; buckets that are literal are read once."""
+    """Return the evaluator of the arguments; literal buckets are read only once."""
     if not isinstance(values, list) or not values:
         return _evaluating(scope.child(values))
     shorthand = isinstance(values[0], list)
@@ -149,14 +149,14 @@ def _encoded_key(scope: CompileScope) -> _KeyOf:
 
 
 def _targeting_key(argument: Json) -> str | None:
-    """In a loop the element is all the data there is."""
+    """Return the targeting key; in a loop it is read from the element."""
     data = argument.data if argument.__class__ is Element else argument
     unit = data.get(TARGETING_KEY) if isinstance(data, dict) else None
     return unit if isinstance(unit, str) and unit else None
 
 
 def _flag_key_within(argument: Json) -> str:
-    """The flag's key in a loop: an element hardly has `$flagd`."""
+    """Return the flag's key in a loop, whose element rarely has `$flagd`."""
     properties = data_of(argument).get(FLAGD)
     key = properties.get("flagKey") if isinstance(properties, dict) else None
     return key if isinstance(key, str) else ""
@@ -188,7 +188,7 @@ def read_buckets(entries: list[Json]) -> Buckets | None:
 
 
 def _weight(value: Json) -> int | None:
-    """1 where none is given; negative ones, which computed roll-outs produce, count as 0."""
+    """Return an entry's weight: 1 if absent; negative ones, which computed roll-outs produce, count as 0."""
     if value is None:
         return 1
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,7 +1,7 @@
-"""One evaluation while it runs: its budget of steps and, for an explanation, its trace.
+"""The state of one evaluation: its remaining steps and, for an explanation, its trace.
 
 A compiled rule is immutable and shared by every evaluation of it, concurrent ones too. What changes while a
-rule runs is in the frame, which its caller makes anew for each evaluation.
+rule runs is in the frame, which the caller creates for each evaluation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Context: TypeAlias = Mapping[str, Json]
 """The evaluation context, with `$flagd` in it for rules that read it."""
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Keys and indices from the rule's root to an operator, the operator's own name last."""
+"""Keys and indices from the rule's root to an operator, whose name is the last."""
 
 Trace: TypeAlias = Callable[[Path, str, Json, Mapping[str, Json]], None]
 """Called with an operator's path, name, result and particulars, innermost first: of `var` its `name`; of
@@ -24,14 +24,14 @@ Trace: TypeAlias = Callable[[Path, str, Json, Mapping[str, Json]], None]
 """
 
 STEPS: Final = 20_000
-"""Steps that one evaluation may take: nodes of a loop's body, counted once per element, and elements of long
-lists elsewhere. A step takes up to half a microsecond: an evaluation ends within some ten milliseconds.
+"""Most steps of one evaluation: nodes of a loop's body, counted once per element, and elements of long lists
+elsewhere. A step takes up to half a microsecond, so an evaluation takes some ten milliseconds at most.
 """
 
 _FREE: Final = 256
-"""Lists up to this long cost nothing outside loops; the rule's own size bounds how many there are."""
+"""Length up to which lists are not charged outside loops; the size of a rule bounds their number."""
 FREE_TEXT: Final = 16 * _FREE
-"""The same for the characters of a text."""
+"""Characters up to which a text is not charged."""
 
 
 class Frame:
@@ -44,7 +44,7 @@ class Frame:
     trace: Trace | None
 
     def charge(self, steps: int) -> None:
-        """Spend `steps`; RuleError once they are used up."""
+        """Subtract `steps`; RuleError if none are left."""
         self.steps_left -= steps
         if self.steps_left < 0:
             raise RuleError("the rule takes too many steps with this context")
@@ -71,15 +71,15 @@ class Frame:
 
 
 Evaluate: TypeAlias = Callable[[Json, Frame], Json]
-"""A compiled node. It is given the evaluation context, or in a loop's body the element (an `Element` where
-the engine substitutes variables first), and the evaluation's frame.
+"""A compiled node. Its arguments are the evaluation context, or in a loop's body the element (an `Element`
+where the engine substitutes variables first), and the evaluation's frame.
 """
 
 
 class Element:
-    """An element of a list, and the outer values (`solvers`, outermost first) that are asked for variables
-    before it: flagd's engine rewrites the bodies of `filter`, `all`, `none` and `some` before it runs them. A
-    `var` that an outer value knows is replaced by what it finds there; only the others are left to the
+    """An element of a list, and the outer values (`solvers`, outermost first) in which variables are looked
+    up before it: flagd's engine rewrites the bodies of `filter`, `all`, `none` and `some` before it runs
+    them. A `var` found in an outer value is replaced by its value there; only others are read from the
     element.
     """
 
@@ -91,7 +91,7 @@ class Element:
 
 
 def data_of(argument: Json) -> Json:
-    """The value that an operator's variables are read from."""
+    """Return the value from which an operator's variables are read."""
     return argument.data if isinstance(argument, Element) else argument
 
 

@@ -26,7 +26,7 @@ def _size(node: Json) -> int:
 
 
 def _subject(node: Json, scope: CompileScope) -> Evaluate:
-    """The list that is run over: a literal one is taken as it stands, other literals count as none."""
+    """Compile the list of a loop: a literal list is not evaluated, other literals count as no list."""
     if isinstance(node, list):
         return constant(node)
     if not isinstance(node, dict):
@@ -43,7 +43,7 @@ def _elements(subject: Json) -> list[Json]:
 
 
 def _solved(solvers_of: _Solvers) -> Callable[[Json, Json], Element]:
-    """Make what pairs an element with the values to substitute into the body."""
+    """Return a function that pairs an element with the values to substitute into the body."""
 
     def element_of(argument: Json, element: Json) -> Element:
         if isinstance(argument, Element):
@@ -59,12 +59,12 @@ _by_both = _solved(lambda solvers, outer, element: (*solvers, outer, element))
 
 
 def _inner(argument: Json, element: Json) -> Json:
-    """The argument of a body that is not substituted: `map`, `reduce`."""
+    """Return the argument of the bodies of `map` and `reduce`, which are not substituted."""
     return Element(element, argument.solvers) if isinstance(argument, Element) else element
 
 
 def _condition(node: Json, scope: CompileScope, *, substituted: bool) -> Evaluate:
-    """The body of `all`, `none`, `some` and `reduce`: it must be an object."""
+    """Compile the body of `all`, `none`, `some` or `reduce`: it must be an object."""
     if not isinstance(node, dict):
         return failing("the rule of a loop must be an object")
     if len(node) == 1 and "var" in node:
@@ -75,7 +75,7 @@ def _condition(node: Json, scope: CompileScope, *, substituted: bool) -> Evaluat
 def _with_arguments(
     compile_loop: Callable[[list[Json], CompileScope], Evaluate], *, least: int, otherwise: Json
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """The same compiler for at least so many arguments; with fewer the engine gives `otherwise` at once."""
+    """Wrap the compiler for at least `least` arguments; with fewer the engine returns `otherwise`."""
 
     def compile_checked(values: Json, scope: CompileScope) -> Evaluate:
         path = scope.path
@@ -122,7 +122,7 @@ def mapped(values: list[Json], scope: CompileScope) -> Evaluate:
 
 
 def reduced(values: list[Json], scope: CompileScope) -> Evaluate:
-    """Compile `reduce`: what the accumulator starts as, it stays: a boolean, a number or text."""
+    """Compile `reduce`: the accumulator keeps the type of its first value: a boolean, a number or text."""
     subject_of, path = _subject(values[0], scope), scope.path
     start = scope.child(values[2], 2) if isinstance(values[2], dict) else constant(values[2])
     body, cost = _condition(values[1], scope, substituted=scope.substituted), _size(values[1])
@@ -155,9 +155,9 @@ def _accumulator(start: Json) -> tuple[Json, str, Callable[[Json], Json]]:
 def quantified(
     element_of: Callable[[Json, Json], Element], *, stops_at: bool, then: bool, empty: bool
 ) -> Callable[[Json, CompileScope], Evaluate]:
-    """Make a compiler for `all`, `none` or `some`. element_of: who substitutes into the condition. stops_at:
-    the outcome of an element that decides. then: the answer if one did. empty: the answer for an empty list,
-    null or another false value.
+    """Make a compiler for `all`, `none` or `some`. element_of: pairs elements with substituted values.
+    stops_at: the outcome of an element that ends the loop. then: the result in that case. empty: the result
+    for an empty list, null or another false value.
     """
 
     def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:

@@ -1,4 +1,4 @@
-"""Operators that see only evaluated arguments: arithmetic, text, lists, `set`, text and version tests."""
+"""Operators on evaluated arguments: arithmetic, text, lists, `set`, text and version tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluator.targeting.scope import CompileScope
 
 MOST_TEXT: Final = 1 << 20
-"""Characters that one operator may put together."""
+"""Most characters of an operator's result."""
 
 _TOO_LONG: Final = "cat makes too long a text"
 
@@ -139,7 +139,7 @@ def _in(values: Json) -> Json:
 
 
 def _is_element(needle: Json, element: Json) -> bool:
-    """An element that is a list is a range, from its first to its second."""
+    """Compare with an element; an element that is a list is a range from its first to its second value."""
     if isinstance(element, list):
         if len(element) < 2:
             raise RuleError("a range needs two bounds")
@@ -194,7 +194,7 @@ def _set(values: Json) -> Json:
 
 
 def _compile_set(values: Json, scope: CompileScope) -> Evaluate:
-    """`set` runs its third argument as a rule once more."""
+    """Compile `set`, which runs its third argument as a rule once more."""
     arguments_of, path = scope.child(values), scope.path
 
     def evaluate(data: Json, frame: Frame) -> Json:
@@ -223,7 +223,7 @@ def _eager(
     operate: Callable[[Json], Json], *, grows: bool = False, scans: bool = True
 ) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for an operator on evaluated arguments. grows: its result may be longer than its
-    arguments, and is charged, too. scans: it reads its arguments through.
+    arguments, and is charged, too. scans: it reads its arguments to the end.
     """
 
     def compile_eager(values: Json, scope: CompileScope) -> Evaluate:
@@ -252,7 +252,7 @@ def _charge(frame: Frame, arguments: Json) -> None:
 
 
 def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
-    """`cat` of texts is a join; anything else goes the long way."""
+    """Compile `cat`: texts are joined directly; other values are converted first."""
     if not isinstance(values, list) or len(values) < 2 or scope.in_body:
         return _eager(_cat, grows=True)(values, scope)
     parts, path = tuple(scope.child(node, index) for index, node in enumerate(values)), scope.path
@@ -266,7 +266,7 @@ def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
         if len(joined) > MOST_TEXT:
             raise RuleError(_TOO_LONG)
         frame.charge_reading(joined)
-        # Python's own trimming is quicker, and wider: what it leaves alone, the other does too.
+        # Python's strip is faster and removes more: a text that it leaves unchanged needs no other.
         result = joined if joined.strip() is joined else joined.strip(WHITE_SPACE)
         return result if frame.trace is None else frame.report(path, result)
 
@@ -274,7 +274,7 @@ def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
 
 
 def _compile_in(values: Json, scope: CompileScope) -> Evaluate:
-    """`in` a literal list of texts is a look-up; the needle may still be anything."""
+    """Compile `in`: a literal list of texts becomes a set; the needle may be any value."""
     if not isinstance(values, list) or len(values) != 2 or not _is_texts(values[1]):
         return _eager(_in)(values, scope)
     literal, members = values[1], frozenset(values[1])

@@ -1,4 +1,4 @@
-"""Where in a rule the compiler stands, and what every operator's compiler is given."""
+"""The compiler's position in a rule, given to every operator's compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What holds for a whole rule while it is compiled."""
+    """Options of a whole rule's compilation."""
 
     build: Callable[[Json, CompileScope], Evaluate]
     flag_key: str
@@ -25,39 +25,39 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompileScope:
-    """One place in a rule. Operators' compilers get it with their arguments."""
+    """One position in a rule, given to operators' compilers with their arguments."""
 
     options: CompileOptions
     path: Path = ()
     in_body: bool = False
-    """The current value is an element of a list, not the evaluation context."""
+    """Whether the current value is an element of a list, not the evaluation context."""
     substituted: bool = False
-    """The current value is an `Element`: variables are substituted before the body runs."""
+    """Whether the current value is an `Element`: variables are substituted before the body runs."""
 
     def at(self, *steps: str | int) -> CompileScope:
-        """The place `steps` below here."""
+        """Return the position `steps` below."""
         return CompileScope(self.options, self.path + steps, self.in_body, self.substituted)
 
     def element(self, *steps: str | int, substituted: bool) -> CompileScope:
-        """The place below here that is evaluated with each element of a list."""
+        """Return the position below that is evaluated with each element of a list."""
         return CompileScope(self.options, self.path + steps, True, substituted)
 
     def child(self, node: Json, *steps: str | int) -> Evaluate:
-        """Compile `node`, which stands `steps` below here."""
+        """Compile `node`, which is `steps` below."""
         return self.options.build(node, self.at(*steps))
 
     def body(self, node: Json, *steps: str | int, substituted: bool) -> Evaluate:
-        """Compile what is evaluated with each element of a list."""
+        """Compile a node that is evaluated with each element of a list."""
         return self.options.build(node, self.element(*steps, substituted=substituted))
 
 
 def constant(value: Json) -> Evaluate:
-    """A node that is the same every time."""
+    """Return a node with a constant value."""
     return lambda _data, _frame: value
 
 
 def failing(message: str) -> Evaluate:
-    """A node that cannot be evaluated: the error is raised at its evaluation, as in flagd."""
+    """Return a node that raises an error at its evaluation, as in flagd."""
 
     def fail(_data: Json, _frame: Frame) -> Json:
         raise RuleError(message)

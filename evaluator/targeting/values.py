@@ -23,10 +23,10 @@ WHITE_SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""What Go trims; Python's own notion is wider."""
+"""Characters that Go trims; Python's strip removes more."""
 
 MOST_DIGITS: Final = 4096
-"""Characters of a text that is read as a number."""
+"""Most characters of a text that is read as a number."""
 
 _DECIMAL = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan", re.IGNORECASE
@@ -41,7 +41,7 @@ class RuleError(Exception):
 
 
 def parts(value: Json) -> Iterator[Json]:
-    """The value and all values within it, in no order; keys of objects are left out."""
+    """Yield the value and all values within it, in no order; without keys of objects."""
     pending = [value]
     while pending:
         part = pending.pop()
@@ -85,7 +85,7 @@ def parse_float(text: str) -> float | None:
 
 
 def real(value: float) -> float:
-    """`value` as the engine holds it; RuleError where no float64 is that large."""
+    """Return `value` as a float64; RuleError if no float64 is that large."""
     try:
         return float(value)
     except OverflowError:
@@ -155,7 +155,7 @@ def equals(left: Json, right: Json) -> bool:
 
 
 def strictly_equals(left: Json, right: Json) -> bool:
-    """`===`: of one kind, and equal."""
+    """Evaluate `===`: equal values of one kind."""
     if left is None or right is None:
         return left is right
     return kind(left) == kind(right) and equals(left, right)
@@ -169,7 +169,7 @@ def less(left: Json, right: Json) -> bool:
 
 
 def kind(value: Json) -> str:
-    """The JSON kind of `value`, for messages and strict equality."""
+    """Return the JSON kind of `value`, for messages and strict equality."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -185,12 +185,12 @@ _ESCAPES: Final = str.maketrans(
     {chr(code): f"\\u{code:04x}" for code in (*range(32), 0x2028, 0x2029, *map(ord, "<>&"))}
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\\": "\\\\", '"': "\\"}
 )
-"""Go's `encoding/json` escapes; an escaped quote leaves a backslash, as flagd removes all quotes."""
+"""Escapes of Go's `encoding/json`; an escaped quote leaves a backslash, as flagd removes all quotes."""
 
 
 def variant_name(result: Json) -> str | None:
-    """The name that `result` comes to; None for lists and objects, which name no variant. Raises RuleError
-    for numbers that JSON cannot hold, wherever they are.
+    """Return the variant name of `result`; None for lists and objects, which name no variant. Raises
+    RuleError for numbers that JSON cannot hold.
     """
     if isinstance(result, str):
         return result.translate(_ESCAPES)
@@ -206,5 +206,5 @@ def variant_name(result: Json) -> str | None:
 
 
 def texts_in(rule: Json) -> frozenset[str]:
-    """The texts that stand in `rule` as values, names of operators and keys of objects aside."""
+    """Return the texts that are values in `rule`, without operators' names and keys of objects."""
     return frozenset(part for part in parts(rule) if isinstance(part, str))

@@ -19,7 +19,7 @@ FLAGD: Final = "$flagd"
 
 
 def walk(value: Json, parts: tuple[str, ...], default: Json = None) -> Json:
-    """Follow `parts` from `value`; `default` where the way ends or finds null. Text may index a list."""
+    """Follow `parts` from `value`; `default` if a part is missing or null. Text may index a list."""
     for part in parts:
         if isinstance(value, dict):
             value = value.get(part)
@@ -34,7 +34,7 @@ def walk(value: Json, parts: tuple[str, ...], default: Json = None) -> Json:
 
 
 def look_up(name: Json, data: Json) -> Json:
-    """What `var` finds in `data` once its argument is evaluated to `name`."""
+    """Return the value of `var` in `data`; `name` is its evaluated argument."""
     default = None
     if name is None:
         return None if isinstance(data, dict | list) else data
@@ -57,12 +57,12 @@ def look_up(name: Json, data: Json) -> Json:
 
 
 def split(name: str) -> tuple[str, ...]:
-    """The parts of a dotted name; empty parts count for nothing."""
+    """Return the parts of a dotted name, without empty ones."""
     return tuple(part for part in name.split(".") if part)
 
 
 def top_level_name(values: Json, scope: CompileScope) -> str | None:
-    """The name if `var` with these arguments reads just one key of the evaluation context."""
+    """Return the name if `var` with these arguments reads just one key of the evaluation context."""
     name = values[0] if isinstance(values, list) and len(values) == 1 else values
     if isinstance(name, str) and split(name) == (name,) and name != FLAGD and not scope.in_body:
         return name
@@ -72,9 +72,9 @@ def top_level_name(values: Json, scope: CompileScope) -> str | None:
 def variable(
     values: Json, scope: CompileScope, *, subject: bool = False, condition: bool = False
 ) -> Evaluate:
-    """Compile `var`. subject: it is the list of a loop, whose elements are not evaluated; another value that
-    is substituted for it counts as no list. condition: it is the whole body of `all`, `none`, `some` or
-    `reduce`, which must still be a rule after substitution.
+    """Compile `var`. subject: it is the list of a loop, whose elements are not evaluated; a substituted value
+    counts as no list. condition: it is the whole body of `all`, `none`, `some` or `reduce`, which must still
+    be a rule after substitution.
     """
     if scope.substituted:
         return _substituted(values, scope, subject=subject, condition=condition)
@@ -112,7 +112,7 @@ def _top_level(key: str, scope: CompileScope) -> Evaluate:
 
 
 def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
-    """Read a literal name, with a default or without; names of the evaluation context are split once."""
+    """Compile a literal name, with or without default; names of the evaluation context are split once."""
     name = values[0] if isinstance(values, list) and values else values
     parts = split(name) if isinstance(name, str) else ()
     if not parts or scope.in_body:
@@ -131,7 +131,7 @@ def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
 
 
 def _substituted(values: Json, scope: CompileScope, *, subject: bool, condition: bool) -> Evaluate:
-    """Within a substituted body: ask the solvers first, then the element. Names are never substituted."""
+    """Compile `var` in a substituted body: solvers first, then the element. Names are never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
     name_of = scope.body(values, substituted=False)
     path, shown = scope.path, _shown(values)
@@ -158,7 +158,7 @@ def _shown(values: Json) -> Json:
 
 
 def missing(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `missing`: those of the names that the context lacks."""
+    """Compile `missing`: the result is the names that the context lacks."""
     names_of, path = scope.child(values), scope.path
 
     def lacking(argument: Json, frame: Frame) -> Json:
@@ -173,7 +173,7 @@ def missing(values: Json, scope: CompileScope) -> Evaluate:
 
 
 def missing_some(values: Json, scope: CompileScope) -> Evaluate:
-    """Compile `missing_some`: the missing names, or none if enough are there."""
+    """Compile `missing_some`: the result is the missing names, or none if enough are present."""
     if not isinstance(values, list | dict):
         return failing("missing_some needs a number and names")
     arguments_of, path = scope.child(values), scope.path

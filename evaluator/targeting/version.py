@@ -25,7 +25,7 @@ Version: TypeAlias = tuple[tuple[int, str], tuple[int, str], tuple[int, str], tu
 
 @lru_cache(maxsize=1024)
 def parse_version(source: str) -> Version | None:
-    """Read a version: `1` and `1.2` are padded, build metadata is dropped; None where it is none."""
+    """Parse a version: `1` and `1.2` are padded, build metadata is dropped; None if it is invalid."""
     match = _VERSION.fullmatch(source) if len(source) <= _LONGEST else None
     if match is None:
         return None
@@ -56,7 +56,7 @@ _HOLDS: dict[str, Callable[[Version, Version], bool]] = {
 
 
 def sem_ver(values: Json) -> bool | None:
-    """Evaluate [version, operator, version]; None where anything about it is wrong."""
+    """Evaluate [version, operator, version]; None if any of them is invalid."""
     if not isinstance(values, list) or len(values) != 3:
         return None
     left, operator, right = values

@@ -1,8 +1,8 @@
-"""Our metrics in OpenTelemetry's terms, with flagd's names.
+"""Converts our metrics to OpenTelemetry's data model, with flagd's names.
 
-Counters exist once, for Prometheus; this converts the families of a scrape into the SDK's data points,
-histograms included, for which the SDK has no observable instrument. Everything is cumulative since the start,
-as flagd's is.
+Counters are kept only for Prometheus; this module converts the families of a scrape into the SDK's data
+points, histograms included, for which the SDK has no observable instrument. Everything is cumulative since
+the start, as flagd's is.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SCOPE: Final = "flagd"
 
 
 class Metering:
-    """Reads the metrics when they are to be sent."""
+    """Reads the metrics for each export."""
 
     def __init__(self, metrics: Metrics, resource: Resource, clock: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -70,7 +70,7 @@ class Metering:
         self._start = _nanoseconds(clock())
 
     def collected(self) -> MetricsData:
-        """Everything, as it is now."""
+        """Return all metrics at this moment."""
         now = _nanoseconds(self._clock())
         metrics = [self._translated(family, now) for family in self._metrics.collect()]
         scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
@@ -114,14 +114,14 @@ class Metering:
                 int(now_ - before) for before, now_ in zip([0.0, *cumulative], cumulative, strict=False)
             ],
             explicit_bounds=[float(bound) for bound in bounds if bound != "+Inf"],
-            # Not known: what is measured is kept as counts between bounds.
+            # Minimum and maximum are unknown: only counts per bucket are kept.
             min=None,  # type: ignore[arg-type] # optional in OTLP, and the exporter takes it
             max=None,  # type: ignore[arg-type]
         )
 
 
 def named(name: str) -> tuple[str, str]:
-    """(name, unit) of a Prometheus family: flagd's where it has the metric, ours under `flagstaff.`."""
+    """Return (name, unit) of a Prometheus family: flagd's if it has the metric, else `flagstaff.…`."""
     if name in NAMES:
         return NAMES[name]
     unit = {"seconds": "s", "bytes": "By"}.get(name.rpartition("_")[2], "1")
@@ -129,7 +129,7 @@ def named(name: str) -> tuple[str, str]:
 
 
 def attributes(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels as attributes; one without a value is left out, which is the same to Prometheus."""
+    """Return labels as attributes, without empty ones, which mean the same in Prometheus."""
     return {ATTRIBUTES.get(name, name): value for name, value in labels.items() if value}
 
 

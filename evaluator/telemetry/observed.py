@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAREWELL_SECONDS: Final = 3.0
-"""How long the end may take, for what is still to be sent to the collector."""
+"""Most seconds of the last export at the end."""
 
 
 class Observed:
-    """Made once for an evaluator; its parts are handed to what is observed."""
+    """The observers of one evaluator, and the wrapped routes."""
 
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float]) -> None:
-        """`clock`: Unix seconds. Raises InvalidSettingError where a collector cannot be served as asked."""
+        """clock: Unix seconds. Raises InvalidSettingError if a setting of the collector cannot be met."""
         self.metrics = Metrics(store, clock)
         sent = self.metrics if settings.metrics_exporter == "otel" else None
         self._session = open_session(settings.otel, sent, clock)
@@ -41,17 +41,17 @@ class Observed:
             self._session.tracing.follow(store)
 
     def routes(self, routes: Routes, *, secure: bool) -> Routes:
-        """The same routes, watched; `secure` where they are behind TLS."""
+        """Return the same routes, observed; `secure` if they are behind TLS."""
         measured = self.metrics.requests.measured(routes, scheme="https" if secure else "http")
         return measured if self._session is None else self._session.tracing.routes(measured)
 
     def rpcs(self, routes: Routes) -> Routes:
-        """The same routes of plain gRPC, watched with their streams."""
+        """Return the same routes of plain gRPC, observed with their streams."""
         measured = rpcs.watched(routes, self.metrics.rpcs.begin)
         return measured if self._session is None else rpcs.watched(measured, self._session.tracing.begin)
 
     def close(self) -> None:
-        """Send what is left; blocks for up to FAREWELL_SECONDS, so not on the loop."""
+        """Send the remaining data; blocks for up to FAREWELL_SECONDS, so not on the loop."""
         if self._session is not None:
             self._session.close(FAREWELL_SECONDS)
 
@@ -59,9 +59,9 @@ class Observed:
 def open_session(
     settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
 ) -> Session | None:
-    """Send traces, and `metrics` where given; None without a collector. clock: Unix seconds. Where the extra
-    `otel` is not installed: None if flagd's option names the collector, InvalidSettingError if
-    OpenTelemetry's variable does. Raises InvalidSettingError for what cannot be done, too.
+    """Start to send traces, and `metrics` if given; None without a collector. clock: Unix seconds. If the
+    extra `otel` is not installed: None if flagd's option names the collector, InvalidSettingError if
+    OpenTelemetry's variable does. Raises InvalidSettingError for unsupported settings, too.
     """
     if not settings.collector_uri:
         return None

@@ -1,4 +1,4 @@
-"""The SDK set up: exporters to one collector, who sends what, and the end of it."""
+"""Sets up OpenTelemetry's SDK: exporters to one collector, their threads, and the shutdown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Collector:
     """The address of a collector, and the credentials for it."""
 
     def __init__(self, settings: OtelSettings) -> None:
-        """Raises InvalidSettingError for files that cannot be used."""
+        """Raises InvalidSettingError for unusable files."""
         uri = settings.collector_uri
         self._settings = settings
         self._files = (settings.ca_path, settings.key_path, settings.cert_path)
@@ -45,12 +45,12 @@ class Collector:
             raise InvalidSettingError(
                 "--otel-cert-path and --otel-key-path belong together: give both, or neither"
             )
-        # Without a scheme it is flagd's host:port, which is cleartext unless there are certificates.
+        # Without a scheme it is flagd's host:port: cleartext unless there are certificates.
         self._secure = uri.startswith("https://") or any(self._files)
         self._address = uri.partition("://")[2] if "://" in uri else uri
         self._address = self._address.rstrip("/")
         self.metric_interval = _milliseconds("OTEL_METRIC_EXPORT_INTERVAL")
-        """Seconds, where the environment says so."""
+        """Seconds between exports of metrics, if the environment sets them."""
         if self._secure:
             try:
                 self.credentials()
@@ -60,27 +60,27 @@ class Collector:
                 ) from error
 
     def exporter(self, kind: Callable[..., E]) -> E:
-        """A new exporter of one of the SDK's kinds. What we do not set, OTEL_EXPORTER_OTLP_* does."""
+        """Return a new exporter of one of the SDK's kinds. OTEL_EXPORTER_OTLP_* set all that we do not."""
         if not self._secure:
             return kind(endpoint=self._address, insecure=True)
         return kind(endpoint=self._address, insecure=False, credentials=self.credentials())
 
     def credentials(self) -> ChannelCredentials:
-        """As the files are now. Raises OSError."""
+        """Read the credentials from the files. Raises OSError."""
         authority, key, certificate = self.contents()
         return ssl_channel_credentials(authority, key, certificate)
 
     def contents(self) -> tuple[bytes | None, ...]:
-        """CA, key, certificate; None for what is not configured. Raises OSError."""
+        """Read CA, key, certificate; None for those that are not configured. Raises OSError."""
         return tuple(Path(path).read_bytes() if path else None for path in self._files)
 
     def renewed(self, kind: Callable[..., E]) -> Callable[[], E]:
-        """A function that returns an exporter, made anew once its certificates have changed."""
+        """Return a function that returns an exporter, a new one once its certificates have changed."""
         return Renewed(partial(self.exporter, kind), self.contents, self._settings.reload_interval)
 
 
 class Renewed(Generic[E]):
-    """An exporter for as long as its files stay as they are; looked at every `interval` seconds."""
+    """An exporter that is replaced when its files change; checked every `interval` seconds."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Renewed(Generic[E]):
         self._looked = clock()
 
     def __call__(self) -> E:
-        """The exporter to use now. Unreadable files change nothing: they may be about to be replaced."""
+        """Return the current exporter. Unreadable files change nothing: a replacement may be under way."""
         with self._lock:
             now = self._clock()
             if self._interval and now - self._looked >= self._interval:
@@ -116,13 +116,13 @@ class Renewed(Generic[E]):
 
 
 class RenewedSpanExporter(SpanExporter):
-    """Exports spans by the exporter that is current."""
+    """Exports spans with the current exporter."""
 
     def __init__(self, collector: Collector) -> None:
         self._current = collector.renewed(OTLPSpanExporter)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send."""
+        """Send the spans."""
         return self._current().export(spans)
 
     def shutdown(self) -> None:
@@ -130,7 +130,7 @@ class RenewedSpanExporter(SpanExporter):
         self._current().shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is kept back here."""
+        """Return at once: this exporter buffers nothing."""
         return self._current().force_flush(timeout_millis)
 
 
@@ -146,13 +146,13 @@ def _milliseconds(name: str) -> float | None:
 EXPORT_SECONDS: Final = 2.0
 """flagd's interval between exports of metrics (core/pkg/telemetry/builder.go)."""
 NAME: Final = "flagd"
-"""flagd's `service.name`; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
+"""flagd's `service.name`; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
 
 log = logging.getLogger(__name__)
 
 
 class Session:
-    """Sends from threads of its own until it is closed: a slow collector costs the loop nothing."""
+    """Exports from its own threads until closed: a slow collector does not slow the loop."""
 
     def __init__(self, settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]) -> None:
         """Raises InvalidSettingError for certificates that cannot be read."""
@@ -186,7 +186,7 @@ class Session:
             log.exception("metrics could not be sent")
 
     def close(self, seconds: float) -> None:
-        """Send what is left, for up to `seconds`; blocks as long."""
+        """Send the remaining data; blocks for up to `seconds`."""
         self._stopping.set()
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -196,7 +196,7 @@ class Session:
 
 
 def resource() -> Resource:
-    """The resource of our telemetry: the SDK's own, under our name where that gives none."""
+    """Return the resource of our telemetry: the SDK's own, with our name if it has none."""
     found = Resource.create()
     ours: dict[str, str] = {}
     if str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):

@@ -1,7 +1,7 @@
-"""A span for each evaluation, in the trace of its client (W3C `traceparent`, or what OTEL_PROPAGATORS says).
+"""A span for each evaluation, in the trace of its client (W3C `traceparent`, or as set by OTEL_PROPAGATORS).
 
 Names are flagd's, attributes OpenTelemetry's for feature flags
-(https://opentelemetry.io/docs/specs/semconv/feature-flags/). An evaluation context is in no span.
+(https://opentelemetry.io/docs/specs/semconv/feature-flags/). Spans never contain an evaluation context.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from evaluator.store import Snapshot, Store
 
 OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})
-"""Of the statuses that we send, those with which a server's span is an error; the others are the caller's."""
+"""Statuses with which a server's span is an error; any other status is the caller's fault."""
 
 
 class Tracing:
-    """Wraps routes, and describes the evaluations within them. There is one span at a time."""
+    """Wraps routes, and describes evaluations in their spans. Only one span is open at a time."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._span: Span | None = None
 
     def routes(self, routes: Routes) -> Routes:
-        """The same routes, with a span for each unary call and request."""
+        """Return the same routes, with a span for each unary call and request."""
         return replace(
             routes,
             unary={path: self._rpc(path, run) for path, run in routes.unary.items()},
@@ -51,12 +51,12 @@ class Tracing:
         )
 
     def begin(self, call: Call) -> End:
-        """A span for one call of plain gRPC, named as otelgrpc does; it lasts as long as the stream."""
+        """Open a span for one call of plain gRPC, named as by otelgrpc; it lasts as long as the stream."""
         name, tracer = call.path.removeprefix("/"), self._provider.get_tracer("otelgrpc")
         return partial(_end, _span(tracer, name, call))
 
     def follow(self, store: Store) -> None:
-        """A span for each source whose flags are new (flagd: core/pkg/evaluator/json.go)."""
+        """Record a span for each source whose flags changed (flagd: core/pkg/evaluator/json.go)."""
         tracer, held = self._provider.get_tracer("jsonEvaluator"), dict[str, str | None]()
 
         def served(_: Snapshot) -> None:
@@ -123,7 +123,7 @@ class Tracing:
 
 
 def _span(tracer: Tracer, name: str, call: Call) -> Span:
-    """The span of an RPC, begun."""
+    """Start the span of an RPC."""
     service, method = named(call.path)
     attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
     return tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=attributes)
@@ -137,12 +137,12 @@ def _end(span: Span, code: Code) -> None:
 
 
 def parent(headers: Headers) -> Any:
-    """The caller's trace, or none."""
+    """Return the caller's trace, or none."""
     return propagate.extract(dict(headers))
 
 
 def described(query: Query, key: str, resolution: Resolution) -> dict[str, str]:
-    """An evaluation as attributes."""
+    """Return an evaluation as attributes."""
     found = {
         "feature_flag.key": key,
         "feature_flag.provider.name": PROVIDER,

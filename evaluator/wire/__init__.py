@@ -1,1 +1,1 @@
-"""What evaluator and proxy need to speak flagd.sync: hub, payload, messages, servicer."""
+"""The flagd.sync protocol for evaluator and proxy: hub, payload, messages, servicer."""

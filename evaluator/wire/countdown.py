@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class TimerHandle(Protocol):
-    """What a clock gives back for a call to come."""
+    """The handle of a scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """The part of an event loop that is needed here."""
+    """The part of an event loop that a Countdown needs."""
 
     def time(self) -> float:
         """Monotonic seconds."""
@@ -39,21 +39,21 @@ class Countdown(Generic[T]):
         self._timer: TimerHandle | None = None
 
     def restart(self, item: T) -> None:
-        """Count from now. Every item waits equally long, so the order of restarts is the order of ends."""
+        """Restart the item's wait. All waits are equally long, so they end in the order of restarts."""
         self._due.pop(item, None)
         self._due[item] = self._timers.time() + self._seconds
         if self._timer is None:
             self._timer = self._timers.call_later(self._seconds, self._sweep)
 
     def forget(self, item: T) -> None:
-        """Stop counting for `item`."""
+        """Stop the timer of `item`."""
         self._due.pop(item, None)
         if not self._due and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _sweep(self) -> None:
-        # While the timer that fired is still in place, restarts from `on_due` arm no other.
+        # While the fired timer is still set, restarts from `on_due` start no other.
         fired, now = self._timer, self._timers.time()
         for item in [item for item, due in self._due.items() if due <= now]:
             if self._due.pop(item, None) is not None:

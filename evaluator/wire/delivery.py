@@ -1,4 +1,4 @@
-"""`flagstaff.delivery.v1`: names, how it is called, and members. The messages are in delivery.proto."""
+"""`flagstaff.delivery.v1`: names, calls and members. The messages are in delivery.proto."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SERVICE: Final = "/flagstaff.delivery.v1.Delivery/"
 REPORT: Final = SERVICE + "Report"
 LEAVE: Final = SERVICE + "Leave"
 MARK: Final = "flagstaff-receipts"
-"""Header of a sync stream whose subscriber sends receipts: it is not to be counted as one that does not."""
+"""Header of a sync stream whose subscriber sends receipts, so that it is not counted as one without."""
 
 
 class AskFailed(Exception):
-    """The server did not answer, or refused; the text says what it said."""
+    """The server did not answer, or refused; the text quotes its answer."""
 
 
 class NotOffered(AskFailed):
-    """The server has no such service."""
+    """The server does not have the service."""
 
 
 Ask: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
@@ -43,9 +43,9 @@ class MemberText:
 
     @classmethod
     def of(cls, member: delivery_pb2.Member) -> Self:
-        """As it was received."""
+        """Convert a received message."""
         return cls(*(getattr(member, field.name) for field in fields(cls)))
 
     def message(self, connected_at_ms: int) -> Member:
-        """As it is sent."""
+        """Return the message to send."""
         return Member(**asdict(self), connected_at_ms=connected_at_ms)

@@ -30,12 +30,11 @@ if TYPE_CHECKING:
 
 
 def encode(flag_set: FlagSet) -> bytes:
-    """The document, in UTF-8 without white space; `{"flags":{}}` for a set without flags. A rule that cannot
-    be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises ValueError for a number
-    that is no finite float64; the parser admits none.
+    """Return the document, in UTF-8 without white space; `{"flags":{}}` for a set without flags. A rule that
+    cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere. Raises ValueError for a
+    number that is no finite float64; the parser admits none.
     """
-    # A flag at a time: one call over a large set would keep every other thread from running for as long as it
-    # takes.
+    # Encoded flag by flag: one call for a large set would block all other threads for as long as it takes.
     flags = b",".join(
         _text(key) + b":" + _text(_definition(flag)) for key, flag in sorted(fold(flag_set).items())
     )

@@ -1,12 +1,12 @@
 """Latest value wins: many topics, each with one newest value and any number of subscribers. Pure: no I/O, no
 clock.
 
-A subscriber is not fed a queue but compared with what is newest. While it cannot be written to nothing piles
-up for it; once it can, it gets the newest value, and those in between were never made for it. So no update is
-lost, no subscriber receives an older value after a newer one, and none waits for another.
+A subscriber has no queue: its last value is compared with the newest. While it is not writable nothing is
+buffered for it; once it is, it gets the newest value and none of those in between. So no update is lost, no
+subscriber receives an older value after a newer one, and none waits for another.
 
-A change goes out in turns of a fair queue, in which topics stand behind each other: a broadcast to ten
-thousand streams lets other work in between, and a large topic does not keep a small one waiting for long.
+Changes are sent round robin, some subscribers of each topic at a time: a broadcast to ten thousand streams
+does not block other work, and a large topic does not delay a small one for long.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from evaluator.http.server.scheduler import FairQueue
 
 SHARE: Final = 16
-"""Subscribers of a topic that are visited before another topic takes its turn."""
+"""Most subscribers of a topic that are visited before the next topic."""
 
 
 def digest(payload: bytes) -> bytes:
-    """What distinguishes one payload from another."""
+    """Return a digest that differs between different payloads."""
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 
@@ -36,21 +36,21 @@ class Subscriber(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether it takes a value now. When that comes true, its owner calls `Hub.offer`."""
+        """Return whether it accepts a value now. When that becomes true, its owner calls `Hub.offer`."""
 
     def send(self, payload: bytes) -> None:
-        """Take the newest value. Whatever it raises drops this subscriber, and it alone."""
+        """Send the newest value. Any exception drops this subscriber alone."""
 
     def retract(self, reason: object) -> None:
-        """The topic has no value, for `reason`; as `send` otherwise."""
+        """Report that the topic has no value, for `reason`; errors as in `send`."""
 
     def failed(self, error: Exception) -> None:
-        """It was dropped for what it raised; must not raise."""
+        """Handle the exception for which it was dropped; must not raise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """A value without its payload, which would stay in memory for the slowest subscriber."""
+    """A value's identity without its payload, which would stay in memory for the slowest subscriber."""
 
     number: int
     content: object
@@ -59,7 +59,7 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Retraction:
-    """The value of a topic that has none any more."""
+    """The value of a topic that no longer has one."""
 
     reason: object
 
@@ -71,17 +71,17 @@ class _Topic:
         self.key = key
         self.number = 0
         self.mark: _Mark | None = None
-        """None while nothing is known of its value."""
+        """None if its value is unknown."""
         self.payload = b""
         self.subscriptions: dict[Subscription, None] = {}
         self.due: deque[Subscription] = deque()
-        """Those still to be visited, in turn."""
+        """Subscribers to be visited, in order."""
         self.changed = False
-        """Everyone is to be visited: put into `due` at the next turn, so that many changes cost one pass."""
+        """Whether to visit all: they join `due` at the next turn, so that many changes cost one pass."""
         self.queued = False
 
     def line_up(self, subscription: Subscription) -> None:
-        """Visit it after those who wait; who waits keeps its place, so that none is starved."""
+        """Append it to the queue; a subscriber that waits keeps its place, so that none is starved."""
         if not subscription._due:
             subscription._due = True
             self.due.append(subscription)
@@ -95,67 +95,67 @@ class Subscription:
     def __init__(self, topic: _Topic, subscriber: Subscriber) -> None:
         self.subscriber = subscriber
         self._topic: _Topic | None = topic
-        """None once it is over."""
+        """None once it has ended."""
         self._seen: _Mark | None = None
         self._busy = False
         self._due = False
 
     @property
     def live(self) -> bool:
-        """False once unsubscribed or dropped."""
+        """Whether it is subscribed: neither unsubscribed nor dropped."""
         return self._topic is not None
 
 
 class Hub:
-    """All topics of one process. A topic is there while it has a value or a subscriber."""
+    """All topics of one process. A topic exists while it has a value or a subscriber."""
 
     def __init__(self, queue: FairQueue) -> None:
         self._queue = queue
         self._topics: dict[Hashable, _Topic] = {}
         self.streams = 0
-        """Subscribers now."""
+        """Number of subscribers."""
         self.sent = 0
-        """Values delivered."""
+        """Number of values delivered."""
         self.skipped = 0
-        """Values that a subscriber was spared, because a newer one came before it could take them."""
+        """Number of values skipped, because a newer one came before the subscriber was writable."""
 
     @property
     def topics(self) -> int:
-        """How many topics there are."""
+        """Number of topics."""
         return len(self._topics)
 
     def listeners(self, key: Hashable) -> int:
-        """How many subscribers the topic `key` has."""
+        """Return the number of subscribers of the topic `key`."""
         topic = self._topics.get(key)
         return 0 if topic is None else len(topic.subscriptions)
 
     def subscriptions(self) -> Iterator[Subscription]:
-        """Everyone, of all topics, as of now."""
+        """Return all subscriptions of all topics."""
         for topic in tuple(self._topics.values()):
             yield from tuple(topic.subscriptions)
 
     def publish(
         self, key: Hashable, payload: bytes, content: bytes | None = None, *, quiet: bool = False
     ) -> None:
-        """`payload`, encoded, is the topic's newest value; an equal one changes nothing. `content` is its
-        `digest`, made by the caller off the loop, as that of a megabyte takes a millisecond. A `quiet` value
-        causes no delivery: it reaches those who receive something anyway, such as new subscribers.
+        """Set the topic's newest value, the encoded `payload`; an equal one changes nothing. `content` is its
+        `digest`, computed by the caller off the loop, as that of a megabyte takes a millisecond. A `quiet`
+        value is not delivered by itself, only to subscribers that receive something anyway, such as new ones.
         """
         self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
-        """The topic has no value, for `reason`. Subscribers are notified, late ones too, and stay."""
+        """Remove the topic's value, for `reason`. Subscribers are notified, later ones too, and stay."""
         self._change(key, _Retraction(reason), b"")
 
     def drop(self, key: Hashable) -> None:
-        """Forget the topic's value; one that has subscribers keeps them, and they hear nothing of it."""
+        """Forget the topic's value; its subscribers stay and are not notified."""
         topic = self._topics.get(key)
         if topic is not None:
             topic.mark, topic.payload = None, b""
             self._tidy(topic)
 
     def subscribe(self, key: Hashable, subscriber: Subscriber) -> Subscription:
-        """Offer the topic's values to `subscriber`, the current one at once if there is one."""
+        """Send the topic's values to `subscriber`, the current one at once if there is one."""
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)
@@ -166,7 +166,7 @@ class Hub:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Offer it nothing more; harmless if it is over."""
+        """End a subscription; may be called after its end."""
         topic = subscription._topic
         if topic is not None:
             subscription._topic = None
@@ -175,7 +175,7 @@ class Hub:
             self._tidy(topic)
 
     def offer(self, subscription: Subscription) -> None:
-        """It is writable (again): give it what is newest, unless it has that."""
+        """Send the newest value to a subscriber that is writable (again), unless it has that value."""
         topic = subscription._topic
         if topic is not None:
             self._visit(topic, subscription)
@@ -201,7 +201,7 @@ class Hub:
             self._queue.put(partial(self._turn, topic))
 
     def _turn(self, topic: _Topic, until: float) -> bool:
-        """Visit up to SHARE subscribers of a topic, as far as there is time; put it behind the others."""
+        """Visit up to SHARE subscribers of a topic, within the time budget; then append it to the queue."""
         topic.queued = False
         try:
             if topic.changed:
@@ -219,12 +219,12 @@ class Hub:
         return False
 
     def _visit(self, topic: _Topic, subscription: Subscription) -> None:
-        """Give one subscriber the newest value if it lacks it and can take it."""
+        """Send one subscriber the newest value if it lacks it and is writable."""
         mark, seen = topic.mark, subscription._seen
         if mark is None or mark is seen or not subscription.live:
             return
         if subscription._busy:
-            # Called back while it receives something older: what is newest comes at another turn.
+            # Called while it receives an older value: the newest follows at another turn.
             topic.line_up(subscription)
             self._enqueue(topic)
             return

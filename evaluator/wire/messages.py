@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SELECTOR_HEADER: Final = "flagd-selector"
-"""Says which flags a request is about, in every protocol; it wins over the request's own `selector`."""
+"""Header that selects flags, in every protocol; it overrides the request's own `selector`."""
 
 SERVICE: Final = "/flagd.sync.v1.FlagSyncService/"
 OLD_SERVICE: Final = "/sync.v1.FlagSyncService/"
@@ -29,32 +29,32 @@ GET_METADATA: Final = SERVICE + "GetMetadata"
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A message, ready to be sent to any number of streams."""
+    """An encoded message, for any number of streams."""
 
     message: bytes
     digest: bytes
     quiet: bool = False
-    """It is no reason to send anything to a stream that has an older one."""
+    """Whether streams with an older message need not receive this one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Method:
-    """A way to ask for flags, and how an answer is written. A thread may write."""
+class SyncMethod:
+    """An RPC that delivers flags, and the encoding of its answers. A thread may call `write`."""
 
     path: str
     lasting: bool
-    """One message after another, or one alone."""
+    """Whether it is a stream of messages, not a single one."""
     write: Callable[[bytes, Mapping[str, Any]], bytes]
-    """(the flags' JSON document, the synchronised context) to a message."""
+    """(the flags' JSON document, the synchronised context) → message."""
 
     def payload(self, document: bytes, context: Mapping[str, Any]) -> Payload:
-        """The message; takes long for a large set."""
+        """Return the message; takes long for a large set."""
         message = self.write(document, context)
         return Payload(message, digest(message))
 
 
 def read_selector(message: bytes) -> str:
-    """The selector in a request of any of these methods. Raises RpcError INVALID_ARGUMENT."""
+    """Return the selector in a request of any of these methods. Raises RpcError INVALID_ARGUMENT."""
     try:
         return sync_pb2.SyncFlagsRequest.FromString(message).selector
     except DecodeError as error:
@@ -63,7 +63,7 @@ def read_selector(message: bytes) -> str:
 
 def _write_update(flags: bytes, context: Mapping[str, Any]) -> bytes:
     message = sync_pb2.SyncFlagsResponse(flag_configuration=flags.decode())
-    # Present even if empty: stock providers then need no call of GetMetadata to be sure.
+    # Present even if empty, so that stock providers need no call of GetMetadata.
     message.sync_context.SetInParent()
     message.sync_context.update(context)
     return message.SerializeToString(deterministic=True)
@@ -75,12 +75,12 @@ def _write_old_update(flags: bytes, _: Mapping[str, Any]) -> bytes:
 
 
 def _write_all(flags: bytes, _: Mapping[str, Any]) -> bytes:
-    """Both versions' FetchAllFlagsResponse, which are the same on the wire."""
+    """Return FetchAllFlagsResponse, the same bytes in both versions."""
     return sync_pb2.FetchAllFlagsResponse(flag_configuration=flags.decode()).SerializeToString()
 
 
 def encode_metadata(context: Mapping[str, Any]) -> bytes:
-    """A GetMetadataResponse."""
+    """Return a GetMetadataResponse."""
     message = sync_pb2.GetMetadataResponse()
     message.metadata.SetInParent()
     message.metadata.update(context)
@@ -88,8 +88,8 @@ def encode_metadata(context: Mapping[str, Any]) -> bytes:
 
 
 METHODS: Final = (
-    Method(SERVICE + "SyncFlags", True, _write_update),
-    Method(SERVICE + "FetchAllFlags", False, _write_all),
-    Method(OLD_SERVICE + "SyncFlags", True, _write_old_update),
-    Method(OLD_SERVICE + "FetchAllFlags", False, _write_all),
+    SyncMethod(SERVICE + "SyncFlags", True, _write_update),
+    SyncMethod(SERVICE + "FetchAllFlags", False, _write_all),
+    SyncMethod(OLD_SERVICE + "SyncFlags", True, _write_old_update),
+    SyncMethod(OLD_SERVICE + "FetchAllFlags", False, _write_all),
 )

@@ -1,8 +1,8 @@
 """flagd.sync.v1 and sync.v1: streams of whole flag sets, for in-process providers and other evaluators.
 
-A stream gets the newest flag set at once if there is one, else as soon as there is; then each that differs.
-It never gets an empty set for want of one. The messages of a topic are made once for all its streams, and
-only while there are any.
+A stream gets the newest flag set at once, or as soon as there is one; then each that differs. It never gets
+an empty set in place of a missing one. The messages of a topic are made once for all its streams, and only
+while there are any.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler
     from evaluator.wire.countdown import Timers
     from evaluator.wire.hub import Hub, Subscription
-    from evaluator.wire.messages import Method, Payload
+    from evaluator.wire.messages import Payload, SyncMethod
 
 log = logging.getLogger(__name__)
 
 NORMAL: Final = "normal_close"
 DEADLINE: Final = "deadline_exceeded"
 ERROR: Final = "error"
-"""Why a stream ended, in the words of flagd's metric `feature_flag.flagd.sync.stream.duration`."""
+"""Reason of a stream's end, as in flagd's metric `feature_flag.flagd.sync.stream.duration`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +41,48 @@ class Missing:
 
     code: Code
     message: str
-    """What FetchAllFlags is answered."""
+    """Message of FetchAllFlags' error."""
     ends_streams: bool = False
-    """Whether streams that were sent a flag set end with it; if not they stay, at what they have, for the
-    next one. Those that were sent nothing stay in any case: what they wait for may come.
+    """Whether streams that were sent a flag set end; if not, they keep that set and wait for the next one.
+    Streams that were sent nothing stay in any case.
     """
 
 
 Make: TypeAlias = "Callable[[bytes, Mapping[str, Any]], Payload]"
-"""(flag set's JSON document, context) to a payload, in any thread. Equal ones make equal payloads."""
+"""(flag set's JSON document, context) → payload, in any thread. Equal arguments give equal payloads."""
 Deliver: TypeAlias = "Callable[[Payload | Missing], None]"
 
 
 class Backend(Protocol):
-    """Where flag sets come from: the store of an evaluator, or what a proxy watches."""
+    """Source of flag sets: the store of an evaluator, or the watched objects of a proxy."""
 
     def topic(self, selector: str, call: Call) -> Hashable:
-        """What `selector`, "" for none, stands for. Raises RpcError for one that is invalid or forbidden."""
+        """Return the topic of `selector`, "" for none. Raises RpcError for an invalid or forbidden one."""
 
     def context(self) -> Mapping[str, Any]:
-        """The synchronised context: JSON values by context key."""
+        """Return the synchronised context: JSON values by context key."""
 
     def watch(self, topic: Hashable, make: Make, deliver: Deliver) -> Callable[[], None]:
-        """Make and deliver the topic's flag set, now or soon and at each change, until the returned function
-        is called: on the loop, the latest one. One that a newer overtakes may be left out, and never follows
-        it.
+        """Deliver the topic's flag set, now or soon and at each change, until the returned function is
+        called: on the loop, the latest one. A set may be skipped for a newer one, and never follows it.
         """
 
 
 class StreamObserver(Protocol):
-    """Receives each stream that begins and ends."""
+    """Receives each begin and end of a stream."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """A stream is about to start; `left` receives what is returned. Raises RpcError to refuse it."""
+        """Report a starting stream; `left` receives the returned value. Raises RpcError to refuse it."""
 
     def left(self, visit: object) -> None:
-        """It has ended. Must not raise."""
+        """Report its end. Must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     """A topic of the hub: one backend's topic in one method's messages."""
 
-    method: Method
+    method: SyncMethod
     topic: Hashable
 
 
@@ -120,29 +119,29 @@ class SyncService:
         )
 
     def routes(self) -> Routes:
-        """Both services. FetchAllFlags is a stream of one message: a large set is not made in a call."""
+        """Return both services' routes. FetchAllFlags is a stream, so that no call makes a large set."""
         return Routes(
             unary={GET_METADATA: self.get_metadata},
             streams={method.path: self.handler(method) for method in METHODS},
         )
 
-    def handler(self, method: Method) -> StreamHandler:
-        """The handler of one method; raises RpcError for what the backend refuses, or while shutting down."""
+    def handler(self, method: SyncMethod) -> StreamHandler:
+        """Return the handler of one method; it raises RpcError if refused, or while shutting down."""
         return partial(self._open, method)
 
     def get_metadata(self, call: Call, message: bytes) -> bytes:
-        """The synchronised context, for providers that do not read it from the stream."""
+        """Return the synchronised context, for providers that do not read it from the stream."""
         del call, message
         if not self._metadata:
             raise RpcError(Code.UNIMPLEMENTED, "metadata endpoint disabled")
         return encode_metadata(self._backend.context())
 
     def close(self) -> None:
-        """End all streams with UNAVAILABLE, so that their clients go elsewhere."""
+        """End all streams with UNAVAILABLE, so that their clients connect elsewhere."""
         self.shed(self.hub.streams)
 
     def shed(self, most: int) -> int:
-        """Take no new streams, and end up to `most` open ones with UNAVAILABLE; how many are left."""
+        """Refuse new streams, and end up to `most` open ones with UNAVAILABLE; return the number left."""
         self._closing = True
         for subscription in islice(self.hub.subscriptions(), most):
             if isinstance(subscription.subscriber, _Stream):
@@ -150,13 +149,13 @@ class SyncService:
         return self.hub.streams
 
     def end_those(self, wanted: Callable[[object], bool], code: Code, message: str) -> None:
-        """End the streams of the observer that are wanted."""
+        """End the streams that the predicate selects by their observer's value."""
         for subscription in self.hub.subscriptions():
             subscriber = subscription.subscriber
             if isinstance(subscriber, _Stream) and wanted(subscriber.visit):
                 subscriber.end(code, message, ERROR)
 
-    def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
+    def _open(self, method: SyncMethod, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         selector = read_selector(message)
@@ -180,7 +179,7 @@ class SyncService:
             self.hub.publish(key, made.message, made.digest, quiet=made.quiet)
 
     def forget(self, subscriber: _Stream, reason: str) -> None:
-        """Called by a stream that has ended."""
+        """Remove a stream that has ended."""
         key = subscriber.key
         if self._observer is not None:
             self._observer.left(subscriber.visit)
@@ -208,10 +207,10 @@ class _Stream:
         self._subscription: Subscription | None = None
         self._sent = False
         self._over = ""
-        """Why it has ended."""
+        """The reason of its end."""
 
     def subscribe(self) -> None:
-        """Start; may send, and even end it, at once."""
+        """Subscribe; may send, and even end the stream, at once."""
         self._stream.on_writable = self._on_writable
         self._stream.on_closed = self._on_closed
         self._subscription = self._service.hub.subscribe(self.key, self)
@@ -231,23 +230,23 @@ class _Stream:
             self.end(Code.OK, "", NORMAL)
 
     def retract(self, reason: object) -> None:
-        """There is no flag set: ends a stream that asked for one value, and one whose flags are gone."""
+        """Report a missing flag set: ends a stream of one value, and one whose flags were removed."""
         if isinstance(reason, Missing) and (
             (reason.ends_streams and self._sent) or not self.key.method.lasting
         ):
             self.end(reason.code, reason.message, ERROR)
 
     def failed(self, error: Exception) -> None:
-        """Sending failed."""
+        """End the stream after an error of `send`."""
         log.error("a sync stream failed", exc_info=error)
         self.end(Code.INTERNAL, "internal error", ERROR)
 
     def expire(self) -> None:
-        """End it by its deadline; the client opens another."""
+        """End the stream at its deadline; the client opens another."""
         self.end(Code.DEADLINE_EXCEEDED, "stream closed due to server-side timeout", DEADLINE)
 
     def end(self, code: Code, message: str, reason: str) -> None:
-        """End it on our account."""
+        """End the stream from this side."""
         if not self._over:
             self._leave(reason)
             self._stream.close(code, message)
@@ -262,7 +261,7 @@ class _Stream:
 
     def _leave(self, reason: str) -> None:
         self._over = reason
-        # A stream that ends while it subscribes has no subscription yet: `subscribe` calls this again.
+        # A stream that ends during `subscribe` has no subscription yet: `subscribe` calls this again.
         if self._subscription is not None:
             self._service.hub.unsubscribe(self._subscription)
             self._service.forget(self, reason)

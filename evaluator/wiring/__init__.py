@@ -1,4 +1,4 @@
-"""Puts the evaluator's parts together. The only place that names concrete parts and reads the clock."""
+"""Connects the evaluator's parts. The only place that names concrete classes and reads the clock."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["Ports", "Serving", "run", "serve"]
 
 _SWITCH_SECONDS: Final = 0.001
-"""How long the loop waits for a thread that reads or compiles a flag set, each time it has slept: Python's
-own 5 ms would be most of an evaluation's latency meanwhile. For a process that is the evaluator's alone.
+"""Seconds for which the loop waits for a thread that reads or compiles a flag set, after each sleep: Python's
+own 5 ms would be most of an evaluation's latency then. Set only in an evaluator's own process.
 """
 
 log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> None:
-    """Serve last good sets, open the ports, follow the sources, whether they are up or not, until SIGTERM or
-    SIGINT came and requests in flight have ended. Raises OSError for a port, socket, certificate or state
-    folder that cannot be had, InvalidSettingError for a source that cannot be followed on this installation.
+    """Serve last good sets, open the ports and follow the sources, reachable or not, until SIGTERM or SIGINT
+    and the end of requests in flight. Raises OSError for an unusable port, socket, certificate or state
+    folder, InvalidSettingError for a source that this installation cannot follow.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()
@@ -77,7 +77,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
         receipts.follow(store)
     followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, gc_policy=GcPolicy())
     history = await _history(settings, store)
-    # Before the ports are open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
+    # Before the ports open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
     serving = await serve(
         store, settings, clock=clock, context=store.context, history=history, saving=followers.keepers
@@ -88,7 +88,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
     await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A second signal ends the process at once, and without a traceback.
+        # A second signal ends the process at once, without a traceback.
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
     log.info("stopping")
@@ -108,7 +108,7 @@ async def _follow(*parts: Followers | Endpoint | History | None) -> None:
 
 
 async def _history(settings: Settings, store: Store) -> History | None:
-    """What was served before, in the state folder; recorded from here on."""
+    """Load the versions served before from the state folder; further ones are recorded."""
     if settings.state_dir is None:
         return None
     history = History(settings.state_dir / "versions")
@@ -123,7 +123,7 @@ async def _history(settings: Settings, store: Store) -> History | None:
 def _endpoints(
     settings: Settings, sources: Sequence[SyncSource], receipts: Receipts | None
 ) -> list[Endpoint]:
-    """The servers of receipts for sources that are files."""
+    """Return the servers of receipts for file sources."""
     if not settings.receipts_to or receipts is None:
         return []
     from evaluator.receipts.endpoint import Endpoint  # noqa: PLC0415 - loads grpcio
@@ -136,7 +136,7 @@ def _endpoints(
 
 @contextlib.contextmanager
 def _locked(state_dir: Path | None) -> Iterator[None]:
-    """Keep the state folder for this process. A folder that cannot be locked is used all the same."""
+    """Lock the state folder for this process. A folder that cannot be locked is used nevertheless."""
     with contextlib.ExitStack() as held:
         if state_dir is not None:
             try:
@@ -149,7 +149,7 @@ def _locked(state_dir: Path | None) -> Iterator[None]:
 
 
 def allow_connections() -> None:
-    """Raise the limit of open files to what is allowed, as Go does: shells and systemd begin with 1,024."""
+    """Raise the limit of open files to the hard limit, as Go does: shells and systemd start with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -159,7 +159,7 @@ def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None
     wanted = settings.receipts_to or any(each.provider == "grpc" for each in settings.sources)
     if settings.receipts == "off" or not wanted:
         return None
-    # A twentieth of the start, and most evaluators send no receipts.
+    # Imported here: a twentieth of the start time, and most evaluators send no receipts.
     from importlib.metadata import version  # noqa: PLC0415
 
     from evaluator.receipts.reporter import Receipts  # noqa: PLC0415

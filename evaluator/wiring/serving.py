@@ -1,4 +1,4 @@
-"""From a store and settings to four open ports."""
+"""Opens the four ports of a store with settings."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def serve(
     saving: Sequence[Saving] = (),
 ) -> Serving:
     """Listen on all ports; return once they are open. `history` holds earlier versions for /explain, `saving`
-    keeps what is served on disk, `context` is what sources lay over evaluation contexts, beneath the
-    settings'; it may change in place. Raises OSError if a port cannot be had, and leaves none open then.
+    saves the served sets, `context` holds the sources' context values, which the settings' override; it may
+    change in place. Raises OSError if a port cannot be opened, and leaves none open then.
     """
     observed = Observed(store, settings, clock)
     sources = ContextSources(_under(settings.context_values, context), settings.context_from_header)
@@ -68,7 +68,7 @@ async def serve(
 
 
 class _Parts:
-    """Whatever answers requests."""
+    """The objects that answer requests."""
 
     def __init__(
         self, service: EvaluationService, settings: Settings, observed: Observed, history: History | None
@@ -96,7 +96,7 @@ class _Parts:
             metadata=not settings.disable_sync_metadata,
             ended=observed.metrics.state.ended,
         )
-        self._health = health.Health(store)
+        self._health = health.HealthService(store)
         self._count_streams()
 
     def _endpoints(self, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
@@ -115,13 +115,13 @@ class _Parts:
         state.streams("sync", self._syncing)
 
     def closers(self) -> list[Callable[[], None]]:
-        """What has to be closed at the end, in order."""
+        """Return the objects to close at the end, in order."""
         events = self._protobuf.events, self._json.events
         parts = (self._health, *events, self._changes, self._syncing, self._backend, self._offload)
         return [part.close for part in parts if part is not None]
 
     def routes(self) -> tuple[Routes, Routes, Routes, Routes]:
-        """What the ports answer: evaluation, OFREP, management, sync."""
+        """Return the routes of the ports: evaluation, OFREP, management, sync."""
         settings, observed, status = self._settings, self._observed, self._health
         by_grpc, by_sync = evaluation.routes(self._protobuf, self._json), self._syncing.routes()
         by_ofrep = ofrep.routes(ofrep.Ofrep(self._service, self._changes), self._changes)
@@ -176,7 +176,7 @@ def _addresses(
 
 
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both, `values` winning; one of them alone where the other adds nothing, as it is read often."""
+    """Merge both, `values` winning; return one of them if the other adds nothing, as it is read often."""
     if not values or context is EMPTY:
         return values or context
     return ChainMap({**values}, cast("dict[str, Any]", context))

@@ -8,10 +8,11 @@ import itertools
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.cluster.objects import configuration, flag_set
 from tests.cluster.patience import within
 from tests.cluster.replica import started
 from tests.cluster.stubbed import Controller, Proxy
@@ -38,33 +39,23 @@ _NUMBERS = itertools.count()
 
 def change_is_seen_by_the_controller(stub: StubApi) -> None:
     """A FlagSet that comes now has a status soon."""
-    name = f"flags-{next(_NUMBERS)}"
-    stub.put(
-        f"{_FLAG_SETS}/{name}",
-        {
-            "apiVersion": "flagstaff.dev/v1beta1",
-            "kind": "FlagSet",
-            "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"sourceRef": {"kind": "FlagSource", "name": "nowhere"}},
-        },
-    )
-    within(lambda: (stub.get(f"{_FLAG_SETS}/{name}").get("status") or {}).get("conditions"))
+    path = put(stub, _FLAG_SETS, flag_set(name=f"flags-{next(_NUMBERS)}", source="nowhere"))
+    within(lambda: (stub.get(path).get("status") or {}).get("conditions"))
 
 
 def change_is_seen_by_the_proxy(stub: StubApi, proxy: Proxy) -> None:
     """Each configuration that comes is one more object that it knows."""
     before = objects_known(proxy)
-    name = f"flags-{next(_NUMBERS)}"
-    stub.put(
-        f"{_CONFIGURATIONS}/{name}",
-        {
-            "apiVersion": "core.openfeature.dev/v1beta1",
-            "kind": "FeatureFlagConfiguration",
-            "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"flagSpec": {"flags": {}}},
-        },
-    )
+    put(stub, _CONFIGURATIONS, configuration(f"flags-{next(_NUMBERS)}", flagSpec={"flags": {}}))
     within(lambda: objects_known(proxy) == before + 1, proxy.said)
+
+
+def put(stub: StubApi, kind: str, found: dict[str, Any]) -> str:
+    """Write an object; its path."""
+    found["metadata"]["namespace"] = "shop"
+    path = f"{kind}/{found['metadata']['name']}"
+    stub.put(path, found)
+    return path
 
 
 def objects_known(proxy: Proxy) -> float:

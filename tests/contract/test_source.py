@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from controller.api.flagsource import LayerSelector, OciReference
+from controller.api.parsing.oci_address import parse_address
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.provider import open_source
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access
+from controller.sources.oci.credentials import RegistryAccess
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.provider import Provider
@@ -170,7 +170,7 @@ class OciPlace:
             ref = OciReference(digest=f"sha256:{value}")
         else:
             ref = OciReference(tag=value.rpartition("/")[2])
-        registry = Registry(parse_address(self.shelf.url, insecure=True), Access(), self.connections)
+        registry = Registry(parse_address(self.shelf.url, insecure=True), RegistryAccess(), self.connections)
         return OciProvider(
             registry, ref, LayerSelector(), lambda: Deadline(60.0, self.shelf.url), interval=0.2
         )

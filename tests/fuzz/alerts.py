@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from controller.api.parsing.expression_syntax import ExpressionError
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.templates import check
 from controller.notifications import messages
-from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.notifications.things import message
@@ -30,8 +32,8 @@ def template(content: bytes) -> None:
     """A template is refused with a place or filled, bounded; what is filled in is not filled again."""
     text = content.decode(errors="replace")
     try:
-        messages.check_template(text)
-    except messages.TemplateError as error:
+        check(text)
+    except InvalidTextError as error:
         placed(error)
         return
     filled = messages.filled(text, _MESSAGE, "shop")

@@ -10,13 +10,13 @@ import orjson
 
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.offload import Offload
-from evaluator.server.monitoring.health import SERVICE, Health, ServingStatus, routes
+from evaluator.server.monitoring.health import SERVICE, HealthService, ServingStatus, routes
 from evaluator.server.monitoring.introspection import Introspection
 from evaluator.server.ofrep import PREFIX
 from evaluator.sync.config import OAuth
 from evaluator.sync.source import SourceFault
 from evaluator.sync.sources.http_client import Client
-from evaluator.sync.sources.http_client import Response as TokenResponse
+from evaluator.sync.sources.http_client import HttpResponse as TokenResponse
 from evaluator.sync.sources.oauth import Tokens
 from tests.fuzz.requests import served
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
@@ -64,7 +64,7 @@ def after(content: bytes) -> None:
 
 def health(content: bytes) -> None:
     """Check says that we serve, or refuses; Watch says that, or that there is no such service."""
-    answering = Health(served().store)
+    answering = HealthService(served().store)
     asked, stream = routes(answering), FakeStream()
     try:
         checked = asked.unary[f"/{SERVICE}/Check"](call(), content)

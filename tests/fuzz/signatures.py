@@ -20,7 +20,7 @@ from controller.sources.verification.cosign import (
     verify_content,
     verify_payload,
 )
-from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
+from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
 from controller.sources.verification.keys import Keys, read_keys, verify
 from tests.fuzz.target import Target, Wrong, same
 
@@ -97,7 +97,7 @@ def attachment(content: bytes) -> None:
 
 def keyless(content: bytes) -> None:
     """What is attached without a key: nobody is believed, by the public root, or by whatever stands in its place."""
-    digest, anybody = f"sha256:{'0' * 64}", (Identity(".", "."),)
+    digest, anybody = f"sha256:{'0' * 64}", (SignerIdentity(".", "."),)
     _refused(lambda: verify_keyless(content, digest, public_root(), anybody))
     try:
         _refused(lambda: verify_keyless(content, digest, content.decode("latin-1"), anybody))

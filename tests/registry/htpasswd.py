@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from controller.sources.oci.credentials import Login
+from controller.sources.oci.credentials import RegistryLogin
 from tests.registry.program import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LOGIN = Login("ada", "correct horse")
+LOGIN = RegistryLogin("ada", "correct horse")
 # Made by bcrypt of that password; cheap, since it protects nothing.
 _PROOF = "$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e"
 

@@ -16,7 +16,7 @@ from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.variable_text import NAME
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket, parse_url
-from controller.sources.oci.credentials import Login
+from controller.sources.oci.credentials import RegistryLogin
 from controller.wiring.offline.options import LocalOptions
 from evaluator.flags.model import Bucketing
 
@@ -122,14 +122,14 @@ def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def login_of(arguments: argparse.Namespace) -> Login | None:
+def login_of(arguments: argparse.Namespace) -> RegistryLogin | None:
     """None where no name was given. Raises ValueError where there is no password."""
     if arguments.username is None:
         return None
     password = os.environ.get(PASSWORD) or sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
     if not arguments.username or not password:
         raise ValueError(f"--username needs a password, in {PASSWORD} or on standard input")
-    return Login(arguments.username, password)
+    return RegistryLogin(arguments.username, password)
 
 
 def local_options(arguments: argparse.Namespace) -> LocalOptions:

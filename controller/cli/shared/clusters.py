@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.cli.shared.ending import Ended
+from controller.cli.shared.ending import Exit
 
 if TYPE_CHECKING:
     import argparse
@@ -45,10 +45,10 @@ def run_on_cluster(
     try:
         return asyncio.run(work())
     except BrokenPipeError:
-        # The reader of our output has gone; the cluster is there.
+        # The reader of our output has closed it; this is no error of the cluster.
         raise
     except Setback as setback:
-        raise Ended(f"the cluster cannot be {verb}: {setback.message}") from setback
+        raise Exit(f"the cluster cannot be {verb}: {setback.message}") from setback
     except (OSError, ConfigException) as error:
         where = f"{kubeconfig}: " if kubeconfig else ""
-        raise Ended(f"cannot find a cluster: {where}{error}") from error
+        raise Exit(f"cannot find a cluster: {where}{error}") from error

@@ -1,4 +1,4 @@
-"""The evaluation context as verbs take it: pairs, or a file. Imports nothing that an image may lack."""
+"""The evaluation context as verbs take it: pairs, or a file. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.cli.shared.ending import USAGE, Ended, ending
+from controller.cli.shared.ending import USAGE, Exit, ending
 
 if TYPE_CHECKING:
     import argparse
@@ -29,13 +29,13 @@ def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.context_file is not None:
         context = _parsed(arguments.context_file)
         if not isinstance(context, dict):
-            raise Ended(f"{arguments.context_file}: the context must be a JSON object", USAGE)
+            raise Exit(f"{arguments.context_file}: the context must be a JSON object", USAGE)
         return context
     context = {}
     for pair in arguments.context:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise Ended(f"--context needs KEY=VALUE, got {pair!r}", USAGE)
+            raise Exit(f"--context needs KEY=VALUE, got {pair!r}", USAGE)
         _put(context, key.split("."), _value(text))
     return context
 
@@ -45,7 +45,7 @@ def _parsed(file: Path) -> object:
         with ending(USAGE, OSError):
             return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise Ended(f"{file}: not JSON: {error}", USAGE) from error
+        raise Exit(f"{file}: not JSON: {error}", USAGE) from error
 
 
 def _value(text: str) -> object:
@@ -59,7 +59,7 @@ def _put(context: dict[str, Any], path: list[str], value: object) -> None:
     for name in path[:-1]:
         inner = context.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise Ended(
+            raise Exit(
                 f"--context sets {name} both to a value and to an object ({'.'.join(path)}); "
                 "remove one of the two",
                 USAGE,

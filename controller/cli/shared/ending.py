@@ -14,8 +14,8 @@ INTERRUPTED = 130
 """The exit code that shells report for a process that SIGINT ended."""
 
 
-class Ended(Exception):
-    """The verb cannot do its work: the text says why, and `code` is what to exit with."""
+class Exit(Exception):
+    """The verb cannot do its work: the text is the reason, and `code` the exit code."""
 
     def __init__(self, why: object, code: int = UNREACHABLE) -> None:
         super().__init__(str(why))
@@ -28,4 +28,4 @@ def ending(code: int, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        raise Ended(error, code) from error
+        raise Exit(error, code) from error

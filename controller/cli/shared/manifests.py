@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from controller.cli.shared.ending import USAGE, Ended
+from controller.cli.shared.ending import USAGE, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ObjectManifest:
     """One object, and where it stands."""
 
     body: Any
@@ -37,14 +37,17 @@ class Manifest:
 
     def line(self, path: FieldPath) -> int | None:
         """The line of the field, or of the nearest around it; None for a live object."""
-        node = self.node
-        line = None if node is None else node.start_mark.line + 1
+        return self.place(path)[0] or None
+
+    def place(self, path: FieldPath) -> tuple[int, int]:
+        """(line, column) of the field, or of the nearest around it; 0 for a live object."""
+        node = nearest = self.node
         for step in path:
             key, node = _below(node, step)
             if node is None:
                 break
-            line = (key or node).start_mark.line + 1
-        return line
+            nearest = key or node
+        return (0, 0) if nearest is None else (nearest.start_mark.line + 1, nearest.start_mark.column + 1)
 
 
 def _below(node: Any, step: str | int) -> tuple[Any, Any]:
@@ -62,14 +65,14 @@ def reading(file: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Ended(f"{file}: {error.strerror}", USAGE) from None
+        raise Exit(f"{file}: {error.strerror}", USAGE) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Ended(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
+        raise Exit(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
 
 
-def read_manifests(paths: Sequence[str]) -> list[Manifest]:
+def read_manifests(paths: Sequence[str]) -> list[ObjectManifest]:
     """The objects in these files, and in folders' YAML and JSON files; Lists taken apart. Raises Ended."""
-    found: list[Manifest] = []
+    found: list[ObjectManifest] = []
     for path in paths:
         place = Path(path)
         files = (
@@ -83,7 +86,7 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
     return found
 
 
-def _documents(file: Path) -> Iterator[Manifest]:
+def _documents(file: Path) -> Iterator[ObjectManifest]:
     loader = yaml.SafeLoader(file.read_bytes())
     try:
         while loader.check_node():
@@ -92,8 +95,8 @@ def _documents(file: Path) -> Iterator[Manifest]:
             items = _below(node, "items")[1]
             if isinstance(body, dict) and body.get("kind") == "List" and isinstance(items, yaml.SequenceNode):
                 for each, its in zip(body["items"], items.value, strict=True):
-                    yield Manifest(each, str(file), its)
+                    yield ObjectManifest(each, str(file), its)
             elif body is not None:
-                yield Manifest(body, str(file), node)
+                yield ObjectManifest(body, str(file), node)
     finally:
         loader.dispose()

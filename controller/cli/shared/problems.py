@@ -23,10 +23,10 @@ def failures(problems: Iterable[Problem], *, lenient: bool) -> list[Problem]:
     return [problem for problem in problems if problem.severity in severities]
 
 
-def summary(flags: int, problems: Sequence[Problem]) -> str:
+def summary(valid: int, problems: Sequence[Problem], what: str = "flag") -> str:
     """`6 valid flags`, and the number of problems by severity: `5 valid flags, 1 error, 2 warnings`."""
     counts = Counter(problem.severity.value for problem in problems)
-    parts = [_counted(flags, "valid flag")]
+    parts = [_counted(valid, f"valid {what}")]
     return ", ".join(parts + [_counted(count, severity) for severity, count in sorted(counts.items())])
 
 

@@ -1,6 +1,6 @@
 """Asking a running evaluator: its management port, over HTTP. Standard library only, so any image can do it.
 
-What comes back is bounded, in bytes and in time: the server need not be an evaluator.
+Answers are bounded in bytes and in time: the server need not be an evaluator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from controller.cli.shared.ending import PROBLEM, UNREACHABLE, USAGE, Ended
+from controller.cli.shared.ending import PROBLEM, UNREACHABLE, USAGE, Exit
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +57,7 @@ class Remote:
             return self._understood(response.status, path, _read(response))
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise Ended(
+            raise Exit(
                 f"cannot reach an evaluator at {self.address}: {reason}; "
                 "is its management port open, and --to correct?"
             ) from error
@@ -72,8 +72,8 @@ class Remote:
         if status == 200 and isinstance(document, dict):
             return document
         if isinstance(document, dict) and isinstance(document.get("error"), str):
-            raise Ended(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
-        raise Ended(
+            raise Exit(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
+        raise Exit(
             f"{self.address} answered {path} with status {status}; --to takes an evaluator's management port"
         )
 
@@ -84,23 +84,23 @@ def _read(response: http.client.HTTPResponse) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MOST_BYTES:
-            raise Ended(f"the answer has more than {MOST_BYTES} bytes")
+            raise Exit(f"the answer has more than {MOST_BYTES} bytes")
         if time.monotonic() > deadline:
-            raise Ended(f"the answer took longer than {SECONDS:g} s")
+            raise Exit(f"the answer took longer than {SECONDS:g} s")
     return b"".join(pieces)
 
 
 def remote(address: str) -> Remote:
     """`host:port`, or an http or https URL. Raises Ended for wrong usage."""
     if address.isdecimal():
-        raise Ended(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
+        raise Exit(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = parts.port
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise Ended(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
+        raise Exit(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
     if parts.path.strip("/") or parts.username is not None:
-        raise Ended(f"{address!r} has more than a host and a port; write host:port", USAGE)
+        raise Exit(f"{address!r} has more than a host and a port; write host:port", USAGE)
     return Remote(address, parts.scheme == "https", parts.hostname, port or 8014)

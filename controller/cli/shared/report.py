@@ -25,7 +25,7 @@ def _write(out: TextIO, line: str) -> None:
         out.write(line + "\n")
         out.flush()
     except OSError as error:
-        # Serving must not end because what it says cannot be kept.
+        # Serving must not end because its output cannot be written.
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise
 
@@ -40,14 +40,14 @@ class JsonReport:
         _write(self._out, printable(json.dumps(fields, ensure_ascii=False)))
 
     def listening(self, ports: Ports, source: str) -> None:
-        """Say nothing: programs wait for `ready`."""
+        """Print nothing: programs wait for `ready`."""
 
     def ready(self, ports: Ports) -> None:
-        """Say where to connect."""
+        """Print the address to connect to."""
         self._say(event="ready", ports=asdict(ports))
 
     def revision(self, built: RevisionBuilt) -> None:
-        """Say what a revision changed and what is wrong with it."""
+        """Print a revision's changes and problems."""
         made = built.composition
         self._say(
             event="revision",
@@ -76,7 +76,7 @@ class JsonReport:
             case Looked():
                 self.source_down(event.message)
             case Restored():
-                pass  # `ready` has said it; the revision follows once the source answers
+                pass  # `ready` has reported it; the revision follows once the source answers
 
 
 class TextReport:
@@ -89,18 +89,18 @@ class TextReport:
         _write(self._out, line)
 
     def listening(self, ports: Ports, source: str) -> None:
-        """Say where clients connect."""
+        """Print the address that clients connect to."""
         self._say(
             f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, "
             f"management {ports.management}"
         )
 
     def ready(self, ports: Ports) -> None:
-        """Say that flags are served."""
+        """Print that flags are served."""
         self._say("ready")
 
     def revision(self, built: RevisionBuilt) -> None:
-        """Say the commit, what it changed, and what is wrong with it."""
+        """Print the commit, its changes, and its problems."""
         made = built.composition
         shown = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
         self._say("  ".join(each for each in shown if each))
@@ -149,7 +149,7 @@ Report: TypeAlias = JsonReport | TextReport
 
 
 def _outcome(built: RevisionBuilt) -> str | None:
-    """What became of the revision as a whole, where the lists of flags do not say it."""
+    """Return the outcome for the revision as a whole, where the lists of flags do not show it."""
     made = built.composition
     if not made.accepted:
         if built.removal is not None:

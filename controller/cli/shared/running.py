@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Ended, ending
+from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
 from controller.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from evaluator import logs
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(working)
     except ConfigException as error:
-        raise Ended(f"{found.kubeconfig or 'kubeconfig'}: {error}") from error
+        raise Exit(f"{found.kubeconfig or 'kubeconfig'}: {error}") from error
     return OK
 
 

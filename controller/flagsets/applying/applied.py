@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LastGood:
+class LastDelivered:
     """What was delivered before."""
 
     flag_set: FlagSet
@@ -43,16 +43,16 @@ def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Re
     return sorted(found, key=lambda each: (each.name != name, each.key.kind != configuration.KIND))
 
 
-def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
+def last_applied(found: Iterable[Resource], objects: Cache) -> LastDelivered | None:
     """What the first of `found` that is as it was written delivers, else one that was edited, else None."""
-    edited: LastGood | None = None
+    edited: LastDelivered | None = None
     for each in found:
         flag_set = read_back(each, objects)
         if flag_set is None:
             continue
         if flag_set.metadata.get(DIGEST_KEY) == digest(flag_set):
-            return LastGood(flag_set)
-        edited = edited or LastGood(flag_set, f"{each.key.kind} {each.name}")
+            return LastDelivered(flag_set)
+        edited = edited or LastDelivered(flag_set, f"{each.key.kind} {each.name}")
     return edited
 
 

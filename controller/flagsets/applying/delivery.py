@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL, DriftPolicy
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.applying.drift import Dispute, Kept
+from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
 from controller.flagsets.stage import BY_OWNER
 from controller.runtime.events import Occurrence
@@ -39,7 +39,7 @@ class _Drift(NamedTuple):
 
 
 @dataclass(slots=True)
-class Delivered:
+class AppliedObjects:
     """What stands, or is to stand, in the cluster for one FlagSet."""
 
     manifests: tuple[dict[str, Any], ...]
@@ -48,7 +48,7 @@ class Delivered:
     """Shards by name, with the time since which no set refers to them."""
     settled: bool = False
     """All of it was seen in the cluster: a later difference is a change by another."""
-    dispute: Dispute = field(default_factory=Dispute)
+    dispute: DriftRecord = field(default_factory=DriftRecord)
     kept: Kept = field(default_factory=Kept)
 
 
@@ -61,7 +61,7 @@ class Delivery:
     applied: Callable[[dict[str, Any]], None]
 
     async def deliver(
-        self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime
+        self, resource: Resource, state: AppliedObjects, spec: FlagSetSpec, now: datetime
     ) -> tuple[tuple[Occurrence, ...], float | None]:
         """Write `state`; (Events of drift, seconds until there is more to do). Raises Setback."""
         if not state.manifests:
@@ -110,7 +110,7 @@ class Delivery:
         what = "removed" if self.objects.get(key) is None else "changed by hand"
         return f"{key.kind} {key.name} was {what}"
 
-    def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
+    def _found(self, resource: Resource, state: AppliedObjects) -> list[Resource]:
         owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
         wanted = (self.objects.get(ObjectKey.of(each)) for each in state.manifests)
         return list((owned | {each.key: each for each in wanted if each is not None}).values())
@@ -134,7 +134,9 @@ class Delivery:
                 "give one of the two another spec.target.name",
             )
 
-    async def _sweep(self, state: Delivered, outdated: tuple[Resource, ...], now: datetime) -> float | None:
+    async def _sweep(
+        self, state: AppliedObjects, outdated: tuple[Resource, ...], now: datetime
+    ) -> float | None:
         """Remove shards that were unused for a while; returns the seconds until the next may be removed."""
         # Not later than now, should the clock have been set back.
         state.outdated = {each.name: min(state.outdated.get(each.name, now), now) for each in outdated}
@@ -160,7 +162,7 @@ def manager_of(flag_set: ObjectKey) -> str:
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _disputed(dispute: Dispute, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
+def _disputed(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
     """Each correction is reported, until there are so many that only the dispute is."""
     if not drift:
         return ()

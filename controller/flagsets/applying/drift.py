@@ -49,7 +49,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Dispute:
+class DriftRecord:
     """What of one FlagSet was corrected lately."""
 
     times: int = 0

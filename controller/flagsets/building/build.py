@@ -11,7 +11,12 @@ from controller.artifacts.archive import take_skipped, unpack
 from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.building.compose import Composition, FailurePolicy, bulk_removal, compose, refused
 from controller.flagsets.building.provenance import provenance_of
-from controller.flagsets.building.render import Target, TooLargeError, configuration_manifests, flag_manifest
+from controller.flagsets.building.render import (
+    RenderTarget,
+    TooLargeError,
+    configuration_manifests,
+    flag_manifest,
+)
 from controller.flagsets.preparing.patches import Patch
 from evaluator.flags.diff import diff
 from evaluator.flags.model import Bucketing, FlagSet
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
-    from controller.flagsets.applying.applied import LastGood
+    from controller.flagsets.applying.applied import LastDelivered
     from controller.flagsets.building.compose import BulkRemoval
     from controller.flagsets.preparing.preparation import Step
 
@@ -49,7 +54,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
     spec: FlagSetSpec,
     artifact: ArtifactStatus,
     resource: Resource,
-    last: LastGood | None,
+    last: LastDelivered | None,
     steps: Sequence[Step] = (),
     *,
     named: bool = True,
@@ -106,7 +111,7 @@ def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> t
 
 
 def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
-    target = Target(
+    target = RenderTarget(
         resource.namespace,
         spec.target.name or resource.name,
         resource.name,

@@ -35,7 +35,7 @@ ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VE
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RenderTarget:
     """Where a flag set is written, for which FlagSet, and as which object."""
 
     namespace: str
@@ -49,7 +49,7 @@ class TooLargeError(Exception):
     """The set does not fit into objects of the wanted kind; the text says what to do."""
 
 
-def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
+def configuration_manifests(flag_set: FlagSet, target: RenderTarget) -> list[dict[str, Any]]:
     """The manifests in the order to write them: shards before their index. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
@@ -76,7 +76,7 @@ def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str,
     return [*shards, whole]
 
 
-def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
+def flag_manifest(flag_set: FlagSet, target: RenderTarget) -> dict[str, Any]:
     """The FeatureFlag for stock flagd, which reads one object and knows no shards. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     if len(document) > LARGEST:
@@ -127,7 +127,7 @@ def _text(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str, Any]:
+def _shard(part: dict[str, Any], target: RenderTarget, flag_set: FlagSet) -> dict[str, Any]:
     digest = hashlib.sha256(_text(part)).hexdigest()
     # A name's parts between dots do not begin with a dash.
     name = f"{target.name[:200].rstrip('-.')}-{digest[:16]}"
@@ -138,7 +138,9 @@ def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str,
     return manifest
 
 
-def _manifest(api_version: str, kind: str, name: str, target: Target, flag_set: FlagSet) -> dict[str, Any]:
+def _manifest(
+    api_version: str, kind: str, name: str, target: RenderTarget, flag_set: FlagSet
+) -> dict[str, Any]:
     annotations = {key: str(flag_set.metadata[key]) for key in ANNOTATIONS if key in flag_set.metadata}
     metadata: dict[str, Any] = {
         "name": name,

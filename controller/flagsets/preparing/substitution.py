@@ -10,8 +10,8 @@ from controller.flagsets.preparing.preparation import Prepared
 from controller.flagsets.preparing.variable_text import (
     PLAIN,
     BrokenError,
-    Expression,
     TooLongError,
+    VariableExpression,
     has_marks,
     read_template,
     transformed,
@@ -100,12 +100,12 @@ class _Walk:
         made = self._made(template, path)
         if len(self.findings) > before:
             return text
-        return _typed(made) if len(template) == 1 and isinstance(template[0], Expression) else made
+        return _typed(made) if len(template) == 1 and isinstance(template[0], VariableExpression) else made
 
     def _made(self, template: Template, path: Path) -> str:
         return "".join(part if isinstance(part, str) else self._value_of(part, path) for part in template)
 
-    def _value_of(self, expression: Expression, path: Path) -> str:
+    def _value_of(self, expression: VariableExpression, path: Path) -> str:
         name = expression.name
         found = self._variables.values.get(name)
         default = expression.default(found)

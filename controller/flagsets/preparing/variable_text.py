@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import re2
 
-from controller.runtime.user_text.patterns import compiled
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ class TooLongError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class VariableExpression:
     """`${…}`."""
 
     name: str
@@ -62,7 +63,7 @@ class Expression:
         return self.arguments[0] if lacks else None
 
 
-Template: TypeAlias = "tuple[str | Expression, ...]"
+Template: TypeAlias = "tuple[str | VariableExpression, ...]"
 
 
 def has_marks(text: str) -> bool:
@@ -72,7 +73,7 @@ def has_marks(text: str) -> bool:
 
 def read_template(text: str) -> Template:
     """Raises BrokenError, which quotes the expression."""
-    parts: list[str | Expression] = []
+    parts: list[str | VariableExpression] = []
     end = 0
     while mark := _MARK.search(text, end):
         parts.append(text[end : mark.start()])
@@ -95,7 +96,7 @@ class _Reader:
         self._depth = 0
         self.at = at
 
-    def expression(self, start: int) -> Expression:
+    def expression(self, start: int) -> VariableExpression:
         self._depth += 1
         match = _START.match(self._text, self.at)
         if match is None or self._depth > _DEPTH:
@@ -108,7 +109,7 @@ class _Reader:
             arguments = self._arguments(operator)
         self._expect("}")
         self._depth -= 1
-        return Expression(match[2], operator, arguments, self._text[start : self.at])
+        return VariableExpression(match[2], operator, arguments, self._text[start : self.at])
 
     def _arguments(self, operator: str) -> tuple[Template, ...]:
         if operator[0] in "^,":
@@ -127,7 +128,7 @@ class _Reader:
 
     def _argument(self, ends: str, *, escapes: bool = False) -> Template:
         """Up to one of `ends`, which is not read."""
-        parts: list[str | Expression] = []
+        parts: list[str | VariableExpression] = []
         text = self._text
         while (char := text[self.at : self.at + 1]) not in ends:
             pair = text[self.at : self.at + 2]
@@ -232,7 +233,7 @@ def _stripped(value: str, pattern: str, operator: str) -> str:
     expression = "".join(star if token == _STAR else token for token in tokens)
     try:
         match = compiled(f"(?s){expression}").match(value)
-    except (re2.error, UnicodeEncodeError):
+    except (InvalidTextError, UnicodeEncodeError):
         raise BrokenError("a pattern cannot be read") from None
     rest = value[match.end() :] if match is not None else value
     return rest[::-1] if from_end else rest

@@ -8,7 +8,7 @@ from controller.api import flagsource, grant
 from controller.api.artifact import artifact_of
 from controller.api.conditions import FALSE, READY, Condition
 from controller.api.fields import InvalidSpecError
-from controller.api.flagset import KIND, SOURCE_API, FlagSetStatus, listed, source_key
+from controller.api.flagset import DEPENDENCY_VARIABLES, KIND, FlagSetStatus, listed, source_key
 from controller.api.kinds import status_of
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import Referring, denied, granted
@@ -69,17 +69,14 @@ def require_dependencies(
 
 
 def _require_true(field: str, text: str, resource: Resource, found: Resource) -> None:
-    """Raises Waiting until the expression is true, Stalled where it is none."""
+    """Raises Waiting until the expression is true."""
     # Reading it takes as long as all the rest, for the few that have one.
-    from controller.runtime.user_text.expression_syntax import ExpressionError  # noqa: PLC0415
+    from controller.api.parsing.expression_syntax import ExpressionError  # noqa: PLC0415
     from controller.runtime.user_text.expressions import Expression  # noqa: PLC0415
 
-    try:
-        expression = Expression.of(text, frozenset({"self", "dep"}))
-    except ExpressionError as error:
-        raise Stalled("InvalidSpec", f"{field}: {error}") from None
     what = f"{found.key.kind} {found.name}"
     try:
+        expression = Expression.of(text, DEPENDENCY_VARIABLES)
         true = expression.holds({"self": _body(resource), "dep": _body(found)})
     except ExpressionError as error:
         raise Waiting("DependencyNotReady", f"{what} is not ready: {field} fails: {error}") from None
@@ -108,11 +105,6 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     """The artifact in the source's status. Raises Waiting where there is none, Stalled where it is denied."""
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
-    group = SOURCE_API[reference.kind].partition("/")[0]
-    if reference.api_version is not None and reference.api_version.partition("/")[0] != group:
-        raise Stalled(
-            "InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} belongs to the API group {group}"
-        )
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
     if not may_read(resource.namespace, key, objects):
         who = Referring(KIND, resource.namespace)

@@ -7,6 +7,8 @@ import fnmatch
 import posixpath
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.names import normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled
 from evaluator.flags.syntax.problems import Problem, Severity
@@ -36,7 +38,7 @@ def select(names: Collection[str], path: str) -> list[str]:
     any folders). Names with a leading dot are only meant where the path spells the dot out.
     Raises PathRefused, reason PathInvalid or PathNotFound.
     """
-    clean = normalise(path)
+    clean = within(path)
     if clean in names:
         return [clean]
     recursive = clean == _EVERYTHING or clean.endswith("/" + _EVERYTHING)
@@ -50,14 +52,12 @@ def select(names: Collection[str], path: str) -> list[str]:
     return sorted(found)
 
 
-def normalise(path: str) -> str:
-    """The path without `./`, doubled or trailing `/`; `` is the root. Raises PathRefused."""
-    if path.startswith("/"):
-        raise PathRefused("PathInvalid", f"{path}: absolute path; write it from the root of the repository")
-    parts = [part for part in path.split("/") if part not in {"", "."}]
-    if ".." in parts or "\0" in path:
-        raise PathRefused("PathInvalid", f"{path}: leads out of the repository; remove the `..`")
-    return "/".join(parts)
+def within(path: str) -> str:
+    """As `normalise`. Raises PathRefused."""
+    try:
+        return normalise(path)
+    except InvalidTextError as error:
+        raise PathRefused("PathInvalid", f"{path}: {error}") from error
 
 
 def fixed_prefix(path: str) -> str:
@@ -163,5 +163,5 @@ def _meant(listed: set[str], path: str) -> list[str]:
 def _prefix(path: str) -> str:
     try:
         return normalise(fixed_prefix(path))
-    except PathRefused:
+    except InvalidTextError:
         return ""

@@ -1,1 +1,1 @@
-"""How that gets into a pod, for the webhook and for manifests."""
+"""Adds the evaluator to a pod, for the webhook and for manifests."""

@@ -21,7 +21,7 @@ class Changes:
         self.after: dict[str, Any] = _copied(before)
         self.patch: list[dict[str, Any]] = []
         self.warnings: tuple[str, ...] = ()
-        """For the user who applies it."""
+        """Warnings for the user who applies the object."""
 
     def set(self, path: Path, value: Any) -> None:
         """Set a field of a mapping that is there."""
@@ -86,5 +86,5 @@ def injected_of(record: Mapping[str, Any]) -> Injected:
 
 
 def read_record(text: str | None) -> Injected | None:
-    """What an annotation says; None where there is none."""
+    """Return the value of an annotation; None where there is none."""
     return None if text is None else injected_of(json_object(text) or {})

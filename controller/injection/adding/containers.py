@@ -12,7 +12,7 @@ from controller.injection.reading import source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 _LISTS: Final = ("initContainers", "containers")
 _OF_CONTAINERS: Final = (
@@ -94,7 +94,7 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
         )
 
 
-def warnings(wanted: Wanted) -> tuple[str, ...]:
+def warnings(wanted: PodSettings) -> tuple[str, ...]:
     """What is asked for and not done, or will be regretted, whatever the pod is."""
     if wanted.options.compat:
         unused = source.warnings(wanted.settings, operators.KEPT)
@@ -102,7 +102,7 @@ def warnings(wanted: Wanted) -> tuple[str, ...]:
     return (*wanted.warnings, *source.warnings(wanted.settings))
 
 
-def pod_warnings(pod: Mapping[str, Any], wanted: Wanted) -> tuple[str, ...]:
+def pod_warnings(pod: Mapping[str, Any], wanted: PodSettings) -> tuple[str, ...]:
     """The same, and what this pod will regret."""
     found = warnings(wanted)
     if wanted.options.compat:
@@ -116,7 +116,7 @@ def pod_warnings(pod: Mapping[str, Any], wanted: Wanted) -> tuple[str, ...]:
     return found
 
 
-def taken_ports(pod: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
+def taken_ports(pod: Mapping[str, Any], wanted: PodSettings) -> Iterator[str]:
     """The evaluator's ports that the application uses itself, with what to do."""
     by_number = {
         number: annotation

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller.injection.making.evaluator import Mounted
     from controller.injection.making.in_process import InProcess
     from controller.injection.options import Known, Options
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 
 def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
@@ -63,7 +63,7 @@ def _extend(
     given: Iterable[Mapping[str, Any]],
     shared: Iterable[Mounted],
 ) -> None:
-    """What the application sets itself stays."""
+    """Variables that the application sets itself stay."""
     own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
     changes.extend((*path, "env"), [each for each in given if each["name"] not in own])
     changes.extend((*path, "volumeMounts"), [each.mount for each in shared if each.folder not in mounted])
@@ -110,7 +110,7 @@ def _record_in_process(made: InProcess) -> dict[str, str]:
     return record_of({"from": made.followed}, None, made.variables, folder, made.containers)
 
 
-def _record(made: Mapping[str, Any], wanted: Wanted) -> dict[str, str]:
+def _record(made: Mapping[str, Any], wanted: PodSettings) -> dict[str, str]:
     beside = volumes(wanted), variables(wanted)
     return record_of(wanted.followed, made, *beside, wanted.containers)
 
@@ -124,7 +124,7 @@ def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
     return any(each["name"] == options.container for _, each in containers(pod))
 
 
-def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted) -> bool:
+def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: PodSettings) -> bool:
     given = annotations.get(names.INJECTED)
     container = wanted.options.container
     present = _has_container(pod, wanted.options)
@@ -146,7 +146,7 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted:
     return True
 
 
-def _check_free(pod: Mapping[str, Any], wanted: Wanted) -> None:
+def _check_free(pod: Mapping[str, Any], wanted: PodSettings) -> None:
     """Raise Refused where what is to be added is there, or a container that is named is not."""
     own = {each["name"] for each in volumes(wanted)}
     for volume in pod["spec"].get("volumes") or ():
@@ -160,7 +160,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted) -> None:
             raise Refused(complaint)
 
 
-def _check_mounts(pod: Mapping[str, Any], wanted: Wanted) -> None:
+def _check_mounts(pod: Mapping[str, Any], wanted: PodSettings) -> None:
     folder = wanted.socket_path.rpartition("/")[0]
     for _, each in _clients(pod, wanted):
         if folder in mounted_at(each):
@@ -170,7 +170,7 @@ def _check_mounts(pod: Mapping[str, Any], wanted: Wanted) -> None:
             )
 
 
-def _add_sidecar(changes: Changes, wanted: Wanted) -> None:
+def _add_sidecar(changes: Changes, wanted: PodSettings) -> None:
     made = evaluator(wanted)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
@@ -207,7 +207,7 @@ def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _clients(
-    pod: Mapping[str, Any], wanted: Wanted
+    pod: Mapping[str, Any], wanted: PodSettings
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """The containers that get the evaluator's address. Before a plain sidecar no init container can ask it;
     OpenFeature Operator gives it to none.

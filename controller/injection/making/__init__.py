@@ -1,1 +1,1 @@
-"""What is made of that: the container of the evaluator, its volumes, and variables of applications."""
+"""Makes the evaluator's container, its volumes, and the variables of applications."""

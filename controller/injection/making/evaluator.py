@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.injection.options import Options
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 
-def evaluator(wanted: Wanted) -> dict[str, Any]:
+def evaluator(wanted: PodSettings) -> dict[str, Any]:
     """The evaluator's container."""
     made = operators.container(wanted) if wanted.options.compat else sidecar.container(wanted)
     mounts = [each.mount for each in mounted(wanted)]
     return {**made, **({"volumeMounts": mounts} if mounts else {})}
 
 
-def volumes(wanted: Wanted) -> list[dict[str, Any]]:
+def volumes(wanted: PodSettings) -> list[dict[str, Any]]:
     """What that container mounts."""
     return [each.volume for each in mounted(wanted)]
 
 
-def variables(wanted: Wanted) -> list[dict[str, Any]]:
+def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     """The variables of the application's containers."""
     return operators.variables(wanted) if wanted.options.compat else sidecar.variables(wanted)
 
 
-def marks(wanted: Wanted, account: str | None) -> Iterator[tuple[str, str, str]]:
+def marks(wanted: PodSettings, account: str | None) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
     direct = wanted.direct
@@ -70,7 +70,7 @@ class Mounted(NamedTuple):
         return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
 
 
-def mounted(wanted: Wanted) -> tuple[Mounted, ...]:
+def mounted(wanted: PodSettings) -> tuple[Mounted, ...]:
     """All volumes of the evaluator's container."""
     options = wanted.options
     if options.compat:
@@ -92,7 +92,7 @@ def mounted(wanted: Wanted) -> tuple[Mounted, ...]:
     )
 
 
-def socket(wanted: Wanted) -> tuple[Mounted, ...]:
+def socket(wanted: PodSettings) -> tuple[Mounted, ...]:
     """The volume of the Unix socket, where there is one; the application's containers mount it, too."""
     folder = wanted.socket_path.rpartition("/")[0]
     memory = {"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
@@ -105,14 +105,14 @@ def authority(options: Options) -> tuple[Mounted, ...]:
     return (Mounted(names.CA, source, names.CA_PATH),) if options.proxy_ca else ()
 
 
-def _files(wanted: Wanted, *, optional: bool) -> Iterator[Mounted]:
+def _files(wanted: PodSettings, *, optional: bool) -> Iterator[Mounted]:
     """One of each flag set in a file. `optional`: the pod starts without it, too."""
     more = {"optional": True} if optional else {}
     for number, each in enumerate(wanted.files):
         yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
 
 
-def _tokens(wanted: Wanted) -> Iterator[Mounted]:
+def _tokens(wanted: PodSettings) -> Iterator[Mounted]:
     """One of each source's token. A pod starts without the Secret, too."""
     items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
     for number, each in enumerate(wanted.settings.sources):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.inprocess import InProcessConfigurationSpec
     from controller.injection.making.evaluator import Mounted
     from controller.injection.options import Known, Options
-    from controller.injection.reading.annotation_values import Referring
+    from controller.injection.reading.annotation_values import PodReferences
 
 _VARIABLES: Final = {
     "HOST": "host",
@@ -40,7 +40,7 @@ class InProcess:
     """What an application that evaluates by itself gets."""
 
     followed: str
-    """What the pod's record says of that."""
+    """The entry of the pod's record."""
     variables: list[dict[str, Any]]
     selector: str
     """The flag set that it asks our proxy for, as `NAMESPACE/NAME`; empty where it asks another server."""
@@ -97,7 +97,7 @@ def _variables(
     return [*theirs, *(each for each in variables if each["name"] not in own)]
 
 
-def _proxied(given: Mapping[str, Any], options: Options, referring: Referring) -> dict[str, Any]:
+def _proxied(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:
     """The settings by which our proxy is asked."""
     selector = str(given.get("selector") or "")
     if not selector:

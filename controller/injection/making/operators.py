@@ -12,7 +12,7 @@ from controller.injection.reading import source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 KEPT: Final = frozenset({"otel_collector_uri"})
 """Fields of a FeatureFlagSource that mean something here alone."""
@@ -22,10 +22,10 @@ _TOKENS: Final = {
     "grpc": "is ignored: the evaluator sends none by gRPC; everyone who may read FeatureFlagSources reads "
     "this one, so remove it",
 }
-"""What becomes of a token in the open, by provider."""
+"""How a plain-text token is handled, by provider."""
 
 
-def container(wanted: Wanted) -> dict[str, Any]:
+def container(wanted: PodSettings) -> dict[str, Any]:
     """The sidecar."""
     management = wanted.ports[names.MANAGEMENT_PORT]
     probes = {
@@ -54,12 +54,12 @@ def container(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def variables(wanted: Wanted) -> list[dict[str, Any]]:
+def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
     return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
 
 
-def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
+def _addresses(wanted: PodSettings) -> list[dict[str, Any]]:
     settings = wanted.settings
     values = {
         "MANAGEMENT_PORT": str(wanted.ports[names.MANAGEMENT_PORT]),
@@ -72,7 +72,7 @@ def _addresses(wanted: Wanted) -> list[dict[str, Any]]:
     return [{"name": source.prefixed(settings, name), "value": text} for name, text in values.items() if text]
 
 
-def _arguments(wanted: Wanted) -> list[str]:
+def _arguments(wanted: PodSettings) -> list[str]:
     ports, settings = wanted.ports, wanted.settings
     sources = [_source(each, wanted) for each in wanted.follows]
     uri = settings.otel_collector_uri
@@ -92,13 +92,13 @@ def _arguments(wanted: Wanted) -> list[str]:
     return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
 
 
-def asks_for_kubernetes(wanted: Wanted) -> bool:
+def asks_for_kubernetes(wanted: PodSettings) -> bool:
     """Whether the operator would let the pod's account read the API server."""
     settings = wanted.settings
     return any(source.provider_of(each, settings) == source.KUBERNETES for each in settings.sources)
 
 
-def _source(given: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+def _source(given: Mapping[str, Any], wanted: PodSettings) -> dict[str, Any]:
     if "provider" in given:
         return dict(given)
     selector = given["selector"]
@@ -108,8 +108,8 @@ def _source(given: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     return {"uri": address, "provider": "grpc", "selector": f"core.openfeature.dev/{selector}"}
 
 
-def warnings(wanted: Wanted) -> tuple[str, ...]:
-    """What the operator lets pass, and a person will regret."""
+def warnings(wanted: PodSettings) -> tuple[str, ...]:
+    """Return warnings about settings that the operator accepts and that cause trouble."""
     found = [
         f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken {_TOKENS[provider]}"
         for number, each in enumerate(wanted.settings.sources)

@@ -11,7 +11,7 @@ from controller.injection.reading import files, source
 from controller.injection.reading.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
-    from controller.injection.reading.wanted import Wanted
+    from controller.injection.reading.wanted import PodSettings
 
 LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`: where that is ::1 first, some clients try no other."""
@@ -29,14 +29,14 @@ _POD_FIELDS: Final = {
     "NODE_NAME": "spec.nodeName",
 }
 _USER: Final = 65532
-"""The image's own."""
+"""The user that the image itself names."""
 _ALIVE: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
 _PROBES: Final = {
     "readinessProbe": {"httpGet": {**_ALIVE, "path": "/readyz"}, "periodSeconds": 5},
     "livenessProbe": {"httpGet": _ALIVE, "periodSeconds": 10, "timeoutSeconds": 3},
 }
 _OPENING_SECONDS: Final = 60
-"""For ports to be open, on nodes that are busy."""
+"""Seconds until ports are open, on a busy node."""
 SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
@@ -50,7 +50,7 @@ SECURITY: Final = {
 """What pod security `restricted` asks for, and more."""
 
 
-def container(wanted: Wanted) -> dict[str, Any]:
+def container(wanted: PodSettings) -> dict[str, Any]:
     """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
     probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
@@ -75,7 +75,7 @@ def container(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _started(wanted: Wanted) -> dict[str, Any]:
+def _started(wanted: PodSettings) -> dict[str, Any]:
     """The probe that applications wait for."""
     if wanted.missing == START:
         return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
@@ -88,7 +88,7 @@ def _started(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def variables(wanted: Wanted) -> list[dict[str, Any]]:
+def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     """Variables: of FeatureFlagSources, then by OpenFeature Operator's names, then of newer providers."""
     ports, settings = wanted.ports, wanted.settings
     values = {
@@ -106,7 +106,7 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
 
-def _arguments(wanted: Wanted) -> list[str]:
+def _arguments(wanted: PodSettings) -> list[str]:
     options = wanted.options
     proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
     token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}

@@ -1,1 +1,1 @@
-"""What a pod asks for: its annotations, and the objects that they name."""
+"""Reads the annotations of a pod and the objects that they name."""

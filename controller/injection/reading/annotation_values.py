@@ -136,7 +136,7 @@ def socket(annotations: Mapping[str, str], setting: str | None) -> str:
     return path
 
 
-class Named(NamedTuple):
+class NamedObject(NamedTuple):
     """What an annotation names."""
 
     namespace: str
@@ -149,7 +149,7 @@ class Named(NamedTuple):
         return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
 
 
-class Referring:
+class PodReferences:
     """What a pod refers to, and the warnings that come of it."""
 
     def __init__(self, namespace: str, known: Known) -> None:
@@ -157,16 +157,16 @@ class Referring:
         self.known = known
         self.warnings: list[str] = []
 
-    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> Named:
+    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> NamedObject:
         """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
         place, slash, name = given.rpartition("/")
         where = f"annotation {annotation}"
         if not source.NAME.fullmatch(name) or (slash and not source.NAME.fullmatch(place)):
             kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
             raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
-        return Named(place or self.namespace, name, self.permitted(kinds, place, name, where))
+        return NamedObject(place or self.namespace, name, self.permitted(kinds, place, name, where))
 
-    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[Named]:
+    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
         """The objects that `given` names, separated by commas. Raises Refused."""
         return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from controller.api.featureflagsource import SourceSpec
     from controller.api.inprocess import InProcessConfigurationSpec
-    from controller.injection.reading.annotation_values import Referring
+    from controller.injection.reading.annotation_values import PodReferences
 
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -30,7 +30,7 @@ FIELDS: Final = {
     "azblob": ("interval",),
     "s3": ("interval",),
 }
-"""What a provider has a use for."""
+"""The fields of a source that each provider reads."""
 CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
 """Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
 
@@ -73,7 +73,7 @@ def operators_variables(
 
 
 class Followed(NamedTuple):
-    """What the sources of one pod come to."""
+    """The merged sources of one pod."""
 
     sources: tuple[Mapping[str, Any], ...]
     """As `--sources` has them; what comes from the proxy has a selector alone."""
@@ -83,7 +83,7 @@ class Followed(NamedTuple):
     """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
 
 
-def followed(spec: FeatureFlagSourceSpec, referring: Referring, *, compat: bool) -> Followed:
+def followed(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
     """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
     namespace = referring.namespace
     found: list[Mapping[str, Any]] = []
@@ -209,7 +209,7 @@ def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[s
 
 
 def _why_unused(source: SourceSpec, provider: str) -> str:
-    """Why nothing comes of its token in the open; empty where something does."""
+    """Return why its plain-text token has no effect; empty where it has one."""
     if source.secret_ref:
         return "secretRef has the token"
     return "" if provider in files.TOKEN_PROVIDERS else f"provider {provider[:63]} sends no token"

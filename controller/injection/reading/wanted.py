@@ -17,13 +17,13 @@ from controller.injection import names
 from controller.injection.options import FLAG_SETS, SERVED, NotThere, Refused
 from controller.injection.reading import annotation_values as values
 from controller.injection.reading import source
-from controller.injection.reading.annotation_values import Referring
+from controller.injection.reading.annotation_values import PodReferences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.injection.options import Known, Options
-    from controller.injection.reading.annotation_values import Named
+    from controller.injection.reading.annotation_values import NamedObject
     from controller.injection.reading.files import FlagFile
 
 S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
@@ -40,12 +40,12 @@ _OPERATORS_RESOURCES: Final = {
 }
 """Of the operator's manifests."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
-"""Annotations that OpenFeature Operator's container has nothing for."""
+"""Annotations that have no effect on OpenFeature Operator's container."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What one pod asks for, and the installation's options."""
+class PodSettings:
+    """The settings of one pod by its annotations, and the installation's options."""
 
     options: Options
     follows: tuple[Mapping[str, Any], ...]
@@ -93,11 +93,11 @@ def is_enabled(annotations: Mapping[str, Any]) -> bool:
     return annotations.get(names.ENABLED) in ("true", True)
 
 
-def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> Wanted:
+def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> PodSettings:
     """What a pod's annotations ask for. Raises Refused, also where nothing would be there to be followed."""
     compat = options.compat
     _check_names(annotations, compat=compat)
-    referring = Referring(namespace, known)
+    referring = PodReferences(namespace, known)
     settings, follows, followed = _followed(annotations, referring, compat=compat)
     amounts = settings.resources or {}
     # Of the operator's, requests and limits are each replaced as a whole.
@@ -109,7 +109,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
         names.MANAGEMENT_PORT: settings.management_port,
         names.OFREP_PORT: settings.ofrep_port,
     }
-    wanted = Wanted(
+    wanted = PodSettings(
         options,
         follows.sources,
         followed,
@@ -139,7 +139,7 @@ def read(annotations: Mapping[str, str], namespace: str, options: Options, known
     return wanted
 
 
-def _require_flags(wanted: Wanted, known: Known) -> None:
+def _require_flags(wanted: PodSettings, known: Known) -> None:
     """Raise Refused where there would be nothing that the evaluator is to read."""
     for each in sorted(wanted.direct):
         place, _, name = each.partition("/")
@@ -159,12 +159,12 @@ def _require_flags(wanted: Wanted, known: Known) -> None:
 
 def read_in_process(
     annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
-) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, Referring]:
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, PodReferences]:
     """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted, what it refers to).
     Raises Refused.
     """
     _check_names(annotations, compat=compat)
-    referring = Referring(namespace, known)
+    referring = PodReferences(namespace, known)
     asked, specs = _specs(
         annotations[names.IN_PROCESS], names.IN_PROCESS, inprocess.KIND, InProcessConfigurationSpec, referring
     )
@@ -173,7 +173,7 @@ def read_in_process(
 
 
 def _followed(
-    annotations: Mapping[str, str], referring: Referring, *, compat: bool
+    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
     """(settings, what is followed, what the pod's record says of that)."""
     namespace, known = referring.namespace, referring.known
@@ -223,8 +223,8 @@ def _named_by(annotation: str) -> Iterator[None]:
 
 
 def _specs(
-    given: str, annotation: str, kind: str, model: type[S], referring: Referring
-) -> tuple[list[Named], list[S]]:
+    given: str, annotation: str, kind: str, model: type[S], referring: PodReferences
+) -> tuple[list[NamedObject], list[S]]:
     """(what the annotation names by `given`, the spec of each). Raises Refused."""
     asked = referring.listed(given, annotation, (kind,))
     specs = []
@@ -252,7 +252,7 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_sets(annotations: Mapping[str, str], referring: Referring) -> tuple[str, list[Named]]:
+def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
     """(the annotation that names them, what it names)."""
     given = annotations.get(names.FLAG_SET, "").strip()
     if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:

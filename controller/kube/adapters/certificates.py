@@ -1,5 +1,5 @@
-"""The Secrets of our servers' certificates, and the objects that say which authorities to trust. All are
-installed beforehand: we may change those of these names, and create none.
+"""The Secrets of our servers' certificates, and the objects with the trusted authorities. All are created by
+the installation: our rights only allow to change them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADMISSION_SECRET: Final = "flagstaff-admission"  # noqa: S105 - a name
 PROXY_SECRET: Final = "flagstaff-proxy-tls"  # noqa: S105 - a name
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _INJECTION: Final = ("MutatingWebhookConfiguration", "flagstaff-injection", "inject.flagstaff.dev")
-"""Its kind and name, and the webhook in it that is ours."""
+"""(kind, name) of the configuration, and the name of our webhook in it."""
 _VALIDATION: Final = ("ValidatingWebhookConfiguration", "flagstaff-validation", "validate.flagstaff.dev")
 WRITTEN: Final = "flagstaff.dev/authorities"
 """The annotation with the digest of what was written: ConfigMaps are compared without reading what else
@@ -107,7 +107,7 @@ class AdmissionObjects(CertificateSecret):
             each["clientConfig"]["caBundle"] = wanted
         changed = await self._cluster.request("PUT", path, {}, found)
         if changed.status != HTTPStatus.CONFLICT:
-            # Of a conflict the next look sees the end.
+            # Another replica wrote first: the next look reads the result.
             expected(changed, kind, name)
 
 

@@ -1,4 +1,4 @@
-"""Refusals of the API server, with the command that grants what lacks. Pure."""
+"""Adds to refusals of the API server the command that grants the missing right. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """With whose rights requests are made."""
+    """A service account whose rights requests use."""
 
     namespace: str
     name: str

@@ -91,7 +91,7 @@ class ClusterFiles(ClusterWorkloads):
         except Failed as failed:
             if failed.reason == "AccessDenied":
                 raise
-            # It is gone, or its kubelet looks later by itself.
+            # The pod was deleted, or its kubelet updates later by itself.
             log.debug("%s", failed.message)
 
 

@@ -1,1 +1,1 @@
-"""The posts to each type of FlagProvider: chats, incident tools, commit statuses, machines."""
+"""Requests for each type of FlagProvider: chats, incident tools, commit statuses, machines."""

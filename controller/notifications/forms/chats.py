@@ -1,4 +1,4 @@
-"""Messages as chats show them. Pure.
+"""Formats messages for chats. Pure.
 
 Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block
 Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Notice, Post, Target
+    from controller.notifications.forms.posts import Notice, Post, ProviderTarget
 
 _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}
 """By severity: red, orange, green."""
 _SECTION: Final = 3_000
-"""Characters of a block of Slack's."""
+"""Most characters of a block of Slack."""
 _FENCE: Final = "`" * 12
-"""Longer than any that a text is likely to hold: within it nothing is markup or a mention."""
+"""A code fence longer than any in a message: text inside is neither markup nor a mention."""
 
 
 def slack(notice: Notice) -> Post:
-    """Blocks, by an incoming webhook, or as a bot by chat.postMessage."""
+    """Return blocks for an incoming webhook, or for a bot's chat.postMessage."""
     texts = [f"*{_escaped(notice.title)}*\n{_escaped(notice.message.message)}"[:_SECTION]]
     if lines := _escaped(notice.changes):
         texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
@@ -50,18 +50,18 @@ def slack(notice: Notice) -> Post:
 
 
 def rocket(notice: Notice) -> Post:
-    """An attachment, in the older form of Slack's webhooks."""
+    """Return an attachment in the older format of Slack's webhooks."""
     return _attached(notice, str)
 
 
 def mattermost(notice: Notice) -> Post:
-    """An attachment, too; the text mentions no user, whatever it says."""
+    """Return an attachment whose text cannot mention users."""
     # An invisible space keeps `@name` from being a mention.
     return _attached(notice, lambda text: text.replace("@", "@\u200b"))
 
 
 def discord(notice: Notice) -> Post:
-    """An embed; the text mentions no user, whatever it says. It takes some more characters than we send."""
+    """Return an embed whose text cannot mention users. Discord's size limit is above ours."""
     message, name = notice.message, notice.target.spec.username
     embed = {
         "title": notice.title[:256],
@@ -77,7 +77,7 @@ def discord(notice: Notice) -> Post:
 
 
 def msteams(notice: Notice) -> Post:
-    """An Adaptive Card, as the webhooks of workflows take it."""
+    """Return an Adaptive Card for a workflow's webhook."""
     message = notice.message
     colour = {"error": "Attention", "warning": "Warning"}.get(message.severity, "Good")
     body: list[dict[str, Any]] = [
@@ -100,7 +100,7 @@ def msteams(notice: Notice) -> Post:
 
 
 def googlechat(notice: Notice) -> Post:
-    """A card; its text is a kind of HTML."""
+    """Return a card; its text is a subset of HTML."""
     message = notice.message
     texts = [f'<font color="{_colour(message)}">{_escaped(message.message)}</font>']
     if notice.changes:
@@ -116,24 +116,24 @@ def googlechat(notice: Notice) -> Post:
 
 
 def matrix(notice: Notice) -> Post:
-    """An event in a room, whose transaction is the message's key: the server takes it once."""
+    """Return an event in a room; the message's key is the transaction, so the server accepts it once."""
     target = notice.target
     room = quote(target.spec.channel or "", safe="")
     url = f"{target.base}/_matrix/client/v3/rooms/{room}/send/m.room.message/{notice.message.key}"
-    # What is mentioned stands in m.mentions alone, where it is there.
+    # With m.mentions present, servers ignore mentions in the text.
     content = {"msgtype": "m.text", "body": f"{notice.title}: {notice.plain}", "m.mentions": {}}
     return replace(notice.post(content, url, **target.bearer), method="PUT")
 
 
 def zulip(notice: Notice) -> Post:
-    """A message of a bot, in the topic that the channel names behind a slash, or in one of the object."""
+    """Return a bot's message, in the topic after the channel's slash, or else in a topic per object."""
     target = notice.target
     channel, _, topic = (target.spec.channel or "").partition("/")
     fields = {
         "type": "stream",
         "to": channel,
         "topic": (topic or notice.title)[:60],
-        # It takes 10,000 characters in all.
+        # Zulip accepts 10,000 characters in all.
         "content": f"**{notice.title}**\n{_FENCE}text\n{notice.plain[:9_000]}\n{_FENCE}",
     }
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": basic(target.token)}
@@ -145,7 +145,7 @@ def _mrkdwn(text: str) -> dict[str, str]:
 
 
 def _cut(text: str, most: int) -> str:
-    """Whole lines of it."""
+    """Cut the text after a whole line."""
     return text if len(text) <= most else text[: most - 2].rpartition("\n")[0] + "\n…"
 
 
@@ -163,7 +163,7 @@ def _attached(notice: Notice, clean: Callable[[str], str]) -> Post:
     return notice.post({"attachments": [attachment], **_sender(notice.target)})
 
 
-def _sender(target: Target) -> dict[str, str]:
+def _sender(target: ProviderTarget) -> dict[str, str]:
     given = {"channel": target.spec.channel, "username": target.spec.username}
     return {name: text for name, text in given.items() if text}
 
@@ -174,12 +174,12 @@ def _text(notice: Notice) -> str:
 
 
 def _fallback(notice: Notice) -> str:
-    """For phones' notices, and readers that show no attachments."""
+    """Return a short text for phone notifications and clients without attachments."""
     return f"{notice.title}: {notice.message.message}"
 
 
 def _escaped(text: str) -> str:
-    """Without the characters of markup; by those of Slack a text would mention everybody."""
+    """Escape markup: Slack's could mention everybody."""
     return html.escape(text, quote=False)
 
 

@@ -1,5 +1,4 @@
-"""Messages as tools for incidents and dashboards take them: a failure opens an incident, and its recovery
-ends just that one. Pure.
+"""Messages for incident tools and dashboards: a failure opens an incident, its recovery closes it. Pure.
 
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
@@ -14,11 +13,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api.meta import timestamp
-from controller.notifications.addresses import AddressRefused, split
+from controller.api.parsing.addresses import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Notice, Post
 
 _SOURCE: Final = "flagstaff"
-SENTRY: Final = "sentry"
 
 
 def pagerduty(notice: Notice) -> Post:
-    """What fails triggers, what recovered resolves; everything else is a change event, and alerts no one."""
+    """Return a trigger for a failure, a resolve for a recovery, and a change event for anything else."""
     message, target = notice.message, notice.target
     payload: dict[str, Any] = {
         "summary": f"{notice.title}: {message.message}"[:1024],
@@ -48,7 +46,7 @@ def pagerduty(notice: Notice) -> Post:
 
 
 def opsgenie(notice: Notice) -> Post:
-    """An alert with an alias, by which its recovery closes it."""
+    """Return an alert; its recovery closes it by the alias."""
     message, url = notice.message, f"{notice.target.base}/v2/alerts"
     alias = notice.subject[:512] if message.state else message.key
     headers = {"Authorization": f"GenieKey {notice.target.token}"}
@@ -69,7 +67,7 @@ def opsgenie(notice: Notice) -> Post:
 
 
 def incidentio(notice: Notice) -> Post:
-    """An alert with a key, by which its recovery resolves it."""
+    """Return an alert; its recovery resolves it by the key."""
     message = notice.message
     content = {
         "title": f"{notice.title}: {message.reason}",
@@ -107,7 +105,7 @@ def alertmanager(notice: Notice) -> Post:
 
 
 def grafana(notice: Notice) -> Post:
-    """An annotation."""
+    """Return an annotation."""
     message = notice.message
     content = {
         "time": round(datetime.fromisoformat(message.time).timestamp() * 1000),
@@ -118,7 +116,7 @@ def grafana(notice: Notice) -> Post:
 
 
 def datadog(notice: Notice) -> Post:
-    """An event; those of one object are aggregated."""
+    """Return an event; Datadog aggregates those of one object."""
     message, target = notice.message, notice.target
     content = {
         "title": f"{notice.title}: {message.reason}"[:100],
@@ -135,27 +133,8 @@ def _tags(given: Mapping[str, str]) -> list[str]:
     return [f"{name}:{text}" for name, text in given.items()]
 
 
-class Dsn(NamedTuple):
-    """What a DSN says."""
-
-    url: str
-    """Where envelopes are posted."""
-    key: str
-
-
-def opened(dsn: str) -> Dsn:
-    """Raises AddressRefused for what is no DSN."""
-    parts = split(dsn)
-    prefix, _, project = parts.path.rstrip("/").rpartition("/")
-    key = parts.username or ""
-    if not (key.isascii() and key.isalnum() and project.isdigit()) or parts.password or parts.query:
-        raise AddressRefused("it must be a DSN, such as https://KEY@HOST/PROJECT")
-    host = parts.netloc.rpartition("@")[2]
-    return Dsn(f"{parts.scheme}://{host}{prefix}/api/{project}/envelope/", key)
-
-
 def sentry(notice: Notice) -> Post:
-    """An event in an envelope; one that is sent again has the same id, and is taken once."""
+    """Return an event in an envelope; a retry has the same id, so Sentry stores it once."""
     message, target = notice.message, notice.target
     dsn, event_id = opened(target.address), message.key[:32]
     event = {
@@ -164,11 +143,11 @@ def sentry(notice: Notice) -> Post:
         "platform": "other",
         "level": message.severity,
         "logger": _SOURCE,
-        # It takes 8192 characters.
+        # Sentry accepts 8192 characters.
         "message": {"formatted": f"{notice.title}: {notice.text}"[:8_000]},
         "tags": {name: value[:200] for name, value in notice.labels.items() if value},
         "extra": notice.details,
-        # Without a state of its own it is an issue of its reason.
+        # A message that is neither failure nor recovery gets an issue of its reason.
         "fingerprint": [notice.subject, *([] if message.state else [message.reason])],
     }
     if target.spec.channel:

@@ -1,4 +1,4 @@
-"""Messages for a collector of OpenTelemetry: log records, and the way of a revision as a trace. Pure.
+"""Formats messages for an OpenTelemetry collector: log records, and a revision's journey as a trace. Pure.
 
 https://opentelemetry.io/docs/specs/otlp/#otlphttp, in protobuf, which every receiver takes
 """
@@ -29,16 +29,16 @@ _STEPS: Final = (
     ("apply", STORED_AT, APPLIED_AT),
     ("propagate", APPLIED_AT, SERVED_AT),
 )
-"""Spans below that of the whole way: the name, and between which moments."""
+"""Child spans of a journey: (name, metadata key of the start, that of the end)."""
 
 
 def trace_id(namespace: str, revision: str) -> bytes:
-    """The trace of a revision in a namespace, which follows from these two alone."""
+    """Derive a trace ID from the namespace and the revision."""
     return hashlib.sha256(f"{namespace}\n{revision}".encode()).digest()[:16]
 
 
 def post(notice: Notice) -> Post:
-    """A trace of a journey that is over, a log record of everything else."""
+    """Return a trace for a completed journey, a log record for any other message."""
     found, path = (_trace, "traces") if OBSERVED_AT in notice.message.metadata else (_log, "logs")
     body = found(notice).SerializeToString(deterministic=True)
     headers = {"Content-Type": "application/x-protobuf", **notice.target.bearer}
@@ -104,7 +104,7 @@ def _trace(notice: Notice) -> Encoded:
 
 
 def _span_id(trace: bytes, uid: str, step: str = "") -> bytes:
-    """The same each time that it is sent."""
+    """Derive a span ID: the same for each retry."""
     return hashlib.sha256(trace + f"{uid}\n{step}".encode()).digest()[:8]
 
 
@@ -124,7 +124,7 @@ def _facts(notice: Notice) -> dict[str, str]:
 
 
 def _origin(instance: str) -> tuple[Resource, InstrumentationScope]:
-    """The resource and the scope of what is sent."""
+    """Return the resource and the scope."""
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -139,5 +139,5 @@ def _attributes(facts: Mapping[str, str]) -> list[KeyValue]:
 
 
 def _nanoseconds(moment: str) -> int:
-    """Since 1970."""
+    """Convert to nanoseconds since 1970."""
     return round(datetime.fromisoformat(moment).timestamp() * 1_000) * 1_000_000

@@ -1,4 +1,4 @@
-"""The table of the forms of posts, by type of provider, and the forms whose content is Flux's Event. Pure.
+"""The request format of each provider type, and the formats that contain Flux's Event. Pure.
 
 CloudEvents 1.0, in both modes of its HTTP binding:
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
@@ -11,7 +11,6 @@ import hmac
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.forms import chats, incidents, otlp, services
 from controller.notifications.forms.posts import Notice
 from controller.notifications.forms.repositories import statuses
@@ -22,43 +21,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Post, ProviderTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one type of provider is addressed."""
+    """The request format of one provider type, and the meaning of its answers."""
 
     post: Callable[[Notice], Post]
-    needs: tuple[str, ...] = ("address",)
-    """What it cannot do without: keys of the Secret, and fields of the spec."""
-    schemes: tuple[str, str] = HTTP
-    """Of its address."""
     server: str = ""
-    """The URL of the server that is asked where no address is given."""
+    """URL of the server for a provider without address."""
     refusal: str = ""
-    """What an answer with a good status says where it is a refusal all the same."""
+    """Text that marks an answer with status 2xx as a refusal."""
     known: str = ""
-    """What an answer with a bad status says where the message had arrived before."""
+    """Text in an error answer if the message had arrived before."""
     tested: str = ""
-    """What an answer with a bad status says to a test where address and token are right."""
+    """Text in an error answer to a test if address and token are right."""
 
 
-def post_of(message: Message, target: Target) -> Post:
-    """The request that delivers the message."""
+def post_of(message: Message, target: ProviderTarget) -> Post:
+    """Return the request that delivers the message."""
     form = FORMS[target.spec.type]
     given = target if target.address else replace(target, address=form.server)
     return form.post(Notice(message, given))
 
 
-def is_refusal(target: Target, content: bytes) -> bool:
-    """Whether an answer says, against its status, that the message was not taken."""
+def is_refusal(target: ProviderTarget, content: bytes) -> bool:
+    """Whether an answer with status 2xx is a refusal."""
     refusal = FORMS[target.spec.type].refusal
     return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
-def is_known(target: Target, message: Message, content: bytes) -> bool:
-    """Whether an answer says, against its status, that there is nothing to do."""
+def is_known(target: ProviderTarget, message: Message, content: bytes) -> bool:
+    """Whether an error answer means that the message had arrived before, or that a test succeeded."""
     form, said = FORMS[target.spec.type], b"".join(content.split())
     words = (form.known, "" if message.alert else form.tested)
     return any(each.encode() in said for each in words if each)
@@ -75,25 +70,25 @@ def _signed(notice: Notice) -> Post:
 
 
 def _nats(notice: Notice) -> Post:
-    """JetStream takes no other message with the same Nats-Msg-Id within minutes."""
+    """Return a message; JetStream drops another with the same Nats-Msg-Id within minutes."""
     return notice.post(notice.event, **{"Nats-Msg-Id": notice.message.key})
 
 
 def _structured(notice: Notice) -> Post:
-    """A CloudEvent that is all in the body."""
+    """Return a CloudEvent in structured mode: all of it is in the body."""
     content = {**_attributes(notice), "datacontenttype": "application/json", "data": notice.event}
     kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
     return notice.post(content, **notice.target.bearer, **kind)
 
 
 def _binary(notice: Notice) -> Post:
-    """A CloudEvent with the attributes as headers, the data as the body."""
+    """Return a CloudEvent in binary mode: attributes as headers, data as body."""
     headers = {f"ce-{name}": text for name, text in _attributes(notice).items()}
     return notice.post(notice.event, **notice.target.bearer, **headers)
 
 
 def _attributes(notice: Notice) -> dict[str, str]:
-    """All are ASCII, since names of objects and reasons are; `id` is the same each time that it is sent."""
+    """Return the attributes, all ASCII as names and reasons are; `id` is the same for each retry."""
     message = notice.message
     return {
         "specversion": "1.0",
@@ -105,38 +100,37 @@ def _attributes(notice: Notice) -> dict[str, str]:
     }
 
 
-_WITH_TOKEN: Final = ("address", "token")
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
-    "generic-hmac": Form(_signed, _WITH_TOKEN),
+    "generic-hmac": Form(_signed),
     "cloudevents": Form(_structured),
     "cloudevents-binary": Form(_binary),
     otlp.TYPE: Form(otlp.post),
-    "nats": Form(_nats, ("address", "channel"), NATS),
-    "datadog": Form(incidents.datadog, ("token",), server="https://api.datadoghq.com"),
+    "nats": Form(_nats),
+    "datadog": Form(incidents.datadog, server="https://api.datadoghq.com"),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
     "mattermost": Form(chats.mattermost),
-    "matrix": Form(chats.matrix, ("address", "token", "channel")),
-    "zulip": Form(chats.zulip, ("address", "token", "channel")),
-    "pagerduty": Form(incidents.pagerduty, ("token",), server="https://events.pagerduty.com"),
-    "opsgenie": Form(incidents.opsgenie, ("token",), server="https://api.opsgenie.com"),
-    "incidentio": Form(incidents.incidentio, _WITH_TOKEN),
+    "matrix": Form(chats.matrix),
+    "zulip": Form(chats.zulip),
+    "pagerduty": Form(incidents.pagerduty, server="https://events.pagerduty.com"),
+    "opsgenie": Form(incidents.opsgenie, server="https://api.opsgenie.com"),
+    "incidentio": Form(incidents.incidentio),
     "alertmanager": Form(incidents.alertmanager),
     "sentry": Form(incidents.sentry),
-    "grafana": Form(incidents.grafana, _WITH_TOKEN),
+    "grafana": Form(incidents.grafana),
     "apprise": Form(services.apprise),
-    "email": Form(services.email, ("address", "channel", "username")),
+    "email": Form(services.email),
     # A test is the status of a commit that does not exist.
-    "github": Form(statuses.status, _WITH_TOKEN, tested="NocommitfoundforSHA"),
-    "githubdispatch": Form(statuses.githubdispatch, _WITH_TOKEN),
-    # The server answers so to a status that the commit has already.
-    "gitlab": Form(statuses.status, _WITH_TOKEN, known="Cannottransitionstatus", tested="CommitNotFound"),
-    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status, _WITH_TOKEN)),
-    # Where the comment is there already it is edited instead: see exchanges.py.
-    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created(), _WITH_TOKEN)),
+    "github": Form(statuses.status, tested="NocommitfoundforSHA"),
+    "githubdispatch": Form(statuses.githubdispatch),
+    # GitLab's answer to a status that the commit already has.
+    "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
+    # An existing comment is edited instead: see exchanges.py.
+    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
 }
-"""By type."""
+"""By provider type."""

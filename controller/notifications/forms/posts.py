@@ -1,4 +1,4 @@
-"""A provider as it is used, a message on its way to it, and the request that delivers it. Pure."""
+"""A provider's settings, a message to it, and the request that delivers the message. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
     from controller.notifications.forms.repositories.github_apps import App
-    from controller.notifications.sending.nats import Login
+    from controller.notifications.sending.nats import NatsLogin
 
 _NO_CERTIFICATES: Final = Tls()
 _FACTS: Final = {
@@ -27,47 +27,47 @@ _FACTS: Final = {
     SUBJECT: "Subject",
     VERIFIED_BY: "Signed by",
 }
-"""By key of a message's metadata: the name that people see."""
+"""Displayed names, by key of a message's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a server is reached, and for which namespace."""
+    """The connection settings of a server, and the namespace that uses it."""
 
     tls: Tls = _NO_CERTIFICATES
     proxy: str = ""
-    """A URL, with user and password; empty: directly."""
+    """URL of a proxy, with user and password; empty: none."""
     namespace: str = ""
-    """The provider's: what senders have few of is shared out among namespaces."""
+    """The provider's namespace; senders share their threads among namespaces."""
 
 
 DIRECT: Final = Way()
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A provider as its spec and its Secret say."""
+class ProviderTarget:
+    """A provider's settings, of its spec and its Secret."""
 
     spec: FlagProviderSpec
     address: str
     token: str = ""
     namespace: str = ""
     instance: str = ""
-    """Of the controller that sends."""
+    """Name of the controller's replica that sends."""
     way: Way = DIRECT
     app: App | None = None
     """The GitHub App whose tokens are used in place of `token`."""
-    login: Login | None = None
-    """At a NATS server, in place of `token`."""
+    login: NatsLogin | None = None
+    """The login at a NATS server, in place of `token`."""
 
     @property
     def base(self) -> str:
-        """The address, to which a path is added."""
+        """The address without a trailing slash, for appending a path."""
         return self.address.rstrip("/")
 
     @property
     def bearer(self) -> dict[str, str]:
-        """The header that shows the token, where there is one."""
+        """The Authorization header; empty without a token."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
@@ -80,18 +80,18 @@ class Post:
     headers: dict[str, str]
     method: str = "POST"
     whole: bool = False
-    """Whether the answer's content is asked for."""
+    """Whether the answer's whole content is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message on its way to a provider."""
+    """A message and the provider that it is sent to."""
 
     message: Message
-    target: Target
+    target: ProviderTarget
 
     def post(self, content: Any, url: str = "", **headers: str) -> Post:
-        """`content` as JSON, or bytes as they are, to the address or another URL, with the message's key."""
+        """Return a request with `content` (JSON, or raw bytes) and the message's key."""
         body = content
         if not isinstance(content, bytes):
             body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
@@ -100,7 +100,7 @@ class Notice:
 
     @property
     def event(self) -> dict[str, Any]:
-        """As Flux's Event."""
+        """The message as Flux's Event."""
         return event_json(self.message, self.target.namespace, self.target.instance)
 
     @property
@@ -110,48 +110,48 @@ class Notice:
 
     @property
     def subject(self) -> str:
-        """What an incident is known by: the same for its beginning and its end."""
+        """The incident's identifier: the same for its start and its end."""
         message = self.message
         return f"{GROUP}/{message.alert}/{message.kind}/{self.target.namespace}/{message.name}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What it is about, as tools filter by it."""
+        """Kind, name and namespace of the object, and the reason, for filters of tools."""
         message = self.message
         place = {"kind": message.kind, "name": message.name, "namespace": self.target.namespace}
         return {**place, "reason": message.reason}
 
     @property
     def changes(self) -> str:
-        """What a revision changed, a line for each flag; empty where it was not reported."""
+        """The revision's changes, one line per flag; empty if not reported."""
         return self.message.metadata.get(CHANGES, "")
 
     @property
     def facts(self) -> dict[str, str]:
-        """What is known beside the message, by the names that people see; never empty texts."""
+        """Non-empty facts about the message, by their displayed names."""
         found = {name: self.message.metadata.get(key, "") for key, name in _FACTS.items()}
         return {"Reason": self.message.reason} | {name: text for name, text in found.items() if text}
 
     @property
     def details(self) -> dict[str, str]:
-        """The same for machines, with the changes and the message's key."""
+        """Facts for machines, with the changes and the message's key."""
         found = {name.lower(): text for name, text in self.facts.items()}
         lines = {"changes": self.changes} if self.changes else {}
         return found | lines | {"idempotency_key": self.message.key}
 
     @property
     def text(self) -> str:
-        """The message, then what changed."""
+        """The message, then the changes."""
         return f"{self.message.message}\n{self.changes}" if self.changes else self.message.message
 
     @property
     def plain(self) -> str:
-        """All that is known, as lines for people, for services that show nothing but text."""
+        """All facts as lines of text, for services without markup."""
         changes = f"\n\n{self.changes}" if self.changes else ""
         facts = "\n".join(f"{name}: {text}" for name, text in self.facts.items())
         return f"{self.message.message}{changes}\n\n{facts}"
 
 
 def basic(credentials: str) -> str:
-    """The value of the header that shows `user:password`."""
+    """Return the value of an Authorization header for `user:password`."""
     return f"Basic {b64encode(credentials.encode()).decode()}"

@@ -1,24 +1,18 @@
-"""Which messages an alert wants: by severity, words, flags, flag sets and conditions. Pure."""
+"""Selects the messages of an alert: by severity, words, flags, flag sets and conditions. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
-
 from controller.api import configuration, flagset
-from controller.api.alert import FlagAlertSpec
-from controller.api.fields import InvalidSpecError, read
+from controller.api.alert import VARIABLES, FlagAlertSpec, expression
 from controller.api.flagset import FlagSetStatus
 from controller.api.meta import ObjectKey
+from controller.api.parsing.expression_syntax import ExpressionError
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.api.provider import SEVERITIES
-from controller.notifications.messages import TemplateError, check_template
-from controller.runtime.user_text import patterns
-from controller.runtime.user_text.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
@@ -29,44 +23,42 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
 
 MOST_FLAGS: Final = 500
-"""Flags that conditions see of one Event."""
-_MEMORY: Final = 1 << 20
-"""Bytes that RE2 may use for one expression."""
+"""Most flags of one Event that conditions can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A FlagAlert that can be used."""
+    """A usable FlagAlert."""
 
     resource: Resource
     spec: FlagAlertSpec
 
     def subject(self, key: ObjectKey) -> str:
-        """The name under which it is remembered what was reported of an object."""
+        """Return the key of a report about an object: `<alert>/<kind>/<name>`."""
         place = "" if key.namespace == self.resource.namespace else f"{key.namespace}/"
         return f"{self.resource.name}/{key.kind}/{place}{key.name}"
 
 
 def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
-    """(an alert's name, the object) of what `Alert.subject` made of them; `namespace` is the alert's."""
+    """Split the output of `Alert.subject` into (alert's name, object); `namespace` is the alert's."""
     alert, kind, *place = subject.split("/")
     return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A message, with what alerts choose by."""
+    """A message with the facts that alerts select by."""
 
     message: Message
     subject: Resource | None
-    """The object, where it is known."""
+    """The object, if it is in the cache."""
     flags: tuple[str, ...] = ()
-    """Keys of those that changed; empty where none is named."""
+    """Keys of the changed flags; may be empty."""
     ends: bool = False
-    """It ends what a warning reported."""
+    """Whether it ends a failure that a warning reported."""
 
     def event(self) -> dict[str, Any]:
-        """What conditions see of it, as `event`."""
+        """The variable `event` of conditions."""
         message, subject = self.message, self.subject
         return {
             "kind": message.kind,
@@ -85,38 +77,13 @@ class Fact:
         }
 
 
-def usable(resource: Resource) -> FlagAlertSpec:
-    """An alert's spec. Raises InvalidSpecError, which names the field or the expression."""
-    spec = read(FlagAlertSpec, resource.spec)
-    lists = (("inclusionList", spec.inclusion_list), ("exclusionList", spec.exclusion_list))
-    for field, expressions in lists:
-        for place, expression in enumerate(expressions):
-            try:
-                _compiled(expression)
-            except re2.error as error:
-                why = error.args[0] if error.args else ""
-                reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {reason}") from None
-    for field, condition in (("inclusion", spec.inclusion), ("exclusion", spec.exclusion)):
-        try:
-            if condition is not None:
-                compiled(condition)
-        except ExpressionError as error:
-            raise InvalidSpecError(f"spec.{field}:{error}") from None
-    try:
-        check_template(spec.template or "")
-    except TemplateError as error:
-        raise InvalidSpecError(f"spec.template:{error}") from None
-    return spec
-
-
 def compiled(condition: str) -> Expression:
-    """An expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, frozenset({"event"}))
+    """Compile an expression over `event`. Raises ExpressionError."""
+    return Expression.of(condition, VARIABLES)
 
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
-    """Whether a message of an object that the alert is about is wanted: exclusion wins over inclusion."""
+    """Whether the alert selects a message of one of its objects: exclusion wins over inclusion."""
     if SEVERITIES.index(severity) < SEVERITIES.index(spec.event_severity):
         return False
     if _found_by(spec.exclusion_list, message):
@@ -125,18 +92,11 @@ def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
 
 
 def _found_by(expressions: Iterable[str], message: str) -> bool:
-    return any(_compiled(each).search(message) is not None for each in expressions)
-
-
-# Of all tenants, who may make each use _MEMORY: what is not kept is compiled anew, which takes 0.1 ms.
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> re2._Regexp:
-    """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
-    return patterns.compiled(expression, _MEMORY)
+    return any(expression(each).search(message) is not None for each in expressions)
 
 
 def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
-    """Whether the alert wants it. A condition that fails leaves nothing out; `complain` is told why."""
+    """Whether the alert selects it. A failing condition excludes nothing; `complain` receives the error."""
     if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
@@ -153,7 +113,7 @@ def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) ->
 
 
 def flag_set_id(subject: Resource | None) -> str:
-    """The flagSetId of the flag set that an object is, or delivers; empty where it is none, or has none."""
+    """Return the flagSetId of an object that is or delivers a flag set; else empty."""
     if subject is None:
         return ""
     if subject.key.kind == flagset.KIND:
@@ -178,5 +138,5 @@ def _holds(
     try:
         return compiled(text).holds({"event": event})
     except ExpressionError as error:
-        complain(f"spec.{field}:{error}")
+        complain(f"spec.{field}: {error}")
         return unknown

@@ -1,4 +1,4 @@
-"""Several messages of one alert as one, where the alert asks to wait for more of a group. Pure."""
+"""Joins several messages of an alert with grouping into one. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 KEY: Final = 16
 """Characters of a key that distinguish it from another."""
 INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
-"""Types of providers that know an incident by its object: to these each is reported by itself."""
+"""Provider types that identify an incident by its object: its messages are never grouped."""
 _LINES: Final = 20
 
 
 def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
-    """The message as it is to wait in the box of a provider of this type."""
+    """Return the message with its group's waiting time, for a provider of this type."""
     if spec.group_wait is None or (type_ in INCIDENTS and message.state is not None):
         return message
     # All but the revision are fields of the message.
@@ -35,7 +35,7 @@ def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
 
 
 def companion(message: Message, pending: Iterable[Message]) -> Message | None:
-    """What waits and is to take the message in; none where it would overtake one of its object."""
+    """Return the waiting message to join with; None if the message would overtake one of its object."""
     if message.group is None:
         return None
     found = None
@@ -52,7 +52,7 @@ def companion(message: Message, pending: Iterable[Message]) -> Message | None:
 
 
 def together(group: Message, message: Message) -> Message:
-    """Both as one, which keeps the key, the object and the moment of the first."""
+    """Join two messages; the result keeps the key, the object and the time of the first."""
     count = len(group.others) + 1
     lines = group.message if group.others else _line(group)
     if count < _LINES:
@@ -81,7 +81,7 @@ def _object(message: Message) -> str:
 
 
 def _is_about(message: Message, subject: str) -> bool:
-    """Whether it, or one that became one with it, is about the object that `_object` names so."""
+    """Whether the message, or one joined with it, is about the object that `_object` names so."""
     return subject == _object(message) or subject in message.objects
 
 

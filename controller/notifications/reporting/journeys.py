@@ -34,12 +34,12 @@ SERVED: Final = "flagstaff.dev/served"
 
 @dataclass(slots=True)
 class Moments:
-    """When contents of objects were seen here first: a status has whole seconds."""
+    """Times at which contents of objects were first seen, since a status has only whole seconds."""
 
     _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(4_096))
 
     def note(self, change: Change, now: datetime) -> None:
-        """Remember when an object's content became another."""
+        """Record the time at which an object's content changed."""
         before, after = change.before, change.after
         if before is None or after is None:
             return
@@ -48,13 +48,13 @@ class Moments:
             self._seen[after.key] = (found, now)
 
     def of(self, thing: Resource, other: datetime) -> datetime:
-        """When the object's content was seen first; `other`, of whole seconds, where that is not known."""
+        """Return when the object's content was first seen; if unknown, `other`, which has whole seconds."""
         known, moment = self._seen.get(thing.key, ("", other))
         return moment if known == status_of(thing).content[1] else other
 
 
 def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
-    """Metadata of a message about a flag set that all subscribers serve; empty while they do not."""
+    """Return metadata for a flag set that all subscribers serve; empty while they do not."""
     if thing.key.kind != flagset.KIND:
         return {}
     status = FlagSetStatus.of(thing)
@@ -76,7 +76,7 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
         done = moments.of(thing, _read(entry.applied_at or ""))
         applied = max(stored, done)
         since = _read(propagated.since)
-        # A status has whole seconds: what happened in this one, or the one before, happens now.
+        # A status has whole seconds: a time in this or the last second counts as now.
         served = max(applied, now if now - since < timedelta(seconds=2) else since)
     except ValueError:
         return {}
@@ -92,7 +92,7 @@ def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime)
 
 
 def message_of(thing: Resource, alert: Alert, journey: dict[str, str], now: datetime) -> Message:
-    """The message of a journey; that of one revision has one key, however many serve it later."""
+    """Return the message of a journey; its key depends only on the revision, not on later subscribers."""
     status = status_of(thing)
     identity, words = f"{status.content} journey", status.condition(PROPAGATED).message
     found = messages.of_state(thing, alert, identity, now, reason=PROPAGATED, message=words)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from controller.api import alert as alerts
 from controller.api import grant, provider
-from controller.api.alert import EVERY
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import EVERY, FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import NAMESPACE
 from controller.api.meta import ObjectKey
 from controller.delivery.grants import Referring, granted
-from controller.notifications.reporting.choosing import Alert, usable
+from controller.notifications.reporting.choosing import Alert
 from controller.notifications.stage import SELECTING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, Alert]:
-    """By name: the alerts of a provider that can be used now."""
+    """Return the usable alerts of a provider, by name."""
     return {
         each.resource.name: each
         for each in _usable(cache.of_kind(alerts.KIND, namespace))
@@ -32,7 +32,7 @@ def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, Alert]:
 
 
 def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set[ObjectKey]:
-    """Those of which an alert says that they are to be notified of an object; none that is suspended."""
+    """Return the unsuspended providers that an alert selects for an object."""
     elsewhere = (each for each in cache.find(SELECTING, "", EVERY) if each.namespace != key.namespace)
     found = {
         ObjectKey(provider.KIND, each.resource.namespace, name)
@@ -56,8 +56,8 @@ def concerns(cache: Cache, alert: Alert, key: ObjectKey, labels: Mapping[str, st
 
 
 def withdrawn(cache: Cache, alert: Alert, key: ObjectKey) -> bool:
-    """Whether an object of another namespace is none of the alert's any more. Not before it is known which
-    labels that namespace has: after a restart that is later than the object.
+    """Whether an object of another namespace is no longer selected by the alert. False until the namespace's
+    labels are cached, which after a restart is later than the object.
     """
     if key.namespace == alert.resource.namespace:
         return False
@@ -70,12 +70,12 @@ def withdrawn(cache: Cache, alert: Alert, key: ObjectKey) -> bool:
 
 
 def reporting_on(cache: Cache, namespace: str) -> set[str]:
-    """The namespaces whose alerts may be about objects of this one."""
+    """Return the namespaces whose alerts may select objects of this one."""
     return {namespace, *(each.namespace for each in cache.find(SELECTING, "", EVERY))}
 
 
 def things_of(cache: Cache, alert: Alert) -> Iterator[Resource]:
-    """All objects that the alert is about, each once."""
+    """Yield the objects that the alert selects, each once."""
     wide = {each.kind for each in alert.spec.event_sources if each.namespace_selector is not None}
     for kind in dict.fromkeys(each.kind for each in alert.spec.event_sources):
         for thing in cache.of_kind(kind, None if kind in wide else alert.resource.namespace):
@@ -84,7 +84,7 @@ def things_of(cache: Cache, alert: Alert) -> Iterator[Resource]:
 
 
 def _reaches(cache: Cache, namespace: str, source: EventSource, key: ObjectKey) -> bool:
-    """Whether an alert in `namespace` may be about this object, as far as namespaces go."""
+    """Whether an alert in `namespace` may select objects of this object's namespace."""
     if source.namespace_selector is None:
         return key.namespace == namespace
     found = _namespace(cache, key.namespace)
@@ -103,8 +103,8 @@ def _namespace(cache: Cache, name: str) -> Resource | None:
 def _usable(found: Iterable[Resource]) -> Iterator[Alert]:
     for each in found:
         try:
-            spec = usable(each)
+            spec = read(FlagAlertSpec, each.spec)
         except InvalidSpecError:
-            # Its own status says so.
+            # The error is in its own status.
             continue
         yield Alert(each, spec)

@@ -43,10 +43,10 @@ class Reporter:
     wake: Callable[[ObjectKey, float], None]
     moments: Moments = field(default_factory=Moments)
     _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By an alert's uid: the generation of its spec, and why a condition could not be evaluated."""
+    """By an alert's uid: (generation of its spec, error of a condition)."""
 
     def compare(self, box: Box, alert: Alert, thing: Resource) -> None:
-        """Report of one object what was not reported yet."""
+        """Report what was not reported yet about one object."""
         if box.type in standing.STANDING:
             self.standing(box, alert, thing)
             return
@@ -66,11 +66,11 @@ class Reporter:
                 self._push(box, alert, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
-            # What was there before the alert is not reported.
+            # States from before the alert are not reported.
             box.remember(subject, Reported((), shortened(digest)))
 
     def report(self, box: Box, alert: Alert, event: Event) -> None:
-        """Have the Event wait, unless it is another word about an incident that was reported."""
+        """Queue the Event's message, unless its incident was already reported."""
         subject = alert.subject(event.object)
         reported = box.of_subject(subject) or Reported()
         message = messages.of_event(event, alert)
@@ -95,7 +95,7 @@ class Reporter:
                 message = message.model_copy(update={"state": "failing"})
                 failures, reported_at = (*failures, event.failure), timestamp(event.time)
             self._push(box, alert, message)
-        # What is not wanted now is not wanted by the next leader either.
+        # Remember unselected messages too, so that the next leader does not report them.
         after = Reported(failures, shortened(event.digest) or reported.digest, reported_at)
         box.remember(subject, after)
         self._again(box, alert, subject, fact.subject, after)
@@ -114,19 +114,19 @@ class Reporter:
         return chooses(alert.spec, fact, lambda why: self._complain(alert.resource, why))
 
     def _complain(self, alert: Resource, why: str) -> None:
-        """A condition could not be evaluated: the alert's status says so, until its spec changes."""
+        """Record a condition's error for the alert's status, until its spec changes."""
         if self._complaints.get(alert.uid) != (alert.generation, why):
             self._complaints[alert.uid] = (alert.generation, why)
             log.warning("a condition of an alert cannot be evaluated: %s", why, extra=about(alert.key))
             self.wake(alert.key, 0.0)
 
     def complaint(self, alert: Resource) -> str:
-        """Why a condition of the alert could not be evaluated last; empty where none was."""
+        """Return the last error of the alert's conditions; empty: none."""
         generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
         return why if generation == alert.generation else ""
 
     def fails(self, box: Box, alert: Alert, thing: Resource) -> None:
-        """Report an object that fails, if it has done so for long enough, and again if it is time."""
+        """Report a failing object if it fails for long enough, and again when a repetition is due."""
         subject, reason, now = alert.subject(thing.key), status_of(thing).failure, self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
@@ -149,14 +149,14 @@ class Reporter:
         self._again(box, alert, subject, thing, after)
 
     def _again(self, box: Box, alert: Alert, subject: str, thing: Resource | None, now: Reported) -> None:
-        """Plan the next report of what is repeated while it fails."""
+        """Schedule the next repeated report of a failure."""
         if now.failures:
             box.due.pop(subject, None)
             if (due := _due(alert.spec, thing, now, self.now())) is not None:
                 box.due[subject] = due
 
     def recovered(self, box: Box, alert: Alert, thing: Resource) -> None:
-        """Report that an object works whose failure was reported."""
+        """Report the recovery of an object whose failure was reported."""
         subject = alert.subject(thing.key)
         reported = box.of_subject(subject) or Reported()
         box.due.pop(subject, None)
@@ -164,7 +164,7 @@ class Reporter:
         box.remember(subject, Reported((), shortened(status_of(thing).content[1]) or reported.digest))
 
     def gone(self, box: Box, alert: Alert, thing: Resource) -> None:
-        """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
+        """Report the deletion of an object, which ends its failure; `thing` is its last known state."""
         subject = alert.subject(thing.key)
         if (box.of_subject(subject) or Reported()).failures:
             self._end(box, alert, thing, "gone", reason="Deleted", message="it was deleted while it failed")
@@ -212,14 +212,14 @@ class Reporter:
 
 
 def _since(thing: Resource | None, now: datetime) -> datetime:
-    """Since when an object fails: `now` where its status does not say so yet."""
+    """Return since when an object fails; `now` if its status does not show it yet."""
     if thing is None or not (status := status_of(thing)).failure:
         return now
     return _moment(status.condition(READY).since, now)
 
 
 def _due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: datetime) -> Due | None:
-    """When the failure that was `reported` so is looked at next; None: never again."""
+    """Return when a `reported` failure is checked next; None: never."""
     if not reported.failures:
         return _after(_since(thing, now), spec.lasting or 0.0, first=True)
     if spec.repeat_interval is None:

@@ -1,4 +1,4 @@
-"""Where a flag set stands, for the commit or the pull request that it was last made of. Pure."""
+"""The state of a flag set, for the commit or pull request that it was last made of. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PULL_REQUESTS: Final = frozenset(
         "gitlabmergerequestcomment",
     }
 )
-"""Those that keep one comment on a pull request."""
+"""Types of providers that keep one comment on a pull request."""
 STANDING: Final = COMMITS | PULL_REQUESTS
 """Types that follow the status of flag sets and not Events."""
 CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
@@ -50,8 +50,8 @@ CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
 
 
 def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tuple[Message, str] | None:
-    """(the status for the commit that a flag set was last made of, what is remembered of it); None where
-    there is no commit. `before`: what is remembered of the last status.
+    """Return (status of the commit that a flag set was last made of, new Reported); None without a commit.
+    `before`: the last Reported.
     """
     if thing.key.kind != flagset.KIND:
         return None
@@ -64,13 +64,13 @@ def of_commit(thing: Resource, before: str, alert: Alert, now: datetime) -> tupl
     message = messages.of_state(thing, alert, identity, now, **_fields(thing, reason, words))
     commit = commit_in(message.metadata.get(REVISION_KEY, ""))[:12]
     after = f"{commit} {state_of(message)}"
-    # A revision that all served stays so while others subscribe.
+    # A revision that all subscribers served stays successful while new ones subscribe.
     known = before == f"{commit} success" and after == f"{commit} pending"
     return (message, before if known else after) if commit else None
 
 
 def state_of(message: Message) -> str:
-    """`failure`, or `pending` until the flag set is served: it is applied before that."""
+    """Return `failure`, `pending` until the flag set is served, then `success`."""
     if message.state == "failing":
         return "failure"
     return "success" if message.reason == PROPAGATED else "pending"
@@ -79,7 +79,7 @@ def state_of(message: Message) -> str:
 def of_pull_request(
     thing: Resource, base: Resource | None, alert: Alert, now: datetime
 ) -> tuple[Message, str] | None:
-    """(the message, what is remembered of it); None where it is of no pull request, or is under way."""
+    """Return (message, new Reported); None without a pull request, or while the flag set is in progress."""
     number, status = number_of(thing), FlagSetStatus.of(thing)
     failing, words = status.failure, status.condition(READY).message
     if thing.key.kind != flagset.KIND or not number or not (failing or status.is_ready):
@@ -94,7 +94,7 @@ def of_pull_request(
 
 
 def number_of(thing: Resource) -> str:
-    """The number of a flag set's pull request, by annotation or revision; empty where it has none."""
+    """Return the number of a flag set's pull request, of annotation or revision; empty: none."""
     found = thing.annotations.get(CHANGE_REQUEST)
     if found is not None:
         return found if re.match(r"^[0-9]{1,12}$", found) else ""
@@ -104,20 +104,20 @@ def number_of(thing: Resource) -> str:
 
 
 def base_of(objects: Cache, thing: Resource) -> Resource | None:
-    """What a flag set is compared with."""
+    """Return the flag set to compare with."""
     name = thing.annotations.get(COMPARED_WITH, "")
     return objects.get(ObjectKey(flagset.KIND, thing.namespace, name))
 
 
 def compared_with(objects: Cache, base: Resource) -> list[Resource]:
-    """The flag sets that are compared with one."""
+    """Return the flag sets that are compared with one."""
     beside = objects.of_kind(flagset.KIND, base.namespace)
     return [each for each in beside if each.annotations.get(COMPARED_WITH) == base.name]
 
 
 def compared(objects: Cache, message: Message, namespace: str) -> Message:
-    """The message of a FlagSet that is compared with another, with a line for each of at most 100 flags that
-    evaluate otherwise; any other message as it is. Takes long for large sets.
+    """Return a compared FlagSet's message with a line for each of at most 100 flags that evaluate
+    differently; any other message unchanged. Takes long for large sets.
     """
     thing = objects.get(ObjectKey(message.kind, namespace, message.name))
     base = None if thing is None else base_of(objects, thing)
@@ -132,7 +132,7 @@ def compared(objects: Cache, message: Message, namespace: str) -> Message:
 
 
 def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
-    """As the first object that the FlagSet writes has them; None where they are not whole."""
+    """Return the flags of the FlagSet's first written object; None if they are incomplete."""
     namespace = flag_set.namespace
     target = FlagSetStatus.of(flag_set).target
     keys = [ObjectKey(each.kind or "", namespace, each.name or "") for each in target]
@@ -143,7 +143,7 @@ def _flags(objects: Cache, flag_set: Resource) -> FlagSet | None:
         found = delivered(resource, shard.finder(objects.get, namespace)).flag_set
     except (InvalidSpecError, MissingShardsError):
         return None
-    # Both sets have an id of their own, and no flag answers otherwise for that.
+    # The sets' ids differ, which changes no evaluation.
     metadata = {name: value for name, value in found.metadata.items() if name != "flagSetId"}
     return replace(found, metadata=metadata)
 

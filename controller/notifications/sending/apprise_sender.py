@@ -1,8 +1,7 @@
-"""Sends by the library apprise, which is imported for the first provider that needs it, and in threads alone.
+"""Sends with the library apprise, which is imported for the first provider that needs it, in threads.
 
-It makes the requests and reads the answers. They are sent by our own client (see posting.py), with all its
-rules: of addresses that may be asked, certificates, proxies and time. By its own, the library requests, it
-would follow redirects, and the environment's proxies.
+It builds the requests and reads the answers. Our own client (posting.py) sends them, with its rules for
+addresses, certificates, proxies and time. The library requests follows redirects and environment proxies.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from urllib.parse import urlsplit
 
 import requests
 
-from controller.notifications.addresses import AddressRefused
+from controller.api.parsing.addresses import AddressRefused
 from controller.notifications.forms.posts import DIRECT, Post
 from controller.notifications.forms.services import known
-from controller.notifications.sending.posting import Answer, why
+from controller.notifications.sending.posting import PostResult, why
 from controller.notifications.sending.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,50 +36,50 @@ class AppriseSender:
     """Belongs to one event loop."""
 
     def __init__(self, sender: Sender) -> None:
-        """`sender` takes the requests that apprise makes."""
+        """`sender` sends the requests that apprise builds."""
         self._sender = sender
         self._threads = Threads("apprise")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Refuse further sends."""
         self._threads.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Notify the service that the URL names, within `seconds` and what it waits for others."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        """Notify the URL's service within `seconds`, not counting the wait for a free thread."""
         line = _Line(self._sender, asyncio.get_running_loop(), post, way)
         try:
             return await self._threads.run(way.namespace, seconds, partial(_notify, line), line.hang_up)
         except (TimeoutError, AddressRefused) as error:
-            # What is refused, by 400, is not tried again.
-            return Answer(0 if isinstance(error, TimeoutError) else 400, why(error, seconds))
-        except Exception as error:  # noqa: BLE001 - the library's, or of its reading of strange answers
-            # Its text may hold the address.
+            # 400: a refusal, which is not retried.
+            return PostResult(0 if isinstance(error, TimeoutError) else 400, why(error, seconds))
+        except Exception as error:  # noqa: BLE001 - errors of the library, such as in parsing answers
+            # The error's text may contain the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
 
 
 @dataclass(slots=True)
 class _Line:
-    """One message's requests: those of a thread, sent by the event loop."""
+    """Sends one message's requests: a thread passes them to the event loop."""
 
     sender: Sender
     loop: asyncio.AbstractEventLoop
     post: Post
     way: Way
     end: float = 0.0
-    """In the loop's time."""
-    answers: list[Answer] = field(default_factory=list)
-    sending: Future[Answer] | None = None
+    """Deadline in the loop's time."""
+    answers: list[PostResult] = field(default_factory=list)
+    sending: Future[PostResult] | None = None
     over: Event = field(default_factory=Event)
-    """Set when no caller waits for it any more."""
+    """Set when no caller waits any more."""
 
     def hang_up(self) -> None:
-        """Send nothing more, and leave what is under way."""
+        """Send no further request, and abandon a running one."""
         self.over.set()
         if self.sending is not None:
             self.sending.cancel()
 
     def request(self, method: str, url: str, options: dict[str, Any]) -> requests.Response:
-        """The answer to a request of apprise. Raises what `requests` does."""
+        """Return the answer to a request of apprise. Raises the exceptions of `requests`."""
         given = {
             name: options[name] for name in ("headers", "data", "json", "params", "auth") if name in options
         }
@@ -97,28 +96,28 @@ class _Line:
         sending = self.sender.send(own, max(0.001, self.end - self.loop.time()), self.way)
         self.sending = asyncio.run_coroutine_threadsafe(sending, self.loop)
         if self.over.is_set():
-            # Since we looked.
+            # It was closed meanwhile.
             self.sending.cancel()
         answer = self.sending.result()
         self.answers.append(answer)
         if not answer.status or answer.status == 429 or answer.status >= 500:
-            # That ends the try: the deliverer says when the next one is.
+            # This ends the try: the deliverer schedules the next one.
             raise requests.exceptions.ConnectionError(answer.text)
         return _response(asked.url or "", answer)
 
-    def outcome(self, *, taken: bool, otherwise: str = "apprise sent no request") -> Answer:
-        """What came of all requests."""
+    def outcome(self, *, taken: bool, otherwise: str = "apprise sent no request") -> PostResult:
+        """Return the result of all requests."""
         if taken:
-            return Answer(200, "status 200")
+            return PostResult(200, "status 200")
         for answer in reversed(self.answers):
             if not 200 <= answer.status < 300:
                 return answer
         if self.answers:
-            return Answer(502, f"the service refused it: {self.answers[-1].text}")
-        return Answer(0, otherwise)
+            return PostResult(502, f"the service refused it: {self.answers[-1].text}")
+        return PostResult(0, otherwise)
 
 
-def _response(url: str, answer: Answer) -> requests.Response:
+def _response(url: str, answer: PostResult) -> requests.Response:
     response = requests.Response()
     response.url, response.status_code = url, answer.status
     response._content = answer.content
@@ -130,7 +129,7 @@ _CURRENT: Final[contextvars.ContextVar[_Line]] = contextvars.ContextVar("line")
 
 
 class _Requests:
-    """What a service's module takes for the library `requests`."""
+    """Replacement of the library `requests` in a service's module."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(requests, name)
@@ -145,7 +144,7 @@ class _Requests:
 
 
 def built(address: str) -> Any:
-    """The apprise object of an address. Raises AddressRefused. Blocks: the library is imported at first."""
+    """Return the apprise object of an address. Raises AddressRefused. Blocks: it may import apprise."""
     service = known(address).service
     apprise = importlib.import_module("apprise")
     module = importlib.import_module(f"apprise.plugins.{service.module}")
@@ -153,25 +152,25 @@ def built(address: str) -> Any:
     logging.getLogger("apprise").disabled = True
     module.requests = _Requests()  # type: ignore[attr-defined]
     kind = getattr(module, service.class_)
-    # Without a timeout of its own it stays in our thread.
+    # Without its own timeout it starts no other thread.
     asset = apprise.AppriseAsset(
         app_id="Flagstaff", app_desc="Flagstaff", app_url="", image_url_mask="", image_url_logo="",
         image_path_mask="", service_timeout=0, allow_templates=False,
     )  # fmt: skip
     try:
         found = kind(**kind.parse_url(address), asset=asset)
-    except Exception as error:  # noqa: BLE001 - whatever its classes raise
-        # The text holds what is wrong, and so may be the token.
+    except Exception as error:  # noqa: BLE001 - its classes raise any exception
+        # The error's text repeats the faulty part, which may be the token.
         raise AddressRefused(f"apprise does not take it ({type(error).__name__})") from None
     if len(found) != 1:
         raise AddressRefused("it must name one recipient")
-    # One message is one request, and it would sleep between them.
+    # One message is one request: disable its sleep between requests.
     found.overflow_mode, found.request_rate_per_sec = apprise.OverflowMode.TRUNCATE, 0
     return apprise.Apprise([found], asset=asset)
 
 
-def _notify(line: _Line, seconds: float) -> Answer:
-    """Blocks until the service answered."""
+def _notify(line: _Line, seconds: float) -> PostResult:
+    """Notify the service. Blocks until it answers."""
     line.end = line.loop.time() + seconds
     token = _CURRENT.set(line)
     try:

@@ -1,4 +1,4 @@
-"""Sends e-mail with smtplib, in threads: by TLS alone, to servers that providers may have."""
+"""Sends e-mail with smtplib, in threads: only with TLS, and only to allowed servers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from controller.api.parsing.addresses import MAIL
 from controller.delivery.problems import one_line
 from controller.notifications.forms.posts import DIRECT
-from controller.notifications.forms.services import MAIL_PORTS
-from controller.notifications.sending.posting import ANY, Answer, PublicResolver, why
+from controller.notifications.sending.posting import ANY, PostResult, PublicResolver, why
 from controller.notifications.sending.threads import Threads
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Answers:
-    """A server's answers, of which at most 64 KiB are read."""
+    """The reader of a server's answers, of at most 64 KiB."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class _Answers:
 
 
 class Client(smtplib.SMTP):
-    """Connects to addresses that were judged, and not to what a name may lead to later."""
+    """An SMTP client that connects only to addresses that were checked, without another look-up."""
 
     def __init__(self, numbers: list[str], tls: ssl.SSLContext, *, implicit: bool) -> None:
         self._numbers, self._tls, self._implicit = numbers, tls, implicit
@@ -56,7 +56,7 @@ class Client(smtplib.SMTP):
 
     @property
     def file(self) -> Any:
-        """Where the base class reads the server's answers."""
+        """The file from which the base class reads the server's answers."""
         return self._answers
 
     @file.setter
@@ -86,7 +86,7 @@ class Client(smtplib.SMTP):
             raise OSError("the send was cancelled")
 
     def wrap_socket(self, plain: socket.socket, server_hostname: str) -> socket.socket:
-        """By TLS; as that of a context, but a handshake can be hung up, too."""
+        """Start TLS, as SSLContext.wrap_socket does, but hang_up also ends the handshake."""
         self.sock = self._tls.wrap_socket(
             plain, server_hostname=server_hostname, do_handshake_on_connect=False
         )
@@ -94,7 +94,7 @@ class Client(smtplib.SMTP):
         return self.sock
 
     def deliver(self, host: str, port: int, post: Post, seconds: float) -> None:
-        """Blocks. Raises what smtplib does; `seconds`: of each step, and until it is connected."""
+        """Deliver a mail. Blocks. Raises what smtplib raises. `seconds`: of connecting, and of each step."""
         self.timeout, self._host = seconds, host
         self._end = time.monotonic() + seconds
         try:
@@ -112,7 +112,7 @@ class Client(smtplib.SMTP):
         if user:
             self.login(user, password)
         self.sendmail(post.headers["From"], [post.headers["To"]], post.body)
-        # It is taken: how the server says good-bye changes nothing.
+        # The mail was accepted: an error of QUIT is ignored.
         with contextlib.suppress(smtplib.SMTPException, OSError):
             self.quit()
 
@@ -128,20 +128,18 @@ class MailSender:
     """Belongs to one event loop."""
 
     def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
-        """`allow_local`: also addresses of this machine and of private networks. `hosts`: which may be
-        asked.
-        """
+        """`allow_local`: also addresses of this machine and private networks. `hosts`: the allowed ones."""
         self._resolver = PublicResolver(allow_local=allow_local, hosts=hosts)
         self._threads = Threads("mail")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Refuse further sends."""
         self._threads.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Hand it to the server that the URL names, within `seconds` and what it waits for others."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        """Send to the URL's server within `seconds`, not counting the wait for a free thread."""
         parts = urlsplit(post.url)
-        host, port = parts.hostname or "", parts.port or MAIL_PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or MAIL[parts.scheme]
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         try:
@@ -153,21 +151,21 @@ class MailSender:
             await self._threads.run(way.namespace, end - clock(), deliver, client.hang_up)
         except (Stalled, smtplib.SMTPException, OSError, ValueError) as error:
             said = why(error, seconds)
-            return Answer(0, said) if said else _answer(host, error)
-        return Answer(250, "status 250")
+            return PostResult(0, said) if said else _answer(host, error)
+        return PostResult(250, "status 250")
 
 
-def _answer(host: str, error: Exception) -> Answer:
-    # The server's words are not shown: any service may have answered.
+def _answer(host: str, error: Exception) -> PostResult:
+    # The server's text is not shown: any service may have answered.
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         ((code, _),) = error.recipients.values()
     elif isinstance(error, smtplib.SMTPResponseException):
         code = error.smtp_code
     elif isinstance(error, smtplib.SMTPNotSupportedError):
-        return Answer(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
+        return PostResult(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
     else:
-        return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", 200))
+        return PostResult(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", 200))
     # These numbers mean something else where HTTP is spoken: by 400, a message whose content is not wanted is
     # not tried again. What is refused before that is.
     status = 400 if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
-    return Answer(status, f"status {code}")
+    return PostResult(status, f"status {code}")

@@ -1,4 +1,4 @@
-"""Requests to addresses that users name: only to those that they may name, with bounded answers."""
+"""Sends requests to addresses that users name: only to allowed hosts, reading a bounded answer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from controller.api.parsing.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.notifications.forms.posts import DIRECT
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.setbacks import Stalled
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Post, Way
 
 _MOST_ANSWER: Final = 4_096
-"""Bytes that are read of an answer."""
+"""Most bytes that are read of an answer."""
 _MOST_CONTENT: Final = 1 << 20
-"""Bytes that are read of an answer whose content is asked for."""
+"""Most bytes that are read of an answer whose whole content is needed."""
 _KNOWN: Final = (
     "channel_not_found", "channel_is_archived", "not_in_channel", "action_prohibited", "invalid_auth",
     "invalid_payload", "invalid_token", "msg_too_long", "no_service", "not_authed", "ratelimited",
@@ -36,32 +36,32 @@ _KNOWN: Final = (
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
     "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
-"""Words of known services, which alone are shown of an answer."""
+"""Error words of known services: the only text of an answer that is shown."""
 ANY: Final = Hosts(denied=(), kind="provider")
-"""All hosts that may be asked at all."""
+"""Allows all hosts but those that are always forbidden."""
 MOST_RETRY_AFTER: Final = 3_600.0
 """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a request."""
+class PostResult:
+    """The result of a request."""
 
     status: int
-    """0: there was no answer."""
+    """HTTP status; 0: no answer."""
     text: str
-    """One clean line, for people: in our own words and known ones, since any service may have answered."""
+    """One line for people, of our own and known words only, since any service may have answered."""
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
-    """All of it where that was asked for; otherwise the beginning."""
+    """The whole content if `Post.whole`; otherwise its beginning."""
 
 
 class Sender(Protocol):
     """Sends requests to other people's servers."""
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Ask once, within so many seconds; never raises."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        """Send once, within `seconds`; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Senders:
     mail: Sender
     apprise: Sender
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Ask once; never raises."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        """Send once; never raises."""
         scheme = post.url.partition("://")[0].lower()
         known = {"http": self.http, "https": self.http, "smtp": self.mail, "smtps": self.mail}
         sender = known.get(scheme, self.apprise)
@@ -81,11 +81,11 @@ class Senders:
 
 
 class _TooLong(Exception):
-    """There is more of an answer than is read."""
+    """An answer is longer than the limit."""
 
 
 class PublicResolver(AbstractResolver):
-    """Looks a name up, and returns its addresses only where each of them may be asked."""
+    """A resolver that returns a name's addresses only if all of them are allowed."""
 
     def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
         self._allow_local = allow_local
@@ -94,7 +94,7 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises OSError."""
+        """Look a name up. Look a name up. Raises OSError."""
         try:
             self._hosts.require_not_denied(host)
             found = await look_up(host, port, family, socket.AI_ADDRCONFIG)
@@ -114,15 +114,15 @@ class PublicResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no state."""
 
 
 class Poster:
     """Belongs to one event loop."""
 
     def __init__(self, now: Callable[[], datetime], *, allow_local: bool, hosts: Hosts = ANY) -> None:
-        """`allow_local`: also http, and addresses of this machine and of private networks. `hosts`: which
-        may be asked.
+        """`allow_local`: also http, and addresses of this machine and private networks. `hosts`: the allowed
+        ones.
         """
         self._now = now
         self._allow_local = allow_local
@@ -143,8 +143,8 @@ class Poster:
         """Close the connections."""
         await self._session.close()
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        """Ask once, within so many seconds."""
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        """Send once, within `seconds`."""
         try:
             require_usable(post.url, allow_local=self._allow_local)
             require_proxy(way.proxy, allow_local=self._allow_local)
@@ -166,21 +166,21 @@ class Poster:
                 said = content[:_MOST_ANSWER].decode(errors="replace")
                 words = next((f": {each}" for each in _KNOWN if each in said), "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, f"status {answer.status}{words}", pause, content)
+                return PostResult(answer.status, f"status {answer.status}{words}", pause, content)
         except _TooLong:
-            return Answer(0, f"the answer has more than {_MOST_CONTENT} bytes")
+            return PostResult(0, f"the answer has more than {_MOST_CONTENT} bytes")
         except (AddressRefused, Stalled, aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(0, why(error, seconds) or _why(error))
+            return PostResult(0, why(error, seconds) or _why(error))
 
     async def _judge(self, url: str, proxy: str) -> None:
-        """What our resolver is not asked: names that a proxy looks up, and addresses. Raises Stalled."""
+        """Check hosts that bypass our resolver: IP addresses, names that a proxy looks up. Raises Stalled."""
         if proxy:
             self._hosts.require_name(urlsplit(url).hostname or "")
         asked = urlsplit(proxy or url)
         await self._hosts.require_literal(asked.hostname or "", asked.port or 443)
 
     def _pause(self, header: str) -> float:
-        """The seconds of `Retry-After`, a number or a date; bounded, 0 where there are none."""
+        """Return the bounded seconds of `Retry-After`, a number or a date; 0 without one."""
         text = header.strip()[:64]
         if text.isascii() and text.isdigit():
             return min(MOST_RETRY_AFTER, float(text))
@@ -193,7 +193,7 @@ class Poster:
 
 
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
-    """All of it. Raises _TooLong."""
+    """Read the whole content. Raises _TooLong."""
     content = bytearray()
     async for part in answer.content.iter_any():
         content += part
@@ -203,7 +203,7 @@ async def _content(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def why(error: Exception, seconds: float) -> str:
-    """Why there is no answer within so many seconds; empty where only the protocol's own code knows."""
+    """Return why there is no answer within `seconds`; empty for errors that the caller explains."""
     if isinstance(error, AddressRefused):
         return f"the address cannot be used: {error}"
     if isinstance(error, Stalled):
@@ -212,7 +212,7 @@ def why(error: Exception, seconds: float) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Why there is no answer: without the URL, which may be a secret."""
+    """Return why there is no answer, without the URL, which may be a secret."""
     if isinstance(error, aiohttp.ClientConnectorError):
         cause: BaseException = error.os_error
         refused = isinstance(cause, ConnectionRefusedError)

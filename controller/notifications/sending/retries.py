@@ -11,43 +11,43 @@ from controller.runtime.reconciling.queue import Backoff
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 LONGEST: Final = 300.0
 """Seconds between tries, without a Retry-After."""
 _BACKOFF: Final = Backoff(first=1.0, most=LONGEST)
 OLDEST: Final = timedelta(hours=24)
-"""A message that could not be delivered for so long is dead."""
+"""Age at which an undelivered message is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try once more, in so many seconds."""
+    """Try again after some seconds."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Try no more."""
+    """Give the message up."""
 
     why: str
 
 
 def verdict(
-    message: Message, answer: Answer, failures: int, random: float, now: datetime, type_: str = ""
+    message: Message, answer: PostResult, failures: int, random: float, now: datetime, type_: str = ""
 ) -> Again | Dead | None:
-    """What is to happen after `failures` tries in a row, this one included; None: it is delivered. `random`:
-    from 0 to 1. `type_`: of the provider.
+    """Decide after `failures` tries in a row, this one included; None: delivered. `random`: from 0 to 1.
+    `type_`: of the provider.
     """
-    # Azure DevOps answers a token that it does not take with a page to sign in, and this status.
+    # Azure DevOps answers an invalid token with a sign-in page, and this status.
     if 200 <= answer.status < 300 and not (answer.status == 203 and type_.startswith("azuredevops")):
         return None
-    # A provider that refuses what a message says does so again, and a server rarely learns of a commit later.
+    # A refused content will be refused again, and a missing commit rarely arrives later.
     if answer.status in {400, 413, 415, 422} or (answer.status == 404 and type_ in COMMITS):
         return Dead(answer.text)
     if answer.status and not message.alert:
-        # The user who asked for a test reads the answer; other messages must not wait a day behind it.
+        # The user who requested a test reads the answer; other messages must not wait a day behind it.
         return Dead(answer.text)
     try:
         old = now - datetime.fromisoformat(message.time) > OLDEST
@@ -60,7 +60,7 @@ def verdict(
 
 @dataclass(slots=True)
 class Pace:
-    """How fast a provider is sent messages: a burst, then a steady rate. `now`: seconds of a steady clock."""
+    """A rate limit for a provider: a burst, then a steady rate. `now`: seconds of a monotonic clock."""
 
     burst: float = 20.0
     per_second: float = 2.0
@@ -68,7 +68,7 @@ class Pace:
     _since: float | None = None
 
     def wait(self, now: float) -> float:
-        """Take one message's place; the seconds to wait before it may be sent."""
+        """Reserve one message; return the seconds to wait before it may be sent."""
         if self._since is not None:
             self._left = min(self.burst, self._left + (now - self._since) * self.per_second)
         self._since = now

@@ -1,4 +1,4 @@
-"""Threads for senders that block, shared out among namespaces."""
+"""A thread pool for blocking senders, shared fairly among namespaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS: Final = 64
-"""Messages at a time. Other work has threads of its own."""
+"""Messages sent at a time. Other work has threads of its own."""
 
 
 class Threads:
@@ -26,16 +26,16 @@ class Threads:
         self._places = Places(THREADS)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Refuse further work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def run(
         self, namespace: str, seconds: float, work: Callable[[float], T], hang_up: Callable[[], None]
     ) -> T:
-        """What `work` returns, which is given `seconds`: from the moment that it is the namespace's turn.
-        Raises TimeoutError, and what `work` raises.
+        """Return the result of `work`, which has `seconds` from the moment that it gets a thread. Raises
+        TimeoutError, and the exceptions of `work`.
 
-        `hang_up` ends a thread whose caller no longer waits; its place is free after that end.
+        `hang_up` ends a thread whose caller no longer waits; its place is free only after that.
         """
         async with self._places.place(namespace):
             async with asyncio.timeout(seconds):

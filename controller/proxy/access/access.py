@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache, TTLCache
 
-from controller.proxy.access.answers import RETRY_SECONDS, Answer, Answers
+from controller.proxy.access.answers import RETRY_SECONDS, CachedReview, ReviewCache
 from controller.proxy.access.tokens import bearer, seconds_left
 from controller.proxy.access.users import ANONYMOUS, Caller, User
 from controller.proxy.streams.limits import host_of
@@ -48,7 +48,7 @@ REVIEWS: Final = 32
 """Reviews at a time; more wait."""
 
 
-class Access:
+class AccessReviews:
     """What the cluster said of tokens and users."""
 
     def __init__(
@@ -65,8 +65,8 @@ class Access:
         self._unix_time = unix_time
         self._key = secrets.token_bytes(32)
         turns = asyncio.Semaphore(REVIEWS)
-        self._users: Answers[User | None] = Answers(clock, turns, most)
-        self._verdicts: Answers[bool] = Answers(clock, turns, most)
+        self._users: ReviewCache[User | None] = ReviewCache(clock, turns, most)
+        self._verdicts: ReviewCache[bool] = ReviewCache(clock, turns, most)
         self._readers: LRUCache[str, User] = LRUCache(most)
         """One user of each reader."""
         self._refused: TTLCache[str, int] = TTLCache(most, REFUSED_WINDOW, clock)
@@ -118,7 +118,7 @@ class Access:
         and for a token that is new from a `host` that has sent too many wrong ones.
         """
 
-        async def review() -> Answer[User | None]:
+        async def review() -> CachedReview[User | None]:
             refused = self._refused.get(host, 0)
             if refused >= MOST_REFUSED:
                 raise Failed("TooManyTokens", f"{host} sends too many tokens that the cluster does not know")
@@ -126,9 +126,9 @@ class Access:
             now = self._clock()
             if found is None:
                 self._refused[host] = refused + 1
-                return Answer(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
+                return CachedReview(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
             left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
-            return Answer(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
+            return CachedReview(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
 
         user = await self._users.ask(self._hash(token), review)
         if user is not None:
@@ -138,12 +138,12 @@ class Access:
     async def may_read(self, user: User, place: Place) -> bool:
         """Whether `user` may read the flags there. Raises Failed where no review is possible."""
 
-        async def review() -> Answer[bool]:
+        async def review() -> CachedReview[bool]:
             allowed = await self._reviews.may_read(user, *place)
             now = self._clock()
             if not allowed:
-                return Answer(False, now + REFUSED_SECONDS, now, now + VERDICT_SECONDS)
-            return Answer(True, now + VERDICT_SECONDS, now + OUTAGE_SECONDS)
+                return CachedReview(False, now + REFUSED_SECONDS, now, now + VERDICT_SECONDS)
+            return CachedReview(True, now + VERDICT_SECONDS, now + OUTAGE_SECONDS)
 
         return await self._verdicts.ask((user.reader, place), review)
 

@@ -22,8 +22,8 @@ MOST_UNAWAITED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """What the cluster answered, with times on the clock of `Answers`."""
+class CachedReview(Generic[T]):
+    """What the cluster answered, with times on the clock of `ReviewCache`."""
 
     value: T
     fresh_until: float
@@ -34,7 +34,7 @@ class Answer(Generic[T]):
     """Until then it is known that the answer was a refusal, though it no longer counts as one."""
 
 
-class Answers(Generic[T]):
+class ReviewCache(Generic[T]):
     """The answers to one kind of question; the least recently used are dropped. Refusals are kept apart, so
     that no number of them drops an answer that is good while the API server is away.
     """
@@ -43,17 +43,17 @@ class Answers(Generic[T]):
         """`clock` is monotonic seconds; `turns` bounds the questions at a time; `most` answers are kept."""
         self._clock = clock
         self._turns = turns
-        self._answers: LRUCache[object, Answer[T]] = LRUCache(most)
-        self._refusals: LRUCache[object, Answer[T]] = LRUCache(most)
-        self._asking: dict[object, asyncio.Task[Answer[T]]] = {}
+        self._answers: LRUCache[object, CachedReview[T]] = LRUCache(most)
+        self._refusals: LRUCache[object, CachedReview[T]] = LRUCache(most)
+        self._asking: dict[object, asyncio.Task[CachedReview[T]]] = {}
         self._unawaited: set[asyncio.Future[T]] = set()
 
-    def fresh(self, key: object) -> Answer[T] | None:
+    def fresh(self, key: object) -> CachedReview[T] | None:
         """The answer, if it is fresh."""
         found = self._known(key)
         return found if found is not None and found.fresh_until > self._clock() else None
 
-    def good(self, key: object) -> Answer[T] | None:
+    def good(self, key: object) -> CachedReview[T] | None:
         """The last answer, if it is still good for want of a fresh one."""
         found = self._answers.get(key)
         return found if found is not None and found.good_until > self._clock() else None
@@ -70,7 +70,7 @@ class Answers(Generic[T]):
             return False
         return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
 
-    async def ask(self, key: object, question: Callable[[], Awaitable[Answer[T]]]) -> T:
+    async def ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> T:
         """The answer, asked for where it is not fresh. Raises Failed."""
         found = self.fresh(key)
         if found is not None:
@@ -95,7 +95,7 @@ class Answers(Generic[T]):
         for task in self._asking.values():
             task.cancel()
 
-    def _known(self, key: object) -> Answer[T] | None:
+    def _known(self, key: object) -> CachedReview[T] | None:
         return self._answers.get(key) or self._refusals.get(key)
 
     def _ended(self, asked: asyncio.Future[T]) -> None:
@@ -104,7 +104,7 @@ class Answers(Generic[T]):
             # Otherwise asyncio logs that the exception was never retrieved.
             asked.exception()
 
-    async def _ask(self, key: object, question: Callable[[], Awaitable[Answer[T]]]) -> Answer[T]:
+    async def _ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> CachedReview[T]:
         try:
             async with self._turns:
                 answer = await question()

@@ -25,14 +25,14 @@ from evaluator.wire.messages import SELECTOR_HEADER, read_selector
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
-    from controller.proxy.access.access import Access
+    from controller.proxy.access.access import AccessReviews
     from controller.proxy.access.notices import Notices
     from controller.proxy.access.users import User
     from controller.proxy.access.views import Views
     from controller.proxy.catalog import Catalog
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler
-    from evaluator.wire.messages import Method
+    from evaluator.wire.messages import SyncMethod
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Authorizer:
     def __init__(
         self,
         mode: str,
-        access: Access,
+        access: AccessReviews,
         views: Views,
         catalog: Catalog,
         notices: Notices,
@@ -103,7 +103,7 @@ class Authorizer:
 
     # -- before a stream
 
-    def stream(self, method: Method, handler: StreamHandler) -> StreamHandler:
+    def stream(self, method: SyncMethod, handler: StreamHandler) -> StreamHandler:
         """`handler` for callers that may read the selected object."""
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.delivery.claims import Place
-    from controller.proxy.access.access import Access
+    from controller.proxy.access.access import AccessReviews
     from controller.proxy.access.users import User
     from evaluator.http.messages import Call
 
@@ -26,7 +26,7 @@ AGAIN_SECONDS: Final = 2.0
 class Views:
     """The views of all readers."""
 
-    def __init__(self, access: Access, *, enforced: bool) -> None:
+    def __init__(self, access: AccessReviews, *, enforced: bool) -> None:
         self._access = access
         self._enforced = enforced
         self._reviewing: dict[tuple[str, Place], asyncio.Task[None]] = {}

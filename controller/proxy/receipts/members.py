@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from controller.api.histogram import step
 from controller.api.receipt import entry
-from controller.proxy.receipts.standing import Identity, Report, Standing
+from controller.proxy.receipts.standing import MemberIdentity, Report, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Pods(Protocol):
 
 @dataclass(slots=True)
 class _Member:
-    who: Identity
+    who: MemberIdentity
     report: Report
     last_report: float
     """In seconds of ticks."""
@@ -64,7 +64,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class _Goodbye:
-    who: Identity
+    who: MemberIdentity
     connected_at: int
     last_report: float
     """In seconds of ticks."""
@@ -108,7 +108,7 @@ class Membership:
         self.digest, self.observed_at = digest, observed_at
         self.version += 1
 
-    def hear(self, who: Identity, report: Report, now: float) -> float | None:
+    def hear(self, who: MemberIdentity, report: Report, now: float) -> float | None:
         """A member reports. A report of an earlier connection, or of a Pod that is gone, changes nothing.
 
         Returns the seconds from observed to served where it followed to what is delivered: once for each
@@ -139,7 +139,7 @@ class Membership:
             return None
         return self._latency(following)
 
-    def leave(self, who: Identity, connected_at: int, now: float) -> None:
+    def leave(self, who: MemberIdentity, connected_at: int, now: float) -> None:
         """A member says goodbye."""
         key = who.id
         known = self._members.get(key)
@@ -237,7 +237,7 @@ class Membership:
         served = sum(not each.silent and each.report.digest == self.digest for each in members)
         return served, len(members) - served
 
-    def knows(self, who: Identity) -> bool:
+    def knows(self, who: MemberIdentity) -> bool:
         """Whether it is a member."""
         return who.id in self._members
 
@@ -253,7 +253,7 @@ class Membership:
         """The number of unverified members."""
         return sum(not each.who.verified for each in self._members.values())
 
-    def _all(self) -> Iterator[Identity]:
+    def _all(self) -> Iterator[MemberIdentity]:
         known = (each.who for each in self._members.values())
         gone = (each.who for each in self._left.values())
         return chain(known, gone)
@@ -274,7 +274,7 @@ class Membership:
         silent = member.silent
         return Standing(member.who, report.digest, report.revision, silent, silent or wrong, since)
 
-    def _rename(self, who: Identity, key: bytes) -> None:
+    def _rename(self, who: MemberIdentity, key: bytes) -> None:
         if not who.instance:
             return
         before = self._instances.get(who.instance, key)
@@ -299,7 +299,7 @@ class Membership:
         kept = bool(uid) and self._pods.exists(uid) is not False
         return self._awake - known.last_report >= seconds and not kept
 
-    def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
+    def _overtaken(self, who: MemberIdentity, at: int, goodbye: _Goodbye) -> bool:
         """Whether a report was sent before the goodbye. No report is under way for SILENT seconds: a later
         one is of a member whose clock was set back.
         """
@@ -318,7 +318,7 @@ def _connected(known: _Member | None, said_at: int, now: float) -> int:
     return min(said_at, int((now + AHEAD) * 1000))
 
 
-def _outranked(who: Identity, at: int, known: _Member) -> bool:
+def _outranked(who: MemberIdentity, at: int, known: _Member) -> bool:
     """Whether a report is of an earlier connection, or claims without a token to be of a verified member."""
     if who.verified is not known.who.verified:
         return known.who.verified

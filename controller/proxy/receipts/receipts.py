@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.access.users import Caller
     from controller.proxy.receipts.members import Pods
-    from controller.proxy.receipts.standing import Identity
+    from controller.proxy.receipts.standing import MemberIdentity
     from evaluator.http.messages import Call
 
 SOONEST: Final = 5.0
@@ -36,7 +36,7 @@ MOST_CLAIMED: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedDigest:
     """What the members of a flag set should serve."""
 
     owner: Resource
@@ -96,7 +96,7 @@ class Receipts:
 
     place: Callable[[str, Call], Place | None]
     """Where the object is that a selector means to a caller, or None. Raises RpcError if not readable."""
-    expected: Callable[[Place], Expected | None]
+    expected: Callable[[Place], ExpectedDigest | None]
     """What is delivered there now."""
     caller: Callable[[Call], Caller | None]
     """Who calls; None where the call does not say. Raises RpcError UNAVAILABLE where that is not known yet.
@@ -217,7 +217,7 @@ class Receipts:
             self._report_change(place, subscribers)
         return ReportResponse(next_ms=round(self._pause() * 1000)).SerializeToString()
 
-    def _admit(self, who: Identity) -> None:
+    def _admit(self, who: MemberIdentity) -> None:
         """Count one more member. Raises RpcError RESOURCE_EXHAUSTED."""
         if who.verified:
             require_quota("receipts", who.namespace, self._verified, self.quota, "--quota-receipts")

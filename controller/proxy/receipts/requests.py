@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.standing import MemberIdentity, Report
 from controller.proxy.streams.limits import host_of
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire.delivery import MemberText
@@ -31,7 +31,7 @@ def read(kind: Any, message: bytes) -> Any:
         raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
 
 
-def identity(call: Call, member: Member, caller: Caller | None) -> Identity:
+def identity(call: Call, member: Member, caller: Caller | None) -> MemberIdentity:
     """Who reports: the pod of the token, else the one that is claimed. Raises RpcError INVALID_ARGUMENT."""
     text = MemberText.of(member)
     verified = caller is not None and caller.verified and bool(caller.pod)
@@ -45,7 +45,7 @@ def identity(call: Call, member: Member, caller: Caller | None) -> Identity:
         raise RpcError(Code.INVALID_ARGUMENT, "the member's name is too long or is not text")
     if not text.pod and not text.instance:
         raise RpcError(Code.INVALID_ARGUMENT, "the member names neither a pod nor an instance")
-    return Identity(*fields, verified=verified, host=host_of(call.peer))
+    return MemberIdentity(*fields, verified=verified, host=host_of(call.peer))
 
 
 def report(request: ReportRequest, now: float) -> Report:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from controller.api.receipt import OBSERVED_AT
 from controller.proxy.access.authorizer import ENFORCE, OFF, Subscription
-from controller.proxy.receipts.receipts import Expected
+from controller.proxy.receipts.receipts import ExpectedDigest
 from controller.proxy.streams.deliveries import UnreviewedError
 from controller.proxy.streams.selector import Named
 from evaluator.http.messages import Code, RpcError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from controller.delivery.claims import Place
-    from controller.proxy.access.access import Access
+    from controller.proxy.access.access import AccessReviews
     from controller.proxy.access.authorizer import Authorizer
     from controller.proxy.access.users import Caller
     from controller.proxy.receipts.receipts import Receipts
@@ -31,7 +31,7 @@ _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this 
 class ReceiptService:
     """Answers what `Receipts` must know of a call and of an object."""
 
-    def __init__(self, deliveries: Deliveries, access: Access, mode: str) -> None:
+    def __init__(self, deliveries: Deliveries, access: AccessReviews, mode: str) -> None:
         """`mode` is the Authorizer's."""
         self._deliveries = deliveries
         self._access = access
@@ -65,13 +65,13 @@ class ReceiptService:
             raise RpcError(*_PENDING)
         return who
 
-    def expected(self, place: Place) -> Expected | None:
+    def expected(self, place: Place) -> ExpectedDigest | None:
         """What is delivered there now."""
         served, content = self._deliveries.catalog.served(place), self._deliveries.contents.of(place)
         if served is None:
             return None
         built = None if content is None else content.built
-        return Expected(
+        return ExpectedDigest(
             owner=served,
             digest="" if built is None else built.digest,
             observed_at=_unix_seconds(served.annotations.get(OBSERVED_AT)),

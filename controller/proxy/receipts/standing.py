@@ -8,7 +8,7 @@ from controller.api.receipt import member_id
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemberIdentity:
     """Who a member is."""
 
     namespace: str
@@ -57,7 +57,7 @@ class Report:
 class Standing:
     """A member, and whether it lags."""
 
-    who: Identity
+    who: MemberIdentity
     digest: str
     """Empty: it has nothing to serve yet."""
     revision: str

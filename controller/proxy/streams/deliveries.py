@@ -12,7 +12,7 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from controller.delivery.claims import Change, Place
+    from controller.delivery.claims import ClaimChange, Place
     from controller.proxy.catalog import Catalog
     from controller.proxy.streams.contents import Contents
     from controller.proxy.streams.selector import Topic
@@ -85,7 +85,7 @@ class Deliveries:
         for topic, listeners in self._topics.all():
             self._refresh(topic, listeners)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ClaimChange) -> None:
         """The catalog has changed."""
         for place in change.places:
             if self.catalog.served(place) is None:

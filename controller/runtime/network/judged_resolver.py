@@ -1,4 +1,4 @@
-"""Lets aiohttp connect to just those addresses that users may have us ask."""
+"""A resolver for aiohttp that returns only addresses that users may use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JudgedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses that were judged. Raises Setback."""
+        """Return the checked addresses. Raises Setback."""
         found = []
         look = resolve if host in self._trusted else self._hosts.addresses
         for each in await look(host, port):
@@ -40,4 +40,4 @@ class JudgedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no state."""

@@ -1,1 +1,1 @@
-"""The objects of a cluster as this process knows them, and how it writes them."""
+"""The cache of a cluster's objects, and the ports to write them."""

@@ -12,8 +12,8 @@ class Applier(Protocol):
     """Applies and deletes objects."""
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        """Apply `manifest` as the field manager `manager`; (the object, who had changed it by hand, if
-        anybody). Raises Setback.
+        """Apply `manifest` as field manager `manager`. Returns (object, managers whose manual
+        changes it overwrote). Raises Setback.
         """
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The newest state of every object that was seen, with named indexes.."""
+"""The newest state of every object that was seen, with named indexes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMEMBERED: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object went from `before` to `after`; None: there is no such object. One of them is always there."""
+    """A change of an object from `before` to `after`; None: it does not exist. At most one is None."""
 
     before: Resource | None
     after: Resource | None
@@ -46,7 +46,7 @@ class Index:
     name: str
     kinds: frozenset[str]
     references: Callable[[Resource], Iterable[str]]
-    """What one object is listed under. Must not fail: a spec may be malformed."""
+    """Return the names that list one object. Must not fail: a spec may be malformed."""
     everywhere: bool = False
     """Whether what it refers to may be in another namespace: it is looked for under the namespace ``."""
 
@@ -89,7 +89,7 @@ class Cache:
         return list(self._indexed.get((index.name, namespace, name), {}).values())
 
     def learn(self, resource: Resource) -> bool:
-        """Take `resource` in; False if a newer state is known."""
+        """Store `resource`; False if a newer state is stored."""
         known = self.get(resource.key)
         # The answer to a write of ours may come after the event that the object was deleted.
         if resource.uid in self._deleted:
@@ -110,7 +110,7 @@ class Cache:
         self._changed(Change(known, resource))
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Remove a deleted object."""
         known = self._kinds.get(key.kind, {}).get(key.namespace, {}).pop(key, None)
         if known is None:
             return
@@ -141,7 +141,7 @@ class Cache:
 
 
 def take(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool = False) -> None:
-    """Take in an object that is there, or was deleted. A malformed one is logged and changes nothing."""
+    """Store an object, or remove a deleted one. A malformed one is logged and ignored."""
     try:
         resource = _resource(type_, body)
     except (KeyError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a watch does not report: objects from before it began, and deletions while it was broken."""
+"""Finds what a watch does not report: objects from before its start, and deletions while it was broken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lister(Protocol):
 
 
 class Collector:
-    """Fills the cache at the start, and forgets objects that went unseen."""
+    """Fills the cache at the start, and removes objects whose deletion no watch reported."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Collector:
         self.synced = False
         """Whether everything was listed once."""
         self.unwatched = asyncio.Event()
-        """Set where a kind is installed and not watched: all watches are to begin anew."""
+        """Set if a kind is installed but not watched: all watches must be restarted."""
         self._cache = cache
         self._lister = lister
         self._types = types
@@ -69,22 +69,22 @@ class Collector:
         self._health = health
         self._clock = clock
         self._missing: dict[str, float] = {}
-        """Kinds that are installed and not watched, since when."""
+        """Time since which a kind is installed but not watched."""
         self._stale = asyncio.Event()
 
     async def fill(self) -> None:
-        """List everything once: what was not listed yet must not be taken for what is not there."""
+        """List everything once, so that an unlisted object is not taken for a missing one."""
         for type_ in self._types:
             for body in await self._list(type_):
                 take(self._cache, type_, body)
         self.synced = True
 
     def relisted(self) -> None:
-        """A watch began anew: compare soon."""
+        """Handle a restarted watch: compare soon."""
         self._stale.set()
 
     async def compare(self) -> None:
-        """Wait until it is time, then forget what is gone."""
+        """Wait until a comparison is due, then remove deleted objects."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMPARE):
                 await self._stale.wait()
@@ -96,7 +96,7 @@ class Collector:
             except Setback as setback:
                 failed[type_.plural] = setback.message
             except Exception:
-                # The other kinds are compared all the same.
+                # Continue with the other kinds.
                 log.exception("comparing %s with the cluster failed", type_.plural)
         if failed:
             log.warning(
@@ -105,7 +105,7 @@ class Collector:
         await asyncio.sleep(LIST_AGAIN)
 
     async def _list(self, type_: ResourceType) -> list[dict[str, Any]]:
-        """All objects of a kind, however long it takes until they can be had."""
+        """List all objects of a kind; retries until it succeeds."""
         logged = ""
         while True:
             try:
@@ -114,7 +114,7 @@ class Collector:
                 )
             except Setback as setback:
                 why = setback.message
-            except Exception as error:  # noqa: BLE001 - a proxy in between may answer anything
+            except Exception as error:  # noqa: BLE001 - a proxy in between may send any answer
                 why = f"{type(error).__name__}: {error}"
             if why != logged:
                 log.warning("%s cannot be listed yet: %s", type_.plural, why)
@@ -130,7 +130,7 @@ class Collector:
                 self._cache.forget(each.key)
 
     def _check_watch(self, plural: str, *, installed: bool) -> None:
-        """Ask for new watches where a kind was installed and none was begun for it."""
+        """Request new watches if an installed kind has none."""
         if not installed:
             self._health.ended(plural)
         report = self._health.of(plural)

@@ -1,4 +1,4 @@
-"""How current each watch is: what `/readyz` and the metrics say of a replica that may work on old objects."""
+"""The health of each watch, for `/readyz` and the metrics: a replica may work on outdated objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STALE_SECONDS: Final = 120.0
 
 @dataclass(slots=True)
 class _Watch:
-    """One watched path, of which others report."""
+    """One watched path, whose state others report."""
 
     kind: str
     clock: Callable[[], float]
@@ -39,7 +39,7 @@ class WatchReport:
 
     @property
     def stale(self) -> bool:
-        """Whether changes are missed, or may be."""
+        """Whether changes may be missed."""
         return self.age is None or self.age > STALE_SECONDS
 
     def page(self) -> dict[str, Any]:
@@ -55,13 +55,13 @@ class WatchReport:
 
 
 class Watching(Protocol):
-    """A watch that says itself how current it is."""
+    """A watch that reports its own health."""
 
     fault: str
     """Why it is not connected."""
 
     def age(self) -> float | None:
-        """Seconds since the API server last confirmed what it knows; None: never."""
+        """Return the seconds since the API server last confirmed its view; None: never."""
 
 
 class WatchHealth:
@@ -74,7 +74,7 @@ class WatchHealth:
         self._followed: dict[str, tuple[str, Watching]] = {}
 
     def follow(self, kind: str, path: str, watch: Watching) -> None:
-        """Report what `watch` says of itself, until `unfollow`."""
+        """Include the health of `watch`, until `unfollow`."""
         self._followed[path] = kind, watch
 
     def unfollow(self, path: str) -> None:
@@ -95,7 +95,7 @@ class WatchHealth:
         return new
 
     def ended(self, kind: str) -> None:
-        """The kind is not installed: nothing of it is missed."""
+        """Remove the watches of a kind that is not installed."""
         self._watches = {path: each for path, each in tuple(self._watches.items()) if each.kind != kind}
 
     def of(self, kind: str) -> WatchReport | None:

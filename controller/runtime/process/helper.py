@@ -35,19 +35,19 @@ def _reduced(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, 
     return _proxied, (dict(mapping),)
 
 
-# Pickle does not know it by itself. Here, as both ends of the pipe load this module.
+# Registers this type with pickle, here because both ends of the pipe load this module.
 copyreg.pickle(MappingProxyType, _reduced)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """What one task may use."""
+    """The resource limits of one task."""
 
     memory_bytes: int = 384 * 1024**2
-    """Of address space, beside what the process has without the task."""
+    """Bytes of address space, in addition to that of the idle process."""
     cpu_seconds: float = 60.0
     file_bytes: int = 256 * 1024**2
-    """Of any file that it writes."""
+    """Most bytes of any file that it writes."""
 
     def allowed(self, limit: str) -> str:
         """How much of MEMORY or CPU_TIME, for people."""
@@ -56,12 +56,12 @@ class TaskLimits:
 
 def main(modules: Sequence[str]) -> None:
     """Answer requests on standard input until that ends. What tasks print goes to standard error."""
-    # What modules make stays: collecting it while they load is a seventh of the start.
+    # Objects of modules stay: garbage collection while they load is a seventh of the start.
     gc.disable()
     for name in modules:
         importlib.import_module(name)
     gc.enable()
-    # We end when our parent does, by the end of its pipe, and not with a terminal's interrupt.
+    # The process ends with its parent's pipe, not with a terminal's interrupt.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(0, "rb") as requests, os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
@@ -107,7 +107,7 @@ def _soft(what: int, most: int) -> tuple[int, int]:
 
 
 def _failed(error: Exception) -> tuple[str, Any]:
-    """The reply that says so, as another process can read it."""
+    """Return the error as a reply that another process can unpickle."""
     if isinstance(error, Setback):
         # Pickle would call the class with the message alone.
         kind = next(each for each in (Stalled, Waiting, Failed) if isinstance(error, each))

@@ -1,4 +1,4 @@
-"""A few warm processes for work that must not cost this one its memory or its event loop.
+"""A pool of warm processes for tasks that need much memory or CPU time.
 
 A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is
 affected.
@@ -29,9 +29,9 @@ T = TypeVar("T")
 _MAX_REPLY: Final = 256 * 1024**2
 """Bytes."""
 _LONG: Final = 65_536
-"""Bytes of a reply that is read beside the event loop."""
+"""Bytes from which on a reply is read in a thread."""
 _NOTHING: Final = pickle.dumps((helper.TaskLimits(), bool, ()))
-"""A task that a process answers once its modules are loaded."""
+"""An empty task, which a process answers once its modules are loaded."""
 _COMMAND: Final = "from controller.runtime.process.helper import main; main({!r})"
 
 
@@ -45,7 +45,7 @@ class LimitExceededError(Exception):
 
 
 class HelperLostError(Exception):
-    """A helper ended in the middle of a task, for no limit of ours; the message says how."""
+    """A helper ended during a task, not by CPU or memory limits; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Process:
     replies: asyncio.StreamReader
 
     async def call(self, request: bytes) -> tuple[str, Any]:
-        """The reply. Raises IncompleteReadError, ConnectionError where the process ends."""
+        """Return the reply. Raises IncompleteReadError or ConnectionError if the process ends."""
         self.requests.write(len(request).to_bytes(8, "big") + request)
         await self.requests.drain()
         size = int.from_bytes(await self.replies.readexactly(8), "big")
@@ -66,7 +66,7 @@ class _Process:
         return str(reply[0]), reply[1]
 
     async def end(self) -> int:
-        """Its exit status; negative: the signal that ended it."""
+        """End it; return its exit status, negative: a signal."""
         with contextlib.suppress(ProcessLookupError):
             self.child.kill()
         return await self.child.wait()
@@ -101,11 +101,11 @@ class Helpers:
         self._without = without
         self._idle: list[_Process] = []
         self._starting: list[asyncio.Task[_Process]] = []
-        """Starts whose caller no longer waits."""
+        """Process starts whose caller no longer waits."""
         self._all: set[_Process] = set()
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
-        """What `function` of a module returns or raises, as far as it can be pickled.
+        """Return or raise the result of `function` of a module, which must be picklable.
 
         The process is killed if the caller is cancelled, unless it is still starting. Raises
         LimitExceededError, HelperLostError.
@@ -147,9 +147,7 @@ class Helpers:
         return kind, value
 
     async def _started(self) -> _Process:
-        """A process that has loaded its modules; one that takes longer than its caller waits is kept for the
-        next one.
-        """
+        """Return a process with loaded modules. If the caller stops waiting, it is kept for the next one."""
         starting = self._starting.pop() if self._starting else asyncio.create_task(self._start())
         try:
             return await asyncio.shield(starting)

@@ -1,4 +1,4 @@
-"""Work that must not end for the life of a process, whatever one turn of it comes to."""
+"""Repeats a coroutine for the life of the process: an error is logged, then it is tried again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE: Final = 1.0
-"""Seconds after a turn that failed."""
+"""Seconds of pause after a failed turn."""
 
 
 async def forever(turn: Callable[[], Awaitable[None]]) -> None:
-    """Take turn after turn until cancelled; one that raises is logged, and the next comes after a pause."""
+    """Repeat `turn` until cancelled; an exception is logged, and followed by a pause."""
     while True:
         try:
             await turn()

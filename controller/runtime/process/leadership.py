@@ -1,4 +1,4 @@
-"""Leadership of this replica: whether it leads, what it does then, and the label by which others find it."""
+"""Leadership of this replica: its role, its work as leader, and the leader's label of its pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LABEL_AGAIN: Final = 1.0
-"""Seconds until a label that is not set yet is tried, and tried again."""
+"""Seconds between attempts to set the label."""
 
 
 class Election(Protocol):
@@ -26,7 +26,7 @@ class Election(Protocol):
         """Do `work` whenever this replica is chosen, for as long as it is. Ends when `work` does."""
 
     async def release(self) -> None:
-        """Let another replica be chosen at once. Never raises."""
+        """Release the leadership at once. Never raises."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Role:
 
 
 class Leadership:
-    """Works while this replica leads, and keeps its label true."""
+    """Works while this replica leads, and keeps the label of its pod up to date."""
 
     def __init__(
         self,

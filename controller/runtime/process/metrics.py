@@ -85,23 +85,23 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
-        """A reconcile ended."""
+        """Count a finished reconcile."""
         self._duration.labels(key.kind, result).observe(seconds)
 
     def wrote(self, verb: str, kind: str) -> None:
-        """A write was tried."""
+        """Count an attempted write."""
         self._writes.labels(verb, kind).inc()
 
     def received(self, kind: str, outcome: str) -> None:
-        """A webhook was answered."""
+        """Count an answered webhook."""
         self._received.labels(kind, outcome).inc()
 
     def reviewed(self, kind: str, outcome: str) -> None:
-        """An object of `kind` was admitted or refused. Any thread may call this."""
+        """Count an admitted or refused object of `kind`. Any thread may call this."""
         self._reviewed.labels(kind, outcome).inc()
 
     def alerted(self, kind: str, result: str) -> None:
-        """An alert was sent: `delivered`, `failed` or `dead`."""
+        """Count a sent alert: `delivered`, `failed` or `dead`."""
         self._alerts.labels(kind, result).inc()
 
     def text(self) -> bytes:
@@ -174,7 +174,7 @@ class Metrics(Collector):
 
 
 class ProcessMetrics(Collector):
-    """How late a process' loop is, and its ports."""
+    """Metrics of a process: the lag of its event loop, and its ports."""
 
     def __init__(self) -> None:
         self.lag = LoopLag()
@@ -197,7 +197,7 @@ def _artifact_time(status: Status) -> datetime | None:
 
 
 def watch_metrics(watches: WatchHealth) -> Iterator[Metric]:
-    """How current the watches are, by kind."""
+    """Metrics of the watches' health, by kind."""
     age = GaugeMetricFamily(
         "flagstaff_watch_age_seconds",
         "Time since the API server last confirmed what is known of a kind.",

@@ -1,6 +1,4 @@
-"""Folders for a while: for files of a commit, or keys that git is to read. What a killed process leaves is
-known by its lock.
-"""
+"""Temporary folders, for files of a commit or keys for git. Stale ones are found by their locks."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ class TemporaryFolder:
             raise
 
     def remove(self) -> None:
-        """With everything in it."""
+        """Remove the folder with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

@@ -1,4 +1,4 @@
-"""Objects that wait for each other in a circle. Pure."""
+"""Finds objects that wait for each other in a cycle. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cycle(start: Resource, objects: Cache, awaited: Callable[[Resource], Iterable[str]]) -> list[str]:
-    """The names on a way from `start` back to it, its own at both ends, or nothing. `awaited`: the names of
+    """Return the names of a cycle through `start`, which is at both ends, or nothing. `awaited`: the names of
     the objects of the same kind and namespace that one waits for.
     """
     trails: list[list[str]] = [[start.name]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.objects.cache import Cache
     from controller.runtime.reconciling.queue import KeyedQueue
-    from controller.runtime.reconciling.statuses import Writer
+    from controller.runtime.reconciling.statuses import StatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -37,34 +37,34 @@ MOST_UNWRITTEN: Final = 30.0
 
 
 class Reconciler(Protocol):
-    """Brings one kind's objects from found to wanted."""
+    """Reconciles the objects of one kind."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Do what is to be done, whatever was done before. A Setback that it raises is the whole result."""
+        """Bring the object to its spec, idempotently. A raised Setback is the whole result."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone: let go of what was kept for it. Must not fail."""
+        """Forget the state of a deleted object. Must not fail."""
 
 
 class Observer(Protocol):
     """Counts what the loop does."""
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
-        """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""
+        """Count a finished reconcile: `result` is `success`, `stalled`, `waiting` or `failed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Where the results of reconciles go."""
 
-    writer: Writer
+    writer: StatusWriter
     observer: Observer
     sinks: tuple[EventSink, ...] = ()
     """Each is given every Event before the status is written."""
 
 
 class Loop:
-    """Works on one kind."""
+    """Reconciles the objects of one kind from its queue."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Loop:
         self._statuses = Statuses(objects, outputs.writer, self.wake)
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
-        """Look at `key` in `delay` seconds."""
+        """Reconcile `key` in `delay` seconds."""
         self.queue.put(key, delay)
 
     def gone(self, key: ObjectKey) -> None:
-        """The object was deleted."""
+        """Handle the deletion of an object."""
         self.queue.forget(key)
         self._reconciler.forget(key)
         self._statuses.forget(key)
 
     def relisted(self) -> None:
-        """The kind's watch began anew, as it does when its definition changes."""
+        """Handle a restarted watch of the kind, as after a change of its definition."""
         self._statuses.relisted()
 
     async def run(self) -> None:
@@ -120,17 +120,17 @@ class Loop:
     async def _look(self, key: ObjectKey) -> None:
         resource = self._statuses.newest(key)
         if resource is None:
-            # It went after it was put: of an object that is gone nothing is counted.
+            # The object was deleted after it was queued: nothing is counted.
             self.queue.succeeded(key)
             return
         if resource.deleting or resource.suspended:
             return
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)
-        # What was written meanwhile, by us or by the user, is what the new status is compared with.
+        # Compare the new status with the newest object, which we or the user may have written meanwhile.
         latest = self._statuses.newest(key)
         if latest is None:
-            # It went while it was worked on: what that left behind goes, too.
+            # The object was deleted during its reconcile: forget its state, too.
             self.gone(key)
         if latest is None or latest.uid != resource.uid:
             return
@@ -153,7 +153,7 @@ class Loop:
             return Result.of(Failed("InternalError", message))
         finally:
             timer.cancel()
-            # A write that is under way is waited for: what is written next must come after it.
+            # Wait for a running write: the next one must come after it.
             await asyncio.gather(*slow)
 
     async def _say_slow(self, resource: Resource) -> None:
@@ -167,7 +167,7 @@ class Loop:
             log.warning("the status was not written: %s", setback.message, extra=about(resource.key))
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
-        # Once the status is written, no later reconcile finds that these are new.
+        # Before the status is written: no later reconcile would report these as new.
         for event in settled.events:
             for sink in self._outputs.sinks:
                 sink.accept(event)
@@ -187,9 +187,7 @@ class Loop:
 
 
 def _steady(resource: Resource) -> bool:
-    """Whether all that was asked for is done and well: looking again is no progress that anybody
-    waits for.
-    """
+    """Whether the object is ready and its requests are done: another look is then no progress to report."""
     status, asked = Status.of(resource), resource.annotations.get(REQUESTED_AT)
     return (
         status.is_ready

@@ -1,5 +1,5 @@
-"""Keys that are to be looked at: each once, not before its time, never by two at once, and no
-group's alone.
+"""A delayed work queue: holds each key once, gives it to one worker at a time, and shares workers
+among groups.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from controller.runtime.tenancy.shares import Shares
+from controller.runtime.tenancy.shares import FairShare
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
-"""Entries that were moved forward and are left behind, before they are swept out."""
+"""Most outdated heap entries, left by keys that moved forward, before they are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a key waits after it failed: doubling, jittered. Flux's defaults, in seconds."""
+    """The delay of a key after failures: exponential with jitter. Flux's defaults, in seconds."""
 
     first: float = 0.75
     most: float = 900.0
@@ -64,21 +64,21 @@ class KeyedQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
         self._group = group
-        self._shares: Shares[Key] = Shares(places, firsts)
-        """Keys whose time has come."""
+        self._shares: FairShare[Key] = FairShare(places, firsts)
+        """Due keys that wait for a worker."""
         self._taken: set[Key] = set()
         self._again: set[Key] = set()
-        """Those among them whose time has come again."""
+        """Keys that became due again while they were worked on."""
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that are due now."""
+        """Number of keys that are due now."""
         now = self._clock()
         return sum(due <= now for due in self._due.values())
 
     def put(self, key: Key, delay: float = 0.0) -> None:
-        """Look at `key` in `delay` seconds, or earlier if that was settled already."""
+        """Schedule `key` in `delay` seconds, unless it is scheduled earlier."""
         due = self._clock() + delay
         known = self._due.get(key)
         if known is not None and known <= due:
@@ -92,25 +92,25 @@ class KeyedQueue(Generic[Key]):
         self._changed.set()
 
     def put_after_failure(self, key: Key, most: float = math.inf) -> float:
-        """Look at `key` again after its backoff, in seconds, which is returned; `most` of them."""
+        """Schedule `key` after its backoff, of at most `most` seconds; return the backoff."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(most, self._backoff.delay(failures, self._random()))
         self.put(key, delay)
         return delay
 
     def succeeded(self, key: Key) -> None:
-        """The next failure is the first again."""
+        """Reset the backoff of `key`."""
         self._failures.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """The key's object is gone."""
+        """Forget the key of a deleted object."""
         if self._due.pop(key, None) is not None:
             self._shares.remove(self._group(key), key)
             self._again.discard(key)
         self._failures.pop(key, None)
 
     async def take(self) -> Key:
-        """Wait for a key whose time has come and whose turn it is; `done` must follow."""
+        """Wait for a due key whose turn it is; `done` must follow."""
         while True:
             wait = self._collect(self._clock())
             key = self._shares.take()
@@ -126,7 +126,7 @@ class KeyedQueue(Generic[Key]):
                 continue
 
     def done(self, key: Key) -> None:
-        """The work on `key` has ended: it may be taken again."""
+        """Mark the work on `key` as ended: it may be taken again."""
         if key not in self._taken:
             return
         self._taken.discard(key)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.fields import Model, read
 from controller.api.status import Status
-from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, stalling
 
 if TYPE_CHECKING:
     from controller.api.conditions import Condition
@@ -18,11 +18,9 @@ M = TypeVar("M", bound=Model)
 
 
 def spec_of(model: type[M], resource: Resource) -> M:
-    """An object's spec as `model`. Raises Stalled (InvalidSpec)."""
-    try:
+    """An object's spec as `model`. Raises Stalled, with the reason of the first problem."""
+    with stalling():
         return read(model, resource.spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
 
 
 NOTHING: Final = Status()
@@ -30,7 +28,7 @@ NOTHING: Final = Status()
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reconcile did what it should: the reason and message of `Ready`."""
+    """A successful reconcile: the reason and message of `Ready`."""
 
     message: str
     reason: str = "Succeeded"
@@ -38,7 +36,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconcile came to. After a setback it holds what came of the reconcile all the same."""
+    """The result of a reconcile. After a setback it holds the partial results."""
 
     outcome: Done | Setback
     status: Status = NOTHING
@@ -66,7 +64,7 @@ class Result:
         events: tuple[Occurrence, ...] = (),
         next_look: float | None = None,
     ) -> Self:
-        """A step raised `setback`. The next look is the setback's own unless another is given."""
+        """Return the result of a raised `setback`, whose own next look is the default."""
         return cls(
             setback,
             status=status,

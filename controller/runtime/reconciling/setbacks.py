@@ -13,6 +13,8 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING
 
+from controller.api.parsing.invalid import InvalidTextError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -31,15 +33,15 @@ class Setback(Exception):
 
 
 class Stalled(Setback):
-    """Trying again changes nothing until a human does."""
+    """Retrying cannot help until a person changes something."""
 
 
 class Waiting(Setback):
-    """What is missing is expected to come by itself."""
+    """A dependency is missing, and expected without intervention."""
 
 
 class Passing(Waiting):
-    """What is missing is expected within moments. Nothing new is known of the object until then."""
+    """A dependency is expected within moments; until then `Ready` is kept."""
 
 
 class Failed(Setback):
@@ -62,3 +64,12 @@ def advised(advice: Mapping[str, str]) -> Iterator[None]:
         if (what := advice.get(failed.reason)) is None:
             raise
         raise Failed(failed.reason, f"{failed.message}; {what}") from failed
+
+
+@contextlib.contextmanager
+def stalling() -> Iterator[None]:
+    """Raise Stalled for a spec or a text of a user that the block cannot read."""
+    try:
+        yield
+    except InvalidTextError as error:
+        raise Stalled(error.reason, str(error)) from error

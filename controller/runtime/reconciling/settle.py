@@ -85,7 +85,7 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
 
 
 def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
-    """Ready as it was, and Reconciling."""
+    """Return the conditions with Ready unchanged, and Reconciling."""
     before = Status.of(resource)
     ready, current = before.condition(READY), before.observed_generation == resource.generation
     if not ready.status or not current:
@@ -141,12 +141,12 @@ def _status(
 
 
 def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
-    """A word about what works again, after a word about what did not."""
+    """Return an Event of recovery, after a reported failure."""
     return (Occurrence("Recovered", outcome.message),) if Status.of(resource).failure else ()
 
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
-    """An Event for a failure the first time; none for what waits."""
+    """Return an Event for the first occurrence of a failure; none for waiting."""
     before = Status.of(resource).condition(READY)
     said = before.status == FALSE and (before.reason, before.message)
     if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):

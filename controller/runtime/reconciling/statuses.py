@@ -1,4 +1,4 @@
-"""Writes statuses, and keeps those of a kind whose definition in the cluster has no room for them."""
+"""Writes statuses, and keeps those in memory that the kind's definition in the cluster would prune."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ by ours.
 """
 
 
-class Writer(Protocol):
+class StatusWriter(Protocol):
     """Writes statuses to the cluster."""
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
@@ -31,9 +31,11 @@ class Writer(Protocol):
 
 
 class Statuses:
-    """Those of one kind's objects."""
+    """The statuses of one kind's objects."""
 
-    def __init__(self, objects: Cache, writer: Writer, wake: Callable[[ObjectKey, float], None]) -> None:
+    def __init__(
+        self, objects: Cache, writer: StatusWriter, wake: Callable[[ObjectKey, float], None]
+    ) -> None:
         """`wake` receives each object to reconcile again, and the delay in seconds."""
         self._objects = objects
         self._writer = writer
@@ -50,7 +52,7 @@ class Statuses:
         return replace(resource, status=self._unwritten[key])
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Forget the status of a deleted object."""
         if self._unwritten is not None:
             self._unwritten.pop(key, None)
 

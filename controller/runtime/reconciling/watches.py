@@ -1,5 +1,5 @@
-"""What each stage declares: the kind that it reconciles, and which changes of other objects wake it. A change
-in the cache wakes the loops of these.
+"""Declarations of stages: the kind that each reconciles, and the changes of other objects that wake it. The
+dispatcher wakes the loops accordingly.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def indexes_of(stages: Iterable[Reconciles]) -> list[Index]:
 
 
 def woken(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[ObjectKey]:
-    """The objects to reconcile now that `change` happened; `cache` knows of it already."""
+    """Return the objects to reconcile after `change`, which is already in `cache`."""
     keys: set[ObjectKey] = set()
     kind = change.latest.key.kind
     for stage in stages:
@@ -93,7 +93,7 @@ class Dispatcher:
         self._also = tuple(also)
 
     def changed(self, change: Change) -> None:
-        """Take a change that `cache` knows of already. For `Cache.on_change`."""
+        """Handle a change that is already in `cache`. For `Cache.on_change`."""
         key = change.latest.key
         if change.after is None and key.kind in self._loops:
             self._loops[key.kind].gone(key)
@@ -109,7 +109,7 @@ class Dispatcher:
             self._loops[key.kind].wake(key)
 
     def wake_all(self) -> None:
-        """Reconcile everything that is known."""
+        """Reconcile all cached objects."""
         for resource in self._cache:
             self.wake(resource.key)
 

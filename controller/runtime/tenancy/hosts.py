@@ -1,4 +1,4 @@
-"""Checks hosts that users have us connect to: by name, and by each address that the name has."""
+"""Checks hosts that users name: the name, and each of its addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from controller.runtime.network.ip_addresses import effective
+from controller.api.parsing.ip_addresses import effective
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ would hold up every other name, and whatever else is done in threads.
 async def look_up(
     host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC, flags: int = 0
 ) -> list[tuple[Any, Any, int, str, tuple[Any, ...]]]:
-    """As socket.getaddrinfo has it, for streams. Raises OSError."""
+    """Call socket.getaddrinfo for TCP. Raises OSError."""
     asked = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=flags)
     return list(await asyncio.get_running_loop().run_in_executor(_THREADS, asked))
 
@@ -79,16 +79,16 @@ class Hosts:
     """Wins over `allowed`."""
     resolve: Callable[[str, int], Awaitable[tuple[str, ...]]] = resolve
     kind: str = "source"
-    """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
+    """Kind of server in the names of the options: --source-hosts and --denied-source-hosts."""
     api_server: tuple[str, ...] = ()
     """Names and addresses of the API server, which no source may use, whatever the lists say."""
     in_cluster: bool = True
     """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
     plain_http: bool = True
-    """Whether http:// may be spoken."""
+    """Whether http:// is allowed."""
 
     def require_scheme(self, scheme: str) -> None:
-        """Raises Stalled (URLInvalid) for http where that may not be spoken."""
+        """Raise Stalled (URLInvalid) for http if it is not allowed."""
         if scheme == "http" and not self.plain_http:
             message = f"http:// is denied by --deny-http-{self.kind}s; write https://"
             raise Stalled("URLInvalid", message)
@@ -108,7 +108,7 @@ class Hosts:
             raise self._not_allowed(name)
 
     async def require_literal(self, host: str, port: int) -> None:
-        """Judge a host that is an address itself. Raises Stalled (HostDenied)."""
+        """Check a host that is an IP address. Raises Stalled (HostDenied)."""
         if _literal(_normal(host)):
             await self.addresses(host, port)
 
@@ -126,7 +126,7 @@ class Hosts:
         return found
 
     async def require_addresses(self, host: str, port: int, found: tuple[str, ...]) -> None:
-        """Judge a host by its name and by the addresses that it has. Raises Stalled (HostDenied)."""
+        """Check a host's name and addresses. Raises Stalled (HostDenied)."""
         name = _normal(host)
         self.require_not_denied(name)
         for each in found:
@@ -140,7 +140,7 @@ class Hosts:
                 raise self._not_allowed(name)
 
     def require_not_denied(self, host: str) -> None:
-        """Judge a name before it is looked up. Raises Stalled (HostDenied)."""
+        """Check a name before it is looked up. Raises Stalled (HostDenied)."""
         name = _normal(host)
         for entries, option in self._denials():
             if _named(name, entries):
@@ -149,10 +149,10 @@ class Hosts:
             raise _is_api_server(name)
 
     async def _api_server(self, port: int) -> tuple[str, ...]:
-        """The addresses that the API server has now."""
+        """Return the current addresses of the API server."""
         found: list[str] = []
         for each in self.api_server:
-            # A name that has no address leads nowhere.
+            # A name without address cannot be connected to.
             with contextlib.suppress(OSError):
                 found += (each,) if _literal(each) else await self.resolve(each, port)
         return tuple(each.partition("%")[0] for each in found)
@@ -188,7 +188,7 @@ def _normal(host: str) -> str:
 
 
 def _literal(name: str) -> bool:
-    """Whether a host is an address itself."""
+    """Whether a host is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

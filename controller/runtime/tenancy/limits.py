@@ -47,12 +47,12 @@ class Limits:
         self._own: dict[str, NamespaceLimits] = {}
 
     def of(self, namespace: str) -> NamespaceLimits:
-        """The limits that hold there now."""
+        """Return the current limits of a namespace."""
         return self._own.get(namespace, self._defaults)
 
     def replace(self, data: Mapping[str, str]) -> tuple[str, ...]:
-        """Take over what a ConfigMap says: YAML by namespace. Returns what is wrong with it; a namespace
-        whose text cannot be read keeps the limits that it has.
+        """Replace the limits by those of a ConfigMap: YAML by namespace. Returns its errors; a namespace with
+        an invalid text keeps its limits.
         """
         before, found, problems = self._own, dict[str, NamespaceLimits](), []
         for namespace, text in sorted(data.items()):

@@ -1,4 +1,4 @@
-"""Places for what runs at the same time, shared out among namespaces."""
+"""Slots for concurrent work, shared fairly among namespaces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING
 
-from controller.runtime.tenancy.shares import Shares
+from controller.runtime.tenancy.shares import FairShare
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ class Places:
         self, most: int, firsts: int = 0, quota: Callable[[str], int] = lambda _namespace: 0
     ) -> None:
         """`quota`: that a namespace is given at a time in any case; 0: no limit."""
-        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(
+        self._shares: FairShare[tuple[str, asyncio.Future[None]]] = FairShare(
             most, firsts, lambda namespace: quota(str(namespace)) or math.inf
         )
 

@@ -1,4 +1,4 @@
-"""The quota of all objects of one kind in a namespace together. Pure."""
+"""Quotas on the sum over all objects of one kind in a namespace. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Quota:
         """What each object was granted, with its uid, whether its status shows it yet or not."""
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
-        """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
+        """Grant the object `wanted`. Raises Stalled (QuotaExceeded) if that exceeds the quota."""
         most = self._most(resource.namespace)
         total = self._total(resource, wanted) if most else 0
         if total > most:
@@ -74,11 +74,11 @@ class Quota:
             raise
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Forget the amount of a deleted object."""
         self._claimed.pop(key, None)
 
     def _total(self, resource: Resource, wanted: int) -> int:
-        """What counts if the object has `wanted`: whatever is older, and where it grows all others, too."""
+        """Return the sum with `wanted`: of older objects, and if the object grows of all others, too."""
         older = younger = 0
         age = (resource.created, resource.name)
         for each in self._objects.of_kind(resource.key.kind, resource.namespace):

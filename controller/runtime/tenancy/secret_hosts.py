@@ -1,4 +1,4 @@
-"""A Secret's content, and the hosts to which alone it may be shown. Pure."""
+"""A Secret's content, and the only hosts that may receive it. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASON: Final = "SecretHostDenied"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which hosts a Secret may be shown to."""
+    """The hosts that may receive a Secret."""
 
     namespace: str = ""
     name: str = ""
@@ -56,7 +56,7 @@ class Binding:
 
 
 UNBOUND: Final = Binding()
-"""Of what does not come from a cluster."""
+"""The binding of content that is not from a cluster."""
 
 
 class SecretContent(dict[str, bytes]):

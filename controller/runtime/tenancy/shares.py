@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", bound="Hashable")
 
 
-class Shares(Generic[Item]):
-    """Items that wait, by group, for one of `places`: groups in turn, and those of one group in the order in
-    which they came.
+class FairShare(Generic[Item]):
+    """Waiting items by group. Free places go to groups round robin, within a group first in, first out.
 
     A group is given a place only while it has fewer than are free. So one that is alone gets half of them,
     another one half of the rest, and in the long run n groups that never have enough get a share of 1/(n + 1)
@@ -41,20 +40,20 @@ class Shares(Generic[Item]):
         return dict(self._taken)
 
     def add(self, group: Hashable, item: Item) -> None:
-        """Have `item` wait, unless it does."""
+        """Add `item` to the waiting ones, once."""
         self._waiting.setdefault(group, {})[item] = None
 
     def remove(self, group: Hashable, item: Item) -> None:
-        """Let `item` wait no more, if it does."""
+        """Remove `item` from the waiting ones, if it is there."""
         items = self._waiting.get(group, {})
         items.pop(item, None)
         if not items:
             self._waiting.pop(group, None)
 
     def take(self) -> Item | None:
-        """The next item, which has a place from now until `done`; None where none can have one now."""
+        """Return the next item, which has a place until `done`; None if no place is available."""
         if self._free <= -self._firsts:
-            # Before all who wait are looked at: there may be thousands.
+            # Checked before the waiting items are searched: there may be thousands.
             return None
         able = (each for each in self._waiting.items() if self._taken[each[0]] < self._share(each[0]))
         found = next(able, None)
@@ -75,7 +74,7 @@ class Shares(Generic[Item]):
         return min(max(self._free, 1), self._most(group))
 
     def done(self, group: Hashable) -> None:
-        """One of the group gives its place back."""
+        """Free a place of the group."""
         self._free += 1
         self._taken[group] -= 1
         if not self._taken[group]:

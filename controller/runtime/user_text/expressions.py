@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
-import re2
 from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
-from controller.runtime.user_text.expression_syntax import LONGEST, ExpressionError, parse, shown
-from controller.runtime.user_text.patterns import compiled
+from controller.api.parsing.expression_syntax import LONGEST, ExpressionError, parse, shown
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ _REFUSAL: Final = 320
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One that was read, and that knows every name in it."""
+    """A parsed expression, all of whose names are known."""
 
     text: str
     _tree: lark.Tree[lark.Token]
@@ -82,19 +82,19 @@ def _kind(value: object) -> str:
 
 @dataclass(slots=True)
 class _Budget:
-    """What one evaluation may still cost."""
+    """The remaining steps of one evaluation."""
 
     left: int
     _patterns: dict[str, Any] = field(default_factory=dict)
 
     def pay(self, steps: int) -> None:
-        """Raises ExpressionError where there is too little left."""
+        """Charge `steps`. Raises ExpressionError if too few remain."""
         self.left -= steps
         if self.left < 0:
             raise ExpressionError("1:1: it takes too many steps")
 
     def pay_for(self, value: object) -> None:
-        """For going through a value, once for each place that it stands at."""
+        """Charge for walking a value, once for each occurrence."""
         self.pay(1)
         if isinstance(value, str):
             self.pay(len(value) // 32)
@@ -216,10 +216,10 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _compiled(pattern: str) -> Any:
-    """None for what is not an RE2 expression, or too large a one."""
+    """Compile a pattern; None for an invalid or too large one."""
     try:
         return compiled(pattern, _MEMORY)
-    except re2.error:
+    except InvalidTextError:
         return None
 
 

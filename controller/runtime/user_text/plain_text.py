@@ -1,4 +1,4 @@
-"""Text of strangers, as status, Events, logs and terminals may show it. Pure."""
+"""Sanitises untrusted text for statuses, Events, logs and terminals. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 from controller.api.provenance import CHANGES
 
 _LINES: Final = frozenset({CHANGES, "pending"})
-"""Keys of what has several lines."""
+"""Keys of values with several lines."""
 
 
 def one_line(text: str, most: int) -> str:
-    """At most `most` characters, in which nothing breaks the line or moves a terminal's cursor."""
+    """Return at most `most` characters, without line breaks and control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:most])
 
 
 def json_object(content: str | bytes) -> dict[str, Any] | None:
-    """The JSON object that a text of strangers is; None where it is anything else."""
+    """Parse an untrusted text as a JSON object; None for anything else."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

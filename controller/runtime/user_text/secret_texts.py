@@ -21,7 +21,7 @@ PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re
 _LONGEST: Final = 64 * 1024
 """Bytes of one value: a bundle of certificates has less, and it is written to a file for each run of git."""
 _LONGEST_PROXY: Final = 2048
-"""As with Flux."""
+"""Most characters of a proxy's URL, as in Flux."""
 
 
 class Tls(NamedTuple):
@@ -44,20 +44,20 @@ class SecretTexts:
         self.content = content
 
     def invalid(self, why: str) -> Stalled:
-        """The setback for what is wrong with it."""
+        """Return the setback for an error in the Secret."""
         return Stalled("InvalidSecret", f"Secret {self.name}: {why}")
 
     @property
     def binding(self) -> Binding:
-        """The hosts to which alone it may be shown."""
+        """The only hosts that may receive it."""
         return binding_of(self.content)
 
     def require_host(self, host: str) -> None:
-        """Raises Stalled for a host that the Secret may not be shown to."""
+        """Raise Stalled for a host that may not receive the Secret."""
         self.binding.require(host)
 
     def text(self, key: str) -> str:
-        """Empty where there is none."""
+        """Return a text; empty if absent."""
         raw = self.content.get(key, b"")
         if len(raw) > _LONGEST:
             raise self.invalid(f"{key!r} is longer than {_LONGEST} bytes")
@@ -70,14 +70,14 @@ class SecretTexts:
         return text.replace("\r\n", "\n")
 
     def line(self, key: str) -> str:
-        """One line; what an editor or `echo` put at its end is no part of it."""
+        """Return one line without the line break at its end."""
         text = self.text(key).removesuffix("\n")
         if not text.isprintable():
             raise self.invalid(f"{key!r} contains a line break or a control character")
         return text
 
     def required(self, key: str, purpose: str) -> str:
-        """A text that must be there."""
+        """Return a required text."""
         if text := self.text(key).strip():
             return text
         has = ", ".join(map(repr, sorted(self.content)[:10])) or "no key at all"

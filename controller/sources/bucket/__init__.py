@@ -1,1 +1,1 @@
-"""Object stores: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
+"""Object stores: S3 and compatible stores, Google Cloud Storage, Azure Blob Storage."""

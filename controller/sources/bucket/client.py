@@ -13,7 +13,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.complaints import explained, impossible_key
 from controller.sources.bucket.listing import Listed
-from controller.sources.bucket.place import Bucket, Store
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.files.quarantine import created
 
 if TYPE_CHECKING:
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
     from controller.sources.provider import TreeLimits
 
-_STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
+_STORES: Final[dict[Scheme, tuple[Any, tuple[str, ...]]]] = {
     # The second one is what the environment may name, which would win over the first.
-    Store.S3: (S3Store, ("endpoint", "aws_endpoint_url_s3")),
-    Store.GOOGLE: (GCSStore, ("base_url",)),
-    Store.AZURE: (AzureStore, ("endpoint",)),
+    Scheme.S3: (S3Store, ("endpoint", "aws_endpoint_url_s3")),
+    Scheme.GOOGLE: (GCSStore, ("base_url",)),
+    Scheme.AZURE: (AzureStore, ("endpoint",)),
 }
 """obstore's class, and its names for the endpoint."""
 AT_ONCE: Final = 16
 _CHUNK: Final = 256 * 1024
 _PAGE: Final = 1000
 _MOST_LISTED: Final = 100_000
-"""Keys that are looked through for those that have the prefix."""
+"""Most keys of a folder that are searched for the prefix."""
 
 
 async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
-    """Everything that has the prefix. Raises Setback."""
+    """List all objects with the prefix. Raises Setback."""
     # obstore knows prefixes that are whole folders; any other one is looked for in its folder.
     folder = bucket.prefix.rpartition("/")[0]
     found: list[Listed] = []
@@ -77,7 +77,7 @@ async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None
     path = into.joinpath(*wanted.key.split("/"))
     await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
     with created(path) as file:
-        # What a console made for an empty folder cannot be got by the name that obstore gives it.
+        # The object that a console creates for an empty folder cannot be fetched by obstore's name of it.
         if not wanted.size:
             return
         try:
@@ -126,7 +126,7 @@ def _open(bucket: Bucket) -> Any:
 
 @contextlib.contextmanager
 def _complaining(bucket: Bucket) -> Iterator[None]:
-    """Setbacks in place of obstore's exceptions."""
+    """Raise obstore's exceptions as setbacks."""
     try:
         yield
     except InvalidPathError as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.endpoints import is_endpoint
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
+from controller.sources.bucket.place import Bucket, Scheme, azure_account, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 _FILES: Final = (".json", ".yaml", ".yml")
 _ADVICE: Final = {
-    Store.S3: "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may read",
-    Store.GOOGLE: "check GOOGLE_APPLICATION_CREDENTIALS, and what it may read",
-    Store.AZURE: "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, and what they may read",
+    Scheme.S3: "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may read",
+    Scheme.GOOGLE: "check GOOGLE_APPLICATION_CREDENTIALS, and what it may read",
+    Scheme.AZURE: "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, and what they may read",
 }
-_PROVIDERS: Final = {Store.S3: "generic", Store.GOOGLE: "gcp", Store.AZURE: "azure"}
+_PROVIDERS: Final = {Scheme.S3: "generic", Scheme.GOOGLE: "gcp", Scheme.AZURE: "azure"}
 _SECRETS: Final = (
     "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY",
 )  # fmt: skip
@@ -48,7 +49,7 @@ def open_bucket(
     """
     bucket = parse_url(text)
     store, prefix = bucket.store, bucket.prefix
-    if store is Store.S3:
+    if store is Scheme.S3:
         endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     endpoint = (endpoint or "").rstrip("/")
     if endpoint and not is_endpoint(endpoint):
@@ -82,10 +83,10 @@ def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
 
 
 def _config(
-    store: Store, environment: Mapping[str, str], endpoint: str, region: str | None
+    store: Scheme, environment: Mapping[str, str], endpoint: str, region: str | None
 ) -> dict[str, str]:
     """Raises Stalled (URLInvalid)."""
-    if store is Store.AZURE and not environment.get("AZURE_STORAGE_ACCOUNT_NAME"):
+    if store is Scheme.AZURE and not environment.get("AZURE_STORAGE_ACCOUNT_NAME"):
         account = azure_account(endpoint)
         if not account:
             message = (
@@ -93,4 +94,4 @@ def _config(
             )
             raise Stalled("URLInvalid", message)
         return {"account_name": account}
-    return {"region": region} if region and store is Store.S3 else {}
+    return {"region": region} if region and store is Scheme.S3 else {}

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from controller.api.fields import require
 from controller.api.flagsource import BucketSpec
+from controller.api.parsing.endpoints import KNOWN
 from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.bucket.judging_proxy import JudgingProxy
-from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
+from controller.sources.bucket.place import Bucket, Scheme, azure_account
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
@@ -43,15 +45,7 @@ ADVICE: Final = {
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
 
-_STORES: Final = {"generic": Store.S3, "aws": Store.S3, "gcp": Store.GOOGLE, "azure": Store.AZURE}
-_OWN_HOSTS: Final = {
-    "aws": re.compile(r"(.+\.)?s3[a-z0-9.-]*\.amazonaws\.com(\.cn)?"),
-    "gcp": re.compile(r"storage\.googleapis\.com"),
-    "azure": re.compile(r"[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)"),
-}
-"""Where the controller's own identity may be shown."""
-_KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
-"""What users write for "the provider's own"."""
+_STORES: Final = {"generic": Scheme.S3, "aws": Scheme.S3, "gcp": Scheme.GOOGLE, "azure": Scheme.AZURE}
 _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
     "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
@@ -91,7 +85,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
         proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
-        # A proxy reads what is sent in clear.
+        # A proxy can read plain HTTP.
         reader = proxied if proxied and bucket.endpoint.startswith("http:") else store
         for shown, host in ((secret, store), (secret, reader), (authority, store), (proxy, proxied)):
             if shown is not None:
@@ -148,25 +142,21 @@ def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
 
 def _own_host(bucket: Bucket) -> str:
     """Where obstore finds a bucket that has no endpoint."""
-    if bucket.store is Store.GOOGLE:
-        return _KNOWN["gcp"]
+    if bucket.store is Scheme.GOOGLE:
+        return KNOWN["gcp"]
     return f"https://s3.{bucket.config.get('region', 'us-east-1')}.amazonaws.com"
 
 
 def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str, Any]) -> Bucket:
     """The bucket of a spec, read with what `secret` holds. Raises Stalled."""
-    endpoint = endpoint_of(spec)
-    if secret is None and not _may_show_own_identity(spec.provider, endpoint):
-        raise Stalled(
-            "InvalidSpec",
-            f"spec.bucket.endpoint: without secretRef it must be a host of {spec.provider}: the controller's "
-            "own identity is shown to no other",
-        )
+    with stalling():
+        require(spec.cluster_problems())
+        endpoint = spec.store_url
     store = _STORES[spec.provider]
-    if store is Store.S3:
+    if store is Scheme.S3:
         access = _s3(spec, secret)
     else:
-        access = _google(secret) if store is Store.GOOGLE else _azure(endpoint, secret)
+        access = _google(secret) if store is Scheme.GOOGLE else _azure(endpoint, secret)
     proxy = urlsplit(client.get("proxy_url", "")).password or ""
     hidden = {*access.words, proxy, unquote(proxy)} - {""}
     return Bucket(
@@ -174,7 +164,7 @@ def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str,
         spec.bucket_name,
         spec.prefix,
         # obstore knows the host of each region itself.
-        "" if endpoint == _KNOWN.get(spec.provider) else endpoint,
+        "" if endpoint == KNOWN.get(spec.provider) else endpoint,
         access.config,
         client,
         access.pair,
@@ -182,30 +172,8 @@ def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str,
     )
 
 
-def endpoint_of(spec: BucketSpec) -> str:
-    """The URL of the store; empty: the provider's own. Raises Stalled (URLInvalid, InvalidSpec)."""
-    if not spec.endpoint:
-        if spec.provider in {"generic", "azure"}:
-            raise Stalled("InvalidSpec", f"spec.bucket.endpoint: is required for provider {spec.provider}")
-        return ""
-    url = spec.endpoint
-    if "://" not in url:
-        url = f"http{'' if spec.insecure else 's'}://{url}"
-    if not is_endpoint(url):
-        raise Stalled("URLInvalid", "spec.bucket.endpoint: write HOST, HOST:PORT or https://HOST")
-    if url.startswith("http:") and not spec.insecure:
-        raise Stalled("URLInvalid", "spec.bucket.endpoint: http:// needs insecure: true")
-    return url.rstrip("/")
-
-
-def _may_show_own_identity(provider: str, endpoint: str) -> bool:
-    """Any other server that got a token of ours could use it."""
-    hosts = _OWN_HOSTS.get(provider)
-    return hosts is None or not endpoint or hosts.fullmatch(urlsplit(endpoint).hostname or "") is not None
-
-
 class _Access(NamedTuple):
-    """What a Secret gives."""
+    """Configuration of a store from a Secret."""
 
     config: dict[str, Any]
     pair: tuple[str, str] | None = None
@@ -228,7 +196,7 @@ def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
 
 def _google(secret: SecretTexts | None) -> _Access:
     # A key may name a host, which would not have been checked.
-    config = {"base_url": _KNOWN["gcp"]}
+    config = {"base_url": KNOWN["gcp"]}
     if secret is None:
         return _Access(config)
     return _Access(config | {"service_account_key": secret.required("serviceaccount", "for gcp")})
@@ -243,7 +211,7 @@ def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
     if not {"account_key", "sas_key"} & given.keys() and not whole <= given.keys():
         raise secret.invalid("needs 'accountKey', or 'sasKey', or 'tenantId', 'clientId' and 'clientSecret'")
     if {"account_key", "sas_key"} & given.keys():
-        # A client's token would be asked of another host, by connections that are not judged.
+        # obstore would request a token from another host, over connections that are not checked.
         given = {name: word for name, word in given.items() if name not in whole}
     words = tuple(given.get(name, "") for name in ("account_key", "sas_key", "client_secret"))
     return _Access(config | given, None, words)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
 
 _HEAD: Final = 64 * 1024
-"""Bytes of a request's head."""
+"""Most bytes of a request's head."""
 _CHUNK: Final = 64 * 1024
 _REFUSED: Final = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _OWN: Final = {"proxy-authorization", "proxy-connection", "connection"}
@@ -45,7 +45,7 @@ class JudgingProxy:
         return f"http://flagstaff:{self._word}@127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close the listener and its connections."""
         if self._server is not None:
             self._server.close()
         for each in self._open.values():
@@ -107,7 +107,7 @@ def _request(method: str, target: str, fields: list[str]) -> bytes:
 async def _connected(
     addresses: tuple[str, ...], port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first that answers. Raises OSError."""
+    """Connect to the first address that answers. Raises OSError."""
     failed = OSError()
     for each in addresses:
         try:
@@ -124,7 +124,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _joined(one: Coroutine[None, None, None], other: Coroutine[None, None, None]) -> None:
-    """Both, until one has ended."""
+    """Run both until one of them ends."""
     tasks = [asyncio.ensure_future(each) for each in (one, other)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _LONGEST_NAME = 255
-"""Bytes that a folder's entry may have."""
+"""Most bytes of the object of an empty folder."""
 MANIFEST: Final = "flagstaff.manifest"
 """The object beside the others; no file of definitions has such a name."""
 SIGNATURE: Final = "flagstaff.manifest.sig"
-"""The signature of it, in Base64."""
+"""The object with the manifest's signature, in Base64."""
 PROOF: Final = frozenset({MANIFEST, SIGNATURE})
 SIGNATURE_BYTES: Final = 16 * 1024
-"""A signature may have."""
+"""Most bytes of a signature."""
 _TYPE: Final = "flagstaff.dev/manifest/v1"
-"""Nothing else that the same key signs says this of itself."""
+"""The type in each signed manifest, so that no other signed document is taken for one."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -57,7 +57,7 @@ def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed],
     chosen, skipped, total = [], [], 0
     for each in sorted(listing):
         if each.key in folders and not each.size:
-            # What consoles make for a folder.
+            # The object that consoles create for a folder.
             continue
         if why := _refusal(each, folders, limits):
             skipped.append(why)
@@ -88,7 +88,7 @@ def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class BucketManifest:
     """All objects of a folder."""
 
     signed_at: str
@@ -102,15 +102,15 @@ class Manifest:
         return json.dumps(found, indent=1).encode() + b"\n"
 
 
-def read_manifest(content: bytes) -> Manifest:
-    """What `Manifest.content` made. Raises NotBelievedError."""
+def read_manifest(content: bytes) -> BucketManifest:
+    """What `BucketManifest.content` made. Raises NotBelievedError."""
     found = json_object(content)
     if found is None or found.get("type") != _TYPE:
         raise NotBelievedError(f"{MANIFEST} is no manifest of files")
     signed_at, files = str(found.get("signedAt")), found.get("files")
     if not _TIME.fullmatch(signed_at) or not _are_digests(files):
         raise NotBelievedError(f"{MANIFEST} does not say when it was signed, or what the files' hashes are")
-    return Manifest(signed_at, files)
+    return BucketManifest(signed_at, files)
 
 
 def _are_digests(files: object) -> TypeGuard[dict[str, str]]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Store(StrEnum):
-    """Whose protocol is spoken; the scheme of a URL on the command line."""
+class Scheme(StrEnum):
+    """The store's protocol; on the command line, the scheme of the URL."""
 
     S3 = "s3"
     GOOGLE = "gs"
@@ -26,10 +26,10 @@ class Store(StrEnum):
 class Bucket:
     """The objects of one bucket whose keys have one beginning."""
 
-    store: Store
+    store: Scheme
     name: str
     prefix: str = ""
-    """What the keys begin with."""
+    """The prefix of the keys."""
     endpoint: str = ""
     """The store's URL; empty: the provider's own, or the environment's."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -37,9 +37,9 @@ class Bucket:
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Proxy, authorities and time, as obstore's ClientConfig."""
     access: tuple[str, str] | None = field(default=None, repr=False)
-    """Access and secret key of S3, whatever the environment says."""
+    """Access and secret key of S3, preferred to those of the environment."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What must not be shown, should the store repeat it."""
+    """Secret texts, removed from messages in case that the store repeats them."""
 
     @property
     def shown(self) -> str:
@@ -47,12 +47,12 @@ class Bucket:
         return f"{self.store}://{self.name}/{self.prefix}".rstrip("/")
 
 
-_URL: Final = re.compile(rf"({'|'.join(Store)})://([^/?#@\s]+)(?:/([^?#]*))?")
+_URL: Final = re.compile(rf"({'|'.join(Scheme)})://([^/?#@\s]+)(?:/([^?#]*))?")
 
 
 def is_bucket(text: str) -> bool:
-    """Whether a bucket is meant."""
-    return text.startswith(tuple(f"{store}://" for store in Store))
+    """Return whether the location is a bucket's."""
+    return text.startswith(tuple(f"{store}://" for store in Scheme))
 
 
 def parse_url(text: str) -> Bucket:
@@ -62,17 +62,7 @@ def parse_url(text: str) -> Bucket:
     found = _URL.fullmatch(text)
     if found is None:
         raise Stalled("URLInvalid", "not a bucket: write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://…")
-    return Bucket(Store(found[1]), found[2], (found[3] or "").strip("/"))
-
-
-def is_endpoint(url: str) -> bool:
-    """Whether it is the URL of a store: http or https, with a host and nothing that may be a secret."""
-    try:
-        parts = urlsplit(url)
-        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return named and not (parts.username or parts.query or parts.fragment) and url.isprintable()
+    return Bucket(Scheme(found[1]), found[2], (found[3] or "").strip("/"))
 
 
 def azure_account(endpoint: str) -> str:

@@ -11,7 +11,7 @@ from controller.api.provenance import SIGNED_AT
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
 from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
 from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import ManifestTrust, Question
+from controller.sources.bucket.trust import ManifestQuestion, ManifestTrust
 from controller.sources.provider import (
     NOTHING_ACCEPTED,
     Accepted,
@@ -41,7 +41,7 @@ class BucketProvider(LocalProvider):
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The part of a FlagSource that stands for it, in local mode."""
     authors: bool = True
-    """Whether what is fetched names its signer."""
+    """Whether status and Events name the signer."""
     trust: ManifestTrust | None = None
     """Who must have signed what is fetched; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
@@ -49,7 +49,7 @@ class BucketProvider(LocalProvider):
 
     @property
     def shows_every_push(self) -> bool:
-        """Each object that is put shows in the revision."""
+        """True: each object that is put changes the revision."""
         return True
 
     @property
@@ -104,7 +104,7 @@ class BucketProvider(LocalProvider):
         names = {each.key.removeprefix(prefix): each for each in chosen}
         proof = [names[name] for name in PROOF if name in names]
         await fetch_objects(self.call, self.bucket, proof, into)
-        question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
+        question = ManifestQuestion(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
         manifest, signer = await asyncio.to_thread(trust.judge, question)
         files = [names[name] for name in names if name not in PROOF]
         await fetch_objects(self.call, self.bucket, files, into)

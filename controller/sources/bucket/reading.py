@@ -25,7 +25,7 @@ Call: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
 async def list_objects(call: Call, bucket: Bucket, limits: TreeLimits) -> list[Listed]:
-    """What the bucket holds. Raises Setback, OSError."""
+    """List the bucket. Raises Setback, OSError."""
     found: list[Listed] = await call("list_objects", bucket, limits)
     return found
 
@@ -48,5 +48,5 @@ def in_helper(tasks: LimitedTasks) -> Call:
 
 
 def run_now(name: str, *arguments: object) -> Any:
-    """What a helper runs. Raises Setback, OSError."""
+    """Call the client's function in a helper process. Raises Setback, OSError."""
     return asyncio.run(getattr(import_module(CLIENT), name)(*arguments))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Set
     from pathlib import Path
 
-    from controller.sources.bucket.listing import Manifest
+    from controller.sources.bucket.listing import BucketManifest
     from controller.sources.trust_advice import TrustAdvice
 
 REFUSED: Final = "InvalidBucketSignature"
@@ -27,8 +27,8 @@ _AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of i
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Whether a bucket is to be believed."""
+class ManifestQuestion:
+    """Verifies the signed manifest of a bucket."""
 
     shown: str
     folder: Path
@@ -42,13 +42,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ManifestTrust:
-    """What one look at one source trusts."""
+    """The trusted keys and policy of one look at one source."""
 
     keys: tuple[CosignKey, ...]
     epoch: str
     advice: TrustAdvice
 
-    def judge(self, question: Question) -> tuple[Manifest, Signer]:
+    def judge(self, question: ManifestQuestion) -> tuple[BucketManifest, Signer]:
         """The manifest and its signer. Blocks. Raises Unverified, Stalled (HistoryRewritten), OSError."""
         try:
             manifest, signer = self._read(question.folder)
@@ -62,7 +62,7 @@ class ManifestTrust:
             raise _different(question, extra, "there, and not in its manifest")
         return manifest, signer
 
-    def compare(self, question: Question, manifest: Manifest) -> None:
+    def compare(self, question: ManifestQuestion, manifest: BucketManifest) -> None:
         """Raises Unverified where a file of the folder is not what the manifest has, and OSError. Blocks."""
         changed = []
         for name, digest in manifest.files.items():
@@ -72,7 +72,7 @@ class ManifestTrust:
         if changed:
             raise _different(question, changed, "other than what was signed")
 
-    def _read(self, folder: Path) -> tuple[Manifest, Signer]:
+    def _read(self, folder: Path) -> tuple[BucketManifest, Signer]:
         for name in sorted(PROOF):
             if not (folder / name).is_file():
                 raise NotBelievedError(f"it is not signed: it has no {name}")
@@ -82,7 +82,7 @@ class ManifestTrust:
         signer = verify_content(content, signature, self.keys)
         return read_manifest(content), signer
 
-    def _require_newer(self, question: Question, manifest: Manifest) -> None:
+    def _require_newer(self, question: ManifestQuestion, manifest: BucketManifest) -> None:
         before, revision = question.accepted, question.fetched.revision
         if manifest.signed_at >= before.signed_at or lets_through(before.let_through, str(revision)):
             return
@@ -94,7 +94,7 @@ class ManifestTrust:
         )
 
 
-def _different(question: Question, names: Iterable[str], what: str) -> Unverified:
+def _different(question: ManifestQuestion, names: Iterable[str], what: str) -> Unverified:
     found = sorted(names)
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     listed = ", ".join(found[:_LISTED]) + more

@@ -1,4 +1,4 @@
-"""Removes from the disk what belongs to no source any more."""
+"""Removes files of deleted sources from the disk."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SWEEP: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What sources that are gone left behind."""
+    """Removes the files that deleted sources left on the disk."""
 
     cache: Cache
     keep: Callable[[Iterable[ObjectKey]], None]
     """Removes the artifacts of all but these sources. Blocks. Raises Setback."""
     sweeps: Collection[Callable[[datetime], Awaitable[None]]]
-    """Each removes what one provider kept and no source uses, such as mirrors of repositories."""
+    """Each removes one provider's unused files, such as mirrors of repositories."""
     now: Callable[[], datetime]
 
     async def remove_artifacts(self) -> None:
-        """Remove artifacts of sources that went while no controller ran."""
+        """Remove artifacts of sources that were deleted while no controller ran."""
         sources = [each.key for each in self.cache.of_kind(flagsource.KIND)]
         try:
             await asyncio.to_thread(self.keep, sources)

@@ -1,4 +1,4 @@
-"""Folders and files for what is not verified yet."""
+"""Temporary folders and files for content that is not verified yet."""
 
 from __future__ import annotations
 

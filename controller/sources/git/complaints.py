@@ -9,7 +9,7 @@ import re2
 from controller.runtime.user_text.plain_text import one_line
 
 if TYPE_CHECKING:
-    from controller.sources.git.git_url import Credentials
+    from controller.sources.git.credentials import Credentials
 
 UNADVERTISED: Final = "ObjectNotAdvertised"
 """The reason where a server gives out only what its references point at."""
@@ -52,7 +52,7 @@ _BROKEN: Final = _compiled(
     r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
     r"|did not send all necessary objects|unresolved deltas|shallow file"
     r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
-    # Left by a git that was killed: git runs on a mirror only under our lock, so no other git is at work.
+    # Left by a git that was killed: our lock keeps any other git off the mirror.
     r"|\.lock': File exists"
 )
 _OWN: Final = ("fatal: ", "error: ", "ssh: ")
@@ -86,7 +86,7 @@ def reason_of(complaint: str) -> str:
 
 
 def limit_of(complaint: str) -> str | None:
-    """The limit that git or a child of it met: `memory`, `CPU time`, `file size`; None: none."""
+    """The limit that git or a child of it exceeded: `memory`, `CPU time`, `file size`; None: none."""
     ours = _ours(complaint)
     return next((name for name, pattern in _LIMITS.items() if pattern.search(ours)), None)
 

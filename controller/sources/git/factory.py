@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import re2
-
+from controller.api.fields import require
 from controller.api.flagsource import DEFAULT_BRANCH
+from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.process.temporary import sweep_temporary
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND
-from controller.sources.git.git_url import Transport, credentials_from, parse_location, with_proxy
+from controller.sources.git.credentials import credentials_from, with_proxy
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
@@ -28,22 +27,24 @@ from controller.sources.git.reading.mirror import remove_mirror, sweep_mirrors
 from controller.sources.git.reading.mirror_quota import MirrorQuota
 from controller.sources.git.reading.tree import read_tree
 from controller.sources.git.signatures.judging import Group, Rule, judge
-from controller.sources.git.signatures.trust import TAG_MODES, Trust, is_tag
+from controller.sources.git.signatures.trust import Trust
 from controller.sources.looking.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import GitSpec, VerifyRule
+    from controller.api.flagsource import GitSpec
     from controller.api.meta import ObjectKey
+    from controller.api.parsing.git_url import Location
+    from controller.api.verification import VerifyRule
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
-    from controller.sources.git.git_url import Credentials, Location
+    from controller.sources.git.credentials import Credentials
     from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
@@ -98,24 +99,21 @@ class GitFactory:
 
     async def open(self, spec: GitSpec, look: Look) -> GitProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        location, namespace = parse_location(spec.url), look.key.namespace
+        with stalling():
+            require(spec.cluster_problems())
+            location, namespace = parse_location(spec.url), look.key.namespace
         if self._hosts is not None:
             self._hosts.require_scheme(location.transport)
         if location.path is not None and not self._allow_local:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)
-        if location.path is not None and spec.recurse_submodules:
-            raise Stalled(
-                "InvalidSpec", "spec.git.recurseSubmodules needs a remote repository, not a file:// URL"
-            )
         deadline = Deadline(look.timeout, location.shown)
-        reference = _reference(spec)
         tasks = LimitedTasks(self.helpers, self._reading, namespace, deadline, _TASK, "GitOperationFailed")
         reader = LimitedReader(tasks)
         source = GitProvider(
             location,
-            reference,
-            # What one namespace follows makes no other's mirror grow.
+            _reference(spec),
+            # A mirror per namespace: each one's bytes count against its own quota.
             self.mirror_root / namespace,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
@@ -129,7 +127,7 @@ class GitFactory:
             advice=ADVICE,
             authors=self._authors,
             hosts=self._hosts,
-            trust=await self._trust(spec, look, reference, reader),
+            trust=await self._trust(spec, look, reader),
         )
         mirror = source.mirror.path
         if not (source.submodules and mirror in self._mirrors.get(look.key, ())):
@@ -148,7 +146,7 @@ class GitFactory:
         self.listings.forget()
 
     async def close(self) -> None:
-        """End what is asked of remotes, and the helpers."""
+        """Cancel requests to remotes, and end the helpers."""
         await self.listings.close()
         await self.helpers.close()
 
@@ -164,35 +162,25 @@ class GitFactory:
             binding = secret.binding
             binding.require(location.server[0])
             credentials = credentials_from(secret, transport)
-        elif transport is Transport.SSH:
-            message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
-            raise Stalled("AuthenticationFailed", message)
         if git.proxy_secret_ref is not None:
             secret = await self._secrets.required(git.proxy_secret_ref, look, "spec.git.proxySecretRef")
             credentials = with_proxy(credentials, secret, transport)
             proxy = urlsplit(credentials.proxy).hostname or ""
             secret.require_host(proxy)
             if transport is Transport.HTTP:
-                # The proxy reads what is sent in clear.
+                # A proxy can read plain HTTP.
                 binding.require(proxy)
         return credentials
 
-    async def _trust(
-        self, spec: GitSpec, look: Look, reference: Reference, reader: LimitedReader
-    ) -> Trust | None:
+    async def _trust(self, spec: GitSpec, look: Look, reader: LimitedReader) -> Trust | None:
         if look.verify is None:
             return Trust(reader.judge, in_cluster(look.key)) if spec.history == "FastForwardOnly" else None
         mode = look.verify.mode or "HEAD"
-        if mode in TAG_MODES and not is_tag(reference):
-            message = (
-                f"spec.verify.mode {mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
-            )
-            raise Stalled("InvalidVerificationMode", message)
         secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_keys(secret)
         policy = {"mode": mode, "rules": [each.model_dump() for each in look.verify.rules]}
         advice = in_cluster(look.key, secret.name, keys.names)
-        rules = _rules(look.verify.rules)
+        rules = tuple(map(_rule, look.verify.rules))
         return Trust(reader.judge, advice, mode, keys, epoch(policy, secret.content), rules)
 
     @property
@@ -219,23 +207,9 @@ class GitFactory:
             removal.add_done_callback(self._removals.discard)
 
 
-def _rules(given: Iterable[VerifyRule]) -> tuple[Rule, ...]:
-    """Raises Stalled for a path that is no pattern."""
-    rules = tuple(
-        Rule(
-            each.paths,
-            tuple(Group(group.signers, group.count) for group in each.any_of),
-            merges=each.merges_count,
-        )
-        for each in given
-    )
-    for rule in rules:
-        try:
-            _ = rule.pattern
-        except (ValueError, re.error, re2.error) as error:
-            message = f"spec.verify.rules: {', '.join(rule.paths)}: cannot be read as patterns: {error}"
-            raise Stalled("InvalidSpec", message) from error
-    return rules
+def _rule(given: VerifyRule) -> Rule:
+    groups = tuple(Group(each.signers, each.count) for each in given.any_of)
+    return Rule(given.paths, groups, merges=given.merges_count)
 
 
 def _reference(git: GitSpec) -> Reference:

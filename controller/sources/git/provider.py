@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
-from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
-from controller.sources.git.git_url import Credentials, Location, parse_location
+from controller.api.parsing.git_url import Location, parse_location
+from controller.runtime.reconciling.setbacks import Failed, Stalled, advised, stalling
+from controller.sources.git.credentials import Credentials, carried
 from controller.sources.git.listing.reference import (
     Reference,
     References,
@@ -75,7 +76,7 @@ class GitProvider:
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Lists a remote's references in place of this provider; others may have asked already."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-    """Entered for as long as a fetch takes."""
+    """Context that is held during a fetch."""
     reader: TreeReader = read_in_thread
     hosts: Hosts | None = None
     """Where remotes may be; None: anywhere."""
@@ -88,7 +89,7 @@ class GitProvider:
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
     trust: Trust | None = None
-    """What is asked of a new revision; None: nothing."""
+    """Verifies new revisions; None: they are not verified."""
 
     @property
     def epoch(self) -> str:
@@ -245,7 +246,7 @@ class GitProvider:
         return await parse(listing, self.location.shown)
 
     def _program(self) -> GitProgram:
-        credentials = self.credentials or self.location.credentials
+        credentials = self.credentials or carried(self.location)
         deadline = self.deadline or Deadline(self.timeout, self.location.shown)
         return GitProgram(self.location, credentials, deadline, hosts=self.hosts)
 
@@ -269,13 +270,14 @@ def open_source(
     credentials: Credentials | None = None,
 ) -> GitProvider:
     """A source from what a person wrote; a relative path counts from the working folder. Raises `Stalled`."""
-    place = parse_location(location)
+    with stalling():
+        place, followed = parse_location(location), Reference.parse(reference)
     if place.path is not None:
         path = place.path.expanduser().absolute()
         place = Location(place.transport, path.as_uri(), place.shown, path=path)
     return GitProvider(
         place,
-        Reference.parse(reference),
+        followed,
         mirror_root.absolute(),
         credentials=credentials,
         interval=interval,

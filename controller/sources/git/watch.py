@@ -51,7 +51,7 @@ async def _back(path: Path, interval: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ReferencePaths:
     """Where a repository's references change; two that are equal are the same folders still."""
 
     shallow: tuple[Path, ...]
@@ -61,7 +61,7 @@ class Places:
     inodes: tuple[tuple[int, int], ...]
 
 
-def find_places(path: Path) -> Places | None:
+def find_places(path: Path) -> ReferencePaths | None:
     """None where there is no repository. Blocks."""
     try:
         own = _git_folder(path)
@@ -77,7 +77,7 @@ def find_places(path: Path) -> Places | None:
         stats = [place.stat() for place in (*shallow, *deep)]
     except (OSError, UnicodeDecodeError):
         return None
-    return Places(shallow, tuple(deep), tuple((stat.st_dev, stat.st_ino) for stat in stats))
+    return ReferencePaths(shallow, tuple(deep), tuple((stat.st_dev, stat.st_ino) for stat in stats))
 
 
 def _git_folder(path: Path) -> Path:
@@ -90,7 +90,7 @@ def _git_folder(path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _armed(places: Places) -> AsyncIterator[asyncio.Event]:
+async def _armed(places: ReferencePaths) -> AsyncIterator[asyncio.Event]:
     woken = asyncio.Event()
     tasks = [
         asyncio.create_task(_wake(woken, places.shallow, recursive=False)),

@@ -16,8 +16,8 @@ from controller.runtime.user_text.plain_text import json_object, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.sources.oci.address import Address
-    from controller.sources.oci.credentials import Access
+    from controller.api.parsing.oci_address import Address
+    from controller.sources.oci.credentials import RegistryAccess
 
 _ERROR_BYTES: Final = 16 * 1024
 _CODES: Final = frozenset(
@@ -32,8 +32,8 @@ _CODES: Final = frozenset(
 _LONGEST_DELAY: Final = 900.0
 
 
-class Gone(Failed):
-    """What was asked for is not there."""
+class NotFound(Failed):
+    """The requested object does not exist."""
 
 
 async def body_of(address: Address, answer: aiohttp.ClientResponse, most: int, what: str) -> bytes:
@@ -58,7 +58,7 @@ async def refusal(address: Address, answer: aiohttp.ClientResponse) -> Setback:
     if status in {401, 403, 407}:
         return Failed("AuthenticationFailed", message)
     if status == 404:
-        return Gone("RepositoryNotFound" if "NAME_UNKNOWN" in said else "RevisionGone", message)
+        return NotFound("RepositoryNotFound" if "NAME_UNKNOWN" in said else "RevisionGone", message)
     return Failed("OCIArtifactPullFailed", message, delay=_delay(answer))
 
 
@@ -71,7 +71,7 @@ def json_of(address: Address, content: bytes) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def failing(address: Address, access: Access) -> Iterator[None]:
+def failing(address: Address, access: RegistryAccess) -> Iterator[None]:
     """Raise a Setback for what goes wrong within the block, on the way to a registry and back."""
     try:
         yield
@@ -88,7 +88,7 @@ def failing(address: Address, access: Access) -> Iterator[None]:
         raise Failed("OCIArtifactPullFailed", f"{address}: {what}") from error
 
 
-def _clean(access: Access, text: str) -> str:
+def _clean(access: RegistryAccess, text: str) -> str:
     """One line of another's text, without our password."""
     login, proxy = access.login, urlsplit(access.proxy).password or ""
     for word in (login.password if login is not None else "", proxy, unquote(proxy)):
@@ -97,6 +97,6 @@ def _clean(access: Access, text: str) -> str:
 
 
 def _delay(answer: aiohttp.ClientResponse) -> float | None:
-    """How long the server asks us to wait."""
+    """Return the seconds of Retry-After."""
     asked = answer.headers.get("Retry-After", "")
     return min(float(asked), _LONGEST_DELAY) if asked.isdecimal() else None

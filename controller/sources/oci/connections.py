@@ -1,4 +1,4 @@
-"""Connections to registries, and the tokens that they took: shared by all looks of one event loop."""
+"""Connections to registries, and their access tokens, shared by all looks of one event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from controller.runtime.tenancy.hosts import Hosts
-    from controller.sources.oci.credentials import Access
+    from controller.sources.oci.credentials import RegistryAccess
 
 _AGENT: Final = "flagstaff"
 _MOST_KEPT: Final = 4096
@@ -43,21 +43,21 @@ class Connections:
         )
 
     def kept(self, key: tuple[object, ...]) -> str | None:
-        """The header Authorization that was accepted for `key` before, while it still counts."""
+        """Return the Authorization header that was accepted for `key`, until it expires."""
         found = self._kept.get(key)
         return None if found is None else found[0]
 
     def keep(self, key: tuple[object, ...], authorization: str, seconds: float) -> None:
-        """The header was accepted for `key`, and counts for so long."""
+        """Keep the Authorization header of `key` for `seconds`."""
         self._kept[key] = (authorization, seconds)
 
     def drop(self, key: tuple[object, ...]) -> None:
-        """The header for `key` is accepted no more."""
+        """Forget the Authorization header of `key`."""
         self._kept.pop(key, None)
 
     @contextlib.asynccontextmanager
     async def request(
-        self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
+        self, method: str, url: URL, *, headers: dict[str, str], access: RegistryAccess, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request, no redirect followed. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)."""
         proxy = access.proxy or self._proxy(url)
@@ -76,7 +76,7 @@ class Connections:
             resolver = None if self._hosts is None else JudgedResolver(self._hosts, proxies)
             # Blobs are compressed by their authors, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
-                # Registries that never answer must not keep the others waiting.
+                # Registries that never answer must not delay the others.
                 connector=aiohttp.TCPConnector(limit=0, resolver=resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(None),

@@ -20,7 +20,7 @@ from controller.runtime.user_text.secret_texts import Tls
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controller.sources.oci.address import Address
+    from controller.api.parsing.oci_address import Address
 
 _LONGEST: Final = 8192
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -28,13 +28,13 @@ _ITEM: Final = re.compile(rf'({_WORD})(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD})
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class RegistryLogin:
     """A name and a password or token; neither is ever printed."""
 
     username: str = field(repr=False)
     password: str = field(repr=False)
     binding: Binding = UNBOUND
-    """Which hosts may be shown it."""
+    """Hosts that may receive it."""
 
     @property
     def basic(self) -> str:
@@ -44,22 +44,22 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RegistryAccess:
     """Credentials for a registry, and the authorities that it is trusted by."""
 
-    login: Login | None = None
+    login: RegistryLogin | None = None
     tls: Tls = field(default=Tls(), repr=False)
     """The authorities count beside the system's."""
     proxy: str = field(default="", repr=False)
     """URL of an http proxy, with its username and password; empty for the environment's."""
 
     @property
-    def elsewhere(self) -> Access:
-        """What is left of it for a host that is not the registry's own."""
-        return Access(tls=Tls(self.tls.authority), proxy=self.proxy)
+    def elsewhere(self) -> RegistryAccess:
+        """Return the part that a host other than the registry may receive."""
+        return RegistryAccess(tls=Tls(self.tls.authority), proxy=self.proxy)
 
 
-def login_from(name: str, content: bytes, address: Address) -> Login | None:
+def login_from(name: str, content: bytes, address: Address) -> RegistryLogin | None:
     """The login for `address` in the Docker configuration `name`, or None. Raises Stalled (InvalidSecret)."""
     try:
         configuration = json.loads(content)
@@ -77,7 +77,7 @@ def login_from(name: str, content: bytes, address: Address) -> Login | None:
     return None
 
 
-def _login(name: str, host: str, entry: Mapping[str, Any]) -> Login:
+def _login(name: str, host: str, entry: Mapping[str, Any]) -> RegistryLogin:
     username, password = str(entry.get("username", "")), str(entry.get("password", ""))
     if not username:
         try:
@@ -89,7 +89,7 @@ def _login(name: str, host: str, entry: Mapping[str, Any]) -> Login:
         raise _invalid(name, f"{host} has no username and password, and no 'auth' with both")
     if not (username + password).isprintable():
         raise _invalid(name, f"the login of {host} contains a line break or a control character")
-    return Login(username, password)
+    return RegistryLogin(username, password)
 
 
 def _plain(key: str) -> str:

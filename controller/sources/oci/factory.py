@@ -9,14 +9,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from controller.api.flagsource import OciSpec, VerifySpec
+from controller.api.flagsource import OciSpec
+from controller.api.parsing.oci_address import parse_address
 from controller.runtime.process.helpers import Helpers
+from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import Address, parse_address
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access, Login, login_from
+from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
@@ -24,10 +25,12 @@ from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
-from controller.sources.verification.keyless import MODULE, identities_of
+from controller.sources.verification.keyless import MODULE, SignerIdentity
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
+    from controller.api.parsing.oci_address import Address
+    from controller.api.verification import VerifySpec
     from controller.runtime.tenancy.hosts import Hosts
     from controller.sources.secrets import ReadSecret
 
@@ -60,7 +63,8 @@ class OciFactory(ProviderFactory[OciSpec]):
 
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
+        with stalling():
+            address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
         trust = await self._trust(look)
         tls = Tls()
         secret = await self._secrets.optional(spec.cert_secret_ref, look, "spec.oci.certSecretRef")
@@ -76,7 +80,7 @@ class OciFactory(ProviderFactory[OciSpec]):
             if login is not None and address.insecure:
                 # The proxy reads what is sent in clear.
                 login.binding.require(reader)
-        access, deadline = Access(login, tls, proxy), Deadline(look.timeout, str(address))
+        access, deadline = RegistryAccess(login, tls, proxy), Deadline(look.timeout, str(address))
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,
@@ -103,7 +107,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         return CosignTrust(KeyJudge(keys, advice.add_key), epoch({"provider": "cosign"}, secret.content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
-        identities = identities_of(verify.match_oidc_identity)
+        identities = tuple(SignerIdentity(each.issuer, each.subject) for each in verify.match_oidc_identity)
         if verify.trusted_root_secret_ref is None:
             name, root = "", await asyncio.to_thread(public_root)
         else:
@@ -114,7 +118,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
 
-    async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
+    async def _login(self, spec: OciSpec, address: Address, look: Look) -> RegistryLogin | None:
         if spec.secret_ref is None:
             return None
         secret = await self._secrets.required(spec.secret_ref, look, "spec.oci.secretRef")

@@ -1,4 +1,4 @@
-"""The manifest of an OCI image: which of its layers holds the files, and what it says of them. Pure."""
+"""The manifest of an OCI image: the layer that holds the files, and its metadata. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from controller.api.parsing.oci_address import DIGEST
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object, one_line
-from controller.sources.oci.address import DIGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class OciManifest:
     """What an artifact consists of."""
 
     layer: Layer
@@ -71,7 +71,7 @@ class Manifest:
 
     @property
     def summary(self) -> str:
-        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: it does not say."""
+        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: not known."""
         origin = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
         words = " of ".join(one_line(each, _LONGEST) for each in origin if each)
         return f"artifact of {words}" if words else ""
@@ -97,7 +97,7 @@ def _is_chosen(platform: object) -> bool:
     return (platform.get("os"), platform.get("architecture")) == ("linux", "amd64")
 
 
-def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
+def read_manifest(content: bytes, media_type: str | None = None) -> OciManifest:
     """The manifest, with its first layer, or the first of `media_type`. Raises Stalled (InvalidArtifact)."""
     found = _object(content)
     if "manifests" in found:
@@ -105,7 +105,7 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     layers = layers_of(content)
     if not layers:
         raise _invalid("its manifest has no layers")
-    return Manifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
+    return OciManifest(_chosen(list(map(Layer.of, layers)), media_type), _texts(found.get("annotations")))
 
 
 def _texts(annotations: object) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _chosen(layers: list[Layer], media_type: str | None) -> Layer:
 
 
 def _moment(text: str) -> str:
-    """In UTC; empty for what is no moment."""
+    """Return the time in UTC; empty for an invalid one."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):

@@ -7,15 +7,13 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import re2
-
+from controller.api.parsing.oci_address import DEFAULT_TAG
+from controller.api.parsing.patterns import compiled
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
-from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
-from controller.runtime.user_text.patterns import compiled
+from controller.runtime.reconciling.setbacks import Failed, Waiting
 from controller.sources.files.quarantine import quarantine
-from controller.sources.oci.address import DEFAULT_TAG
-from controller.sources.oci.answers import Gone
+from controller.sources.oci.answers import NotFound
 from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.provider import (
@@ -27,7 +25,7 @@ from controller.sources.provider import (
     TreeLimits,
     with_signer,
 )
-from controller.sources.versions import highest, listed, near, parse_range
+from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +47,7 @@ class OciProvider(LocalProvider):
     deadline: Callable[[], Deadline]
     """For all steps together, where the provider is opened for one look; else another one for each step."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-    """Entered for as long as a fetch takes."""
+    """Context that is held during a fetch."""
     interval: float = 10.0
     limits: TreeLimits = field(default_factory=TreeLimits)
     authors: bool = True
@@ -69,7 +67,7 @@ class OciProvider(LocalProvider):
 
     @property
     def lineage(self) -> str:
-        """A revision need not follow from the one before."""
+        """Empty: artifacts have no history, so any revision may follow."""
         return ""
 
     async def resolve(self) -> Revision:
@@ -81,7 +79,7 @@ class OciProvider(LocalProvider):
             tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
             try:
                 return Revision(tag, await self.registry.digest_of(tag))
-            except Gone as gone:
+            except NotFound as gone:
                 raise await self._no_tag(tag, gone) from gone
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
@@ -124,11 +122,10 @@ class OciProvider(LocalProvider):
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
 
     async def _highest(self, semver: str) -> str:
-        parse_range(semver)
-        tags = await self._tags()
-        counted = (
-            tags if self.reference.semver_filter is None else _filtered(tags, self.reference.semver_filter)
-        )
+        counted = await self._tags()
+        if self.reference.semver_filter is not None:
+            wanted = compiled(self.reference.semver_filter)
+            counted = [tag for tag in counted if wanted.search(tag)]
         tag = highest(counted, semver)
         if tag is None:
             message = f"no tag matches the version range {semver!r}; {listed(sorted(counted), 'tags')}"
@@ -138,14 +135,14 @@ class OciProvider(LocalProvider):
     async def _tags(self) -> list[str]:
         try:
             tags = await self.registry.tags()
-        except Gone as gone:
+        except NotFound as gone:
             raise Failed("RepositoryNotFound", gone.message) from gone
         if not tags:
             raise Waiting("EmptyRepository", f"{self.registry.address}: the repository has no tag yet")
         return tags
 
-    async def _no_tag(self, tag: str, gone: Gone) -> Failed:
-        """What there is in place of a tag."""
+    async def _no_tag(self, tag: str, gone: NotFound) -> Failed:
+        """Name the existing tags, for the message about a missing one."""
         tags = await self._tags()
         message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
         return Failed("ReferenceNotFound", message) if tag not in tags else gone
@@ -154,7 +151,7 @@ class OciProvider(LocalProvider):
         try:
             async with self.deadline().running():
                 return await self.registry.manifest(digest)
-        except Gone as gone:
+        except NotFound as gone:
             message = f"{revision} is not, or no longer, in the registry: {gone.message}"
             raise Failed("RevisionGone", message) from gone
 
@@ -171,13 +168,3 @@ class OciProvider(LocalProvider):
                     title = layer.annotations.get(TITLE, "")
                     return await asyncio.to_thread(copy, file, title, layer.size, into, self.limits)
                 return await asyncio.to_thread(extract, file, into, self.limits)
-
-
-def _filtered(tags: list[str], pattern: str) -> list[str]:
-    try:
-        wanted = compiled(pattern)
-    except re2.error:
-        what = "is not a regular expression of RE2, or too large a one"
-        message = f"spec.oci.ref.semverFilter: {pattern!r} {what}"
-        raise Stalled("InvalidReference", message) from None
-    return [tag for tag in tags if wanted.search(tag)]

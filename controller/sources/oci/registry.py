@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yarl import URL
 
+from controller.api.parsing.oci_address import DIGEST, TAG
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import DIGEST, TAG, Address
-from controller.sources.oci.answers import Gone, body_of, failing, json_of, refusal
-from controller.sources.oci.credentials import Access, challenges_of
+from controller.sources.oci.answers import NotFound, body_of, failing, json_of, refusal
+from controller.sources.oci.credentials import RegistryAccess, challenges_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from controller.api.parsing.oci_address import Address
     from controller.sources.oci.connections import Connections
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -31,16 +32,16 @@ _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
 _ACCEPTED: Final = f"{MANIFEST}, {_INDEX}, {_DOCKER_MANIFEST}, {_DOCKER_INDEX}"
 MANIFEST_BYTES: Final = 4 * 1024**2
-"""As registries are to take at least, and many at most."""
+"""Most bytes of a manifest: all registries accept this many, and many accept no more."""
 _ANSWER_BYTES: Final = 1024**2
-"""Of a token or a list of tags."""
+"""Most bytes of a token or a list of tags."""
 _TAGS: Final = 100_000
 _PAGE: Final = 1000
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 5
 _BASIC_SECONDS: Final = 3600.0
 _TOKEN_SECONDS: Final = 60.0
-"""How long a token is good for that does not say so."""
+"""Seconds that a token without `expires_in` is used."""
 _NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
 
 
@@ -49,7 +50,7 @@ class Registry:
     """One repository, as one login sees it. Every method raises a Setback; none is bounded in time."""
 
     address: Address
-    access: Access
+    access: RegistryAccess
     connections: Connections = field(repr=False, compare=False)
     actions: str = "pull"
     """What a token is to allow: `pull`, or `pull,push`."""
@@ -73,7 +74,7 @@ class Registry:
         """As `manifest`; empty where there is none."""
         try:
             return await self.manifest(reference)
-        except Gone:
+        except NotFound:
             return b""
 
     async def tags(self) -> list[str]:
@@ -101,10 +102,10 @@ class Registry:
         try:
             async with self._asked("GET", url, accept=_INDEX) as answer:
                 content = await body_of(self.address, answer, _ANSWER_BYTES, "the list of referrers")
-        except Gone:
+        except NotFound:
             try:
                 content = await self.manifest(digest.replace(":", "-"))
-            except Gone:
+            except NotFound:
                 return []
         found = json_of(self.address, content).get("manifests")
         listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
@@ -135,7 +136,7 @@ class Registry:
     async def push_blob(self, content: bytes) -> None:
         """Upload a blob, unless it is there."""
         digest = sha256(content)
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(NotFound):
             async with self._asked("HEAD", self._url("blobs", digest)):
                 return
         async with self._asked("POST", self._url("blobs", "uploads", "")) as answer:
@@ -195,7 +196,7 @@ class Registry:
                         return
                 self.connections.keep(key, *await self._login(challenges))
 
-    def _access(self, url: URL) -> Access:
+    def _access(self, url: URL) -> RegistryAccess:
         """The certificate of a client is for the registry alone, as its login is."""
         return self.access if url.origin() == URL(self.address.origin) else self.access.elsewhere
 
@@ -230,7 +231,9 @@ class Registry:
                 refused = await refusal(self.address, answer)
                 # The service is not there; the repository may be.
                 raise (
-                    Failed("AuthenticationFailed", refused.message) if isinstance(refused, Gone) else refused
+                    Failed("AuthenticationFailed", refused.message)
+                    if isinstance(refused, NotFound)
+                    else refused
                 )
             said = json_of(self.address, await body_of(self.address, answer, _ANSWER_BYTES, "the token"))
         token = said.get("token") or said.get("access_token")

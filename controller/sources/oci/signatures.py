@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.answers import Gone
+from controller.sources.oci.answers import NotFound
 from controller.sources.oci.manifest import Layer, layers_of
 from controller.sources.provider import Unverified
 from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
-from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
+from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CosignTrust:
-    """What one look at one source trusts."""
+    """The trusted keys or identities of one look at one source."""
 
     judge: Judge
     epoch: str
@@ -98,7 +98,7 @@ async def _content(registry: Registry, layer: Layer) -> bytes:
     try:
         await registry.save_blob(layer.digest, layer.size, file)
     except Failed as failed:
-        if not isinstance(failed, Gone) and failed.reason != "DigestMismatch":
+        if not isinstance(failed, NotFound) and failed.reason != "DigestMismatch":
             raise
         return b""
     return file.getvalue()
@@ -129,7 +129,7 @@ class KeyJudge:
 class IdentityJudge:
     """Believes identities, as far as an instance of Sigstore vouches for them."""
 
-    identities: tuple[Identity, ...]
+    identities: tuple[SignerIdentity, ...]
     root: str
     """A trusted_root.json."""
     secret: str

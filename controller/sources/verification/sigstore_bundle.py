@@ -24,7 +24,7 @@ from sigstore.verify import Verifier
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.cosign import require_statement
-from controller.sources.verification.keyless import Identity, InvalidRootError
+from controller.sources.verification.keyless import InvalidRootError, SignerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ _SIGNING: Final = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
 class IdentityPolicy:
     """Lets certificates of some identities through; the library asks it once their authority is verified."""
 
-    def __init__(self, identities: Sequence[Identity]) -> None:
+    def __init__(self, identities: Sequence[SignerIdentity]) -> None:
         self._identities = identities
         self.signer = Signer("")
         """The signer whose certificate was accepted."""
@@ -60,7 +60,7 @@ class IdentityPolicy:
         )
 
 
-def verify(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
+def verify(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
     """As `keyless.verify_keyless`."""
     verifier = _verifier(root)
     policy = IdentityPolicy(identities)

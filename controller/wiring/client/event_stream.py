@@ -1,4 +1,4 @@
-"""The controller's Events as a cluster keeps them, those that are there and those that come."""
+"""The controller's Events as a cluster keeps them, existing and new ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import EVENT
 from controller.api.meta import GROUP, OPENFEATURE_GROUP
-from controller.wiring.client.looking import View, watching
+from controller.wiring.client.looking import ClusterView, watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -18,8 +18,8 @@ _GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
 
 
 @dataclass
-class _Events(View):
-    """Bodies of Events that were not taken yet."""
+class _Events(ClusterView):
+    """Bodies of Events that were not read yet."""
 
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
 from controller.api.meta import ObjectKey, Resource
-from controller.delivery.waiting import WaitState, Wanted, wait_state
+from controller.delivery.waiting import WaitState, WaitTarget, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
-from controller.kube.reflector import View as Watched
+from controller.kube.reflector import WatchScope as Watched
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -31,7 +31,7 @@ RETRIES: Final = 2.0
 
 
 @dataclass
-class View:
+class ClusterView:
     """What the watches sent; `changed` is set by each change. Implements the Reflector's `Sink`."""
 
     objects: Cache = field(default_factory=Cache)
@@ -41,24 +41,24 @@ class View:
     _listed: set[str] = field(default_factory=set)
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """An object is there."""
+        """Add or replace an object."""
         self.objects.put(Resource.of({**body, "kind": kind}))
         self.changed.set()
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """It is gone."""
+        """Remove an object."""
         self.objects.forget(ObjectKey(kind, namespace, name))
         self.changed.set()
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All of them were sent."""
+        """Note that all objects of a kind were sent."""
         del namespace
         self._listed.add(kind)
         self.changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something changed, or so many seconds are over."""
-        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that comes together with a change.
+        """Wait for a change, for some seconds at most."""
+        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that arrives together with a change.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.changed.wait()
@@ -74,15 +74,15 @@ class View:
             await self.wait(_SHORT_LOOK)
 
     def knows(self, *kinds: str) -> bool:
-        """Whether all of these kinds were listed."""
+        """Return whether all of these kinds were listed."""
         return self._listed >= set(kinds)
 
     def of_kind(self, kind: str) -> list[Resource]:
-        """All of a kind, by namespace and name."""
+        """Return all objects of a kind, by namespace and name."""
         return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
 
 
-_View = TypeVar("_View", bound=View)
+_View = TypeVar("_View", bound=ClusterView)
 
 
 @contextlib.asynccontextmanager
@@ -109,19 +109,19 @@ async def watching(
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What is waited for, and where."""
+class WaitSubject:
+    """The object and the state to wait for."""
 
     kind: str
     """FeatureFlagConfiguration or FlagSet."""
     namespace: str
     name: str
-    wanted: Wanted
+    wanted: WaitTarget
 
 
 async def wait_served(
     kubeconfig: str | None,
-    subject: Subject,
+    subject: WaitSubject,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
     say: Callable[[WaitState], None],
 ) -> WaitState:
@@ -129,7 +129,7 @@ async def wait_served(
     whenever something else is to be said. Raises Failed where the cluster cannot be read at the end.
     """
     kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
-    async with watching(kubeconfig, subject.namespace, kinds, View()) as view:
+    async with watching(kubeconfig, subject.namespace, kinds, ClusterView()) as view:
         last = _state(view, subject)
         said = last
         with contextlib.suppress(TimeoutError):
@@ -148,7 +148,7 @@ async def wait_served(
         return last
 
 
-def _state(view: View, subject: Subject) -> WaitState:
+def _state(view: ClusterView, subject: WaitSubject) -> WaitState:
     if not view.knows(configuration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
 

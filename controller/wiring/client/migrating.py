@@ -23,7 +23,7 @@ from controller.migration.steps import (
     PROXY_SERVICE,
     VALIDATING,
     Installed,
-    Request,
+    ObjectChange,
 )
 from controller.migration.workloads import unserved
 from controller.runtime.reconciling.setbacks import Failed
@@ -48,7 +48,7 @@ _SEEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is in a cluster."""
+    """The objects of a cluster that matter to a migration."""
 
     objects: tuple[dict[str, Any], ...]
     """OpenFeature's kinds, flag sets, grants, and workloads without an owner."""
@@ -57,7 +57,7 @@ class Seen:
 
 @contextlib.asynccontextmanager
 async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
-    """A client for as long as the block lasts. Raises ConfigException."""
+    """Open a client for the block. Raises ConfigException."""
     cluster = await Cluster.connect(kubeconfig)
     try:
         yield cluster
@@ -76,7 +76,7 @@ async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
         for each in objects
         if each["kind"] == kinds.POD.kind and unserved(each) and _runs(each)
     )
-    # What a workload made follows its template.
+    # The pods of a workload follow its template.
     mine = [
         each
         for each in objects
@@ -123,8 +123,8 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
 
 
-async def tried(cluster: Cluster, change: Request) -> str:
-    """What the API server says to a change, which is not made: empty where it would be taken."""
+async def tried(cluster: Cluster, change: ObjectChange) -> str:
+    """Return the API server's refusal of a change, tried as a dry run; empty where it would accept it."""
     query = {"dryRun": "All", "fieldManager": "flagstaff-migrate"}
     if change.method == "DELETE":
         query = {"dryRun": "All"}

@@ -1,4 +1,4 @@
-"""Asks a FlagProvider for a test message as a person does, and waits for what comes of it."""
+"""Asks a FlagProvider for a test message as a person does, and waits for the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LOOK: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a test."""
+    """The result of a test."""
 
     delivered: bool
     message: str
     over: bool = True
-    """False: more may come of it."""
+    """False: the result may still change."""
 
 
 async def send_test(

@@ -1,4 +1,4 @@
-"""The admission port of one replica, and who keeps its certificates and those of the proxy."""
+"""The admission port of one replica, and the keepers of its certificates and of the proxy's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.admission.known import KnownObjects
 from controller.admission.server import LIMITS, ServedCertificate, Validator
-from controller.certificates.keeper import SERVING, STARTING, Keeper
+from controller.certificates.keeper import SERVING, STARTING, CertificateRotation
 from controller.certificates.renewal import renewed
 from controller.configurations.validation import objection
 from controller.injection.options import Options
@@ -36,10 +36,10 @@ _DRAIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The open port, and who keeps its certificates; None: the user does."""
+    """The open port, and the keeper of its certificates; None: the user manages them."""
 
     port: int
-    keeper: Keeper | None
+    keeper: CertificateRotation | None
 
     @property
     def state(self) -> str:
@@ -48,7 +48,7 @@ class Admission:
 
     @property
     def settled(self) -> bool:
-        """Whether the port answers as well as it ever will."""
+        """Whether the port's start is complete."""
         return self.state != STARTING
 
 
@@ -58,7 +58,7 @@ def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:
 
 
 def options_of(settings: ControllerSettings) -> Options:
-    """What is the same for all evaluators."""
+    """Return the options that all evaluators share."""
     return Options(
         image=settings.evaluator_image,
         proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
@@ -75,7 +75,7 @@ def options_of(settings: ControllerSettings) -> Options:
 async def open_admission(
     settings: ControllerSettings, metrics: Metrics, cluster: Cluster, role: Role, webhook: Injector
 ) -> AsyncIterator[Admission]:
-    """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
+    """Open the port while the block runs. Raises OSError if the port or a certificate is unavailable."""
     with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
         keeper, callers = None, settings.admission_client_ca or None
         if settings.admission_cert:
@@ -85,7 +85,7 @@ async def open_admission(
             # No client trusts it yet: the port is open before the cluster is asked.
             served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
-            keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
+            keeper = CertificateRotation("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         offload = Offload()
         validator = Validator(objection, offload, metrics.reviewed, settings.namespaces)
@@ -102,12 +102,12 @@ async def open_admission(
             offload.close()
 
 
-def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> Keeper | None:
-    """Who keeps the proxy's certificates; None: the installation does not ask for it."""
+def proxy_keeper(settings: ControllerSettings, cluster: Cluster, role: Role) -> CertificateRotation | None:
+    """Return the keeper of the proxy's certificates; None if the installation does not use it."""
     if not settings.proxy_certificates:
         return None
     store = ProxyCertificates(cluster, settings.namespace, settings.proxy_ca, settings.namespaces)
-    return Keeper("the proxy", store, _proxy_names(settings), lambda: role.leading)
+    return CertificateRotation("the proxy", store, _proxy_names(settings), lambda: role.leading)
 
 
 def _proxy_names(settings: ControllerSettings) -> list[str]:

@@ -77,7 +77,7 @@ bounded elsewhere.
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What the parts of one replica are made with."""
+    """The shared parts of one replica."""
 
     settings: ControllerSettings
     objects: Cache
@@ -87,7 +87,7 @@ class _Base:
     metrics: Metrics
     cluster: Cluster
     accounts: Accounts
-    """Those that act for objects."""
+    """The clients that act for objects."""
     events: ApiServerEvents
     limits: Limits
     collector: Collector
@@ -251,7 +251,7 @@ def _dispatcher(
 
 
 def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
-    """The namespace has other limits."""
+    """Wake objects that a quota refused, after a change of the namespace's limits."""
     for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
         dispatcher.wake(key)
 
@@ -291,7 +291,7 @@ async def working(
         if by_itself and not task.cancelled():
             task.result()
         elif isinstance(left, Exception):
-            # We were asked to stop, and did: what went wrong on the way out is no failure of ours.
+            # The stop was requested: errors while stopping are no failure.
             log.warning("the work did not end cleanly", exc_info=left)
 
 

@@ -1,4 +1,4 @@
-"""Notifications, joined: the sink of Events, the reconciler of providers, and what delivers."""
+"""Connects the parts of notifications: the sink of Events, the reconcilers, and the deliverer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Notifying:
 
     outbox: Outbox
     sinks: tuple[EventSink, ...]
-    """What takes Events in: the outbox, and what posts to Flux where it is asked for."""
+    """Sinks of Events: the outbox, and optionally the posts to Flux."""
     deliverer: Deliverer
     providers: FlagProviderReconciler
 
@@ -53,7 +53,7 @@ async def open_notifying(
     metrics: Metrics,
     wake: Callable[[ObjectKey, float], None],
 ) -> Notifying:
-    """Join them; `stack` closes what is open, and `wake` puts an object into its queue."""
+    """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
     cluster = accounts.cluster
     hosts = provider_hosts_of(settings, cluster.server)
     poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)

@@ -43,6 +43,6 @@ def join_kopf(settings: ControllerSettings, say: Callable[[str], None]) -> None:
 
 
 def _stop(running: list[Controller]) -> None:
-    """kopf must not go on watching for a controller that works no more."""
+    """Stop kopf when the controller has stopped."""
     if running:
         signal.raise_signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""What is kept for pods that read flags from files, from the API server or from a proxy on demand, as the
-settings ask for it.
+"""Objects for pods that read flags from files, from the API server or from a proxy on demand, as the settings
+require.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controller.api.kinds import POD
 from controller.configurations.stage import BY_SHARD
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.settings import InvalidSettingError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """What is kept, each where it is asked for, and what watches the pods."""
+    """The enabled parts, and the watches of pods."""
 
     files: FlagFiles | None
     readers: FlagReaders | None
@@ -51,7 +51,7 @@ def pod_work_of(
     sinks: Iterable[EventSink],
     health: WatchHealth,
 ) -> PodWork:
-    """As the settings have it. Raises InvalidSettingError."""
+    """Create the parts that the settings enable. Raises InvalidSettingError."""
     if settings.flag_readers and not settings.compat:
         raise InvalidSettingError(
             "--flag-readers needs --compat openfeature-operator: our own container reads through the proxy"
@@ -62,7 +62,7 @@ def pod_work_of(
 
     def watch(selector: str, sink: Sink) -> None:
         for namespace in views:
-            view = View(POD, namespace, labels=selector)
+            view = WatchScope(POD, namespace, labels=selector)
             each = Reflector(cluster.api, view, sink)
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)

@@ -21,13 +21,13 @@ _DRAIN: Final = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket whose port is known before anybody is answered: artifacts' URLs name it."""
+    """Return a bound socket, whose port is part of artifacts' URLs before it listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
 
 
 def artifact_address(settings: ControllerSettings, port: int) -> str:
-    """Where others reach the artifact server: host and port."""
+    """Return host and port at which others reach the artifact server."""
     service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
     return settings.artifact_address or service
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What reconcilers and servers of one process have in common."""
+    """The shared parts of the reconcilers and servers of one process."""
 
     settings: ControllerSettings
     objects: Cache
@@ -73,13 +73,13 @@ class Shared:
     accounts: Accounts
     storages: Storages
     address: str
-    """Where others reach our artifacts: host and port."""
+    """Host and port at which others reach our artifacts."""
     tokens: TokenFile
     claims: Claims
     endpoints: Endpoints
     pending: PendingPushes
     helpers: Helpers
-    """In which large flag sets are built."""
+    """Processes that build large flag sets."""
 
 
 def reconcilers_of(
@@ -163,7 +163,7 @@ def _reader(shared: Shared) -> ArtifactReader:
 
 
 def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
-    """What we wrote is known before its event comes."""
+    """Store our own write in the cache before its event arrives."""
 
     def learn(body: dict[str, Any]) -> None:
         objects.learn(Resource.of(body))

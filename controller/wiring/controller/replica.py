@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from controller.api.kinds import ResourceType
-    from controller.certificates.keeper import Keeper
+    from controller.certificates.keeper import CertificateRotation
     from controller.configurations.live_proxies import ProxyFollower
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
@@ -56,7 +56,7 @@ _LEADER_LABEL: Final = "flagstaff.dev/leader"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports that are listened on."""
+    """The numbers of the open ports."""
 
     management: int
     artifacts: int
@@ -66,7 +66,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """One replica: it knows what is there from its start, and works while it leads."""
+    """One replica: fills its cache from the start, and reconciles while it leads."""
 
     ports: Ports
     collector: Collector
@@ -78,7 +78,7 @@ class Controller:
     proxies: ProxyFollower
     watches: tuple[ReferenceWatches, ...]
     admission: Admission
-    proxy_certificates: Keeper | None
+    proxy_certificates: CertificateRotation | None
     deliverer: Deliverer
     pods: PodWork
 
@@ -111,7 +111,7 @@ class Controller:
             group.create_task(forever(self.leftovers.sweep))
 
     def relisted(self, type_: ResourceType) -> None:
-        """A watch began anew: what went meanwhile is to be looked for."""
+        """Handle a restarted watch: look for objects that were deleted meanwhile."""
         if type_.kind in self.loops:
             self.loops[type_.kind].relisted()
         self.collector.relisted()
@@ -129,7 +129,11 @@ def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) ->
 
 
 def readiness(
-    collector: Collector, role: Role, health: WatchHealth, admission: Admission, proxy: Keeper | None
+    collector: Collector,
+    role: Role,
+    health: WatchHealth,
+    admission: Admission,
+    proxy: CertificateRotation | None,
 ) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.

@@ -1,4 +1,4 @@
-"""The watches of what objects refer to, beside those of kopf."""
+"""The watches of referenced objects, in addition to those of kopf."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.runtime.clock import now
 from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import LocalStages, open_stages
-from evaluator.exchange import Exchange
+from evaluator.exchange import SnapshotSwapper
 from evaluator.flags.model import DIGEST_KEY, FlagSet
 from evaluator.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
@@ -40,11 +40,11 @@ class Local:
     """`flagstaff up`: stages whose flag sets an evaluator in this process serves."""
 
     stages: LocalStages
-    exchange: Exchange
+    exchange: SnapshotSwapper
     report: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
     _down: Looked = field(default=Looked(), init=False)
-    """What was reported of a source that is down."""
+    """The last reported error of a source that is down."""
 
     @property
     def shown(self) -> str:
@@ -112,7 +112,7 @@ async def open_local(
             expose_bucketing=options.show_bucketing,
             sources=(stages.source.shown,),
         )
-        exchange = Exchange(store, lambda: now().timestamp(), gc_policy)
+        exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
         local = Local(stages, exchange, report)
         await local.restore()
         serving = await serve(store, settings)

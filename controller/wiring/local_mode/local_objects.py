@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagsource
-from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, Validation
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import API_VERSION, ObjectKey
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import stalling
 
 if TYPE_CHECKING:
     from controller.sources.provider import LocalProvider
@@ -24,12 +24,12 @@ INTERVAL: Final = "24h"
 
 
 def flag_source(source: LocalProvider) -> dict[str, Any]:
-    """The FlagSource of a source. Raises Stalled where no object may say so."""
+    """The FlagSource of a source. Raises Stalled where the API server would refuse it."""
     return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, **source.spec})
 
 
 def flag_set(options: LocalOptions) -> dict[str, Any]:
-    """The FlagSet of that FlagSource. Raises Stalled where no object may say so."""
+    """The FlagSet of that FlagSource. Raises Stalled where the API server would refuse it."""
     spec: dict[str, Any] = {
         "sourceRef": {"kind": flagsource.KIND, "name": NAME},
         "paths": [path or "." for path in options.paths],
@@ -48,10 +48,8 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
 
 
 def _object(kind: str, model: type[Model], spec: dict[str, Any]) -> dict[str, Any]:
-    try:
+    with stalling():
         read(model, spec)
-    except InvalidSpecError as error:
-        raise Stalled("InvalidSpec", str(error)) from error
     # The same uid in each process: what one applied belongs to the FlagSet of the next.
     metadata = {"namespace": NAMESPACE, "name": NAME, "uid": kind}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -15,7 +15,7 @@ from controller.api.conditions import FALSE, READY
 from controller.api.flagsource import FlagSourceStatus
 from controller.api.status import Status
 from controller.artifacts.storages import Storages
-from controller.flagsets.applying.applied import LastGood, last_applied
+from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.compose import bulk_removal
 from controller.flagsets.reading.inputs import AGE, InputReader
@@ -88,7 +88,7 @@ class _StoredArtifacts:
 
 
 class LocalStages:
-    """One FlagSource and one FlagSet, made from a command line, and what became of them."""
+    """One FlagSource and one FlagSet, made from a command line, and their status."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class LocalStages:
         self.objects.on_change = Dispatcher(self.objects, STAGES, self._loops).changed
 
     async def restore(self) -> Saved | None:
-        """Take up what was applied by an earlier process, if it kept any."""
+        """Read back the objects that an earlier process applied, if it kept any."""
         kept = None if self._file is None else await asyncio.to_thread(self._file.load)
         if kept is None:
             return None
@@ -189,7 +189,7 @@ class LocalStages:
             self._happened.put_nowait(key)
 
     async def _keys(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:
-        """What a Secret of the FlagSet would hold."""
+        """Return the content of a Secret of the FlagSet."""
         del account
         return {f"{namespace}.{name}{AGE}": self._age_keys}
 
@@ -207,7 +207,7 @@ class LocalStages:
         spec: FlagSetSpec,
         artifact: ArtifactStatus,
         resource: Resource,
-        last: LastGood | None,
+        last: LastDelivered | None,
         steps: Sequence[Step],
     ) -> Built:
         with self._growing():
@@ -234,7 +234,7 @@ class LocalStages:
         self._unsaved = True
         await self._save()
         if self.serve is not None:
-            # The object says what was built just now: it need not be parsed again.
+            # The object holds the set that was built just now: it need not be parsed again.
             await self.serve(built.composition.flag_set, built.composition.digest)
 
     async def _save(self) -> None:

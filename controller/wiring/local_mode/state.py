@@ -33,7 +33,7 @@ _EARLIER: Final = "flagset.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StateIdentity:
     """What a state folder holds the flags of. No secret is in it."""
 
     source: str
@@ -101,7 +101,7 @@ def _decode_applied(content: bytes) -> Applied:
 
 
 @contextlib.contextmanager
-def state_folder(folder: Path | None, identity: Identity) -> Iterator[Path]:
+def state_folder(folder: Path | None, identity: StateIdentity) -> Iterator[Path]:
     """The folder, locked and marked with `identity`; a temporary one, removed afterwards, for None.
 
     Raises Stalled (StateInUse, StateOfAnotherSource) where it cannot be used, Failed where the disk refuses.
@@ -121,7 +121,7 @@ def state_folder(folder: Path | None, identity: Identity) -> Iterator[Path]:
         yield folder
 
 
-def _claim(folder: Path, identity: Identity) -> None:
+def _claim(folder: Path, identity: StateIdentity) -> None:
     held = durable.load(folder / _FILE, _MOST_BYTES, _decode)
     if held is None:
         content = json.dumps(asdict(identity), indent=2, ensure_ascii=False) + "\n"
@@ -134,10 +134,12 @@ def _claim(folder: Path, identity: Identity) -> None:
         )
 
 
-def _decode(content: bytes) -> Identity:
+def _decode(content: bytes) -> StateIdentity:
     """Raises ValueError for what is not an identity."""
     found = json.loads(content)
     try:
-        return Identity(found["source"], found["reference"], tuple(found["paths"]), found.get("trusted", ""))
+        return StateIdentity(
+            found["source"], found["reference"], tuple(found["paths"]), found.get("trusted", "")
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the description of a source: {error!r}") from error

@@ -10,14 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.api.parsing.oci_address import SCHEME
 from controller.artifacts.archive import pack, unpack
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket
 from controller.sources.files import ignore
 from controller.sources.files.quarantine import quarantine
 from controller.sources.git.provider import open_source
-from controller.sources.oci import SCHEME
-from controller.wiring.local_mode.state import Identity, state_folder
+from controller.wiring.local_mode.state import StateIdentity, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
     """The source, and the folder for what is kept of it, temporary if none is named. Raises Setback."""
     async with _source(options) as source:
-        identity = Identity(source.address, options.reference, options.paths, source.epoch)
+        identity = StateIdentity(source.address, options.reference, options.paths, source.epoch)
         held = contextlib.ExitStack()
         folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
         try:

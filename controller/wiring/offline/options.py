@@ -34,9 +34,9 @@ class LocalOptions:
     verify_keys: Mapping[str, bytes] = field(default_factory=lambda: EMPTY)
     """Public keys by the names of their files; with one of them what is read must be signed. Empty: none."""
     patches: tuple[Patch, ...] = ()
-    """JSON Patches over what the layers come to."""
+    """JSON Patches of the merged layers."""
     lenient: bool = False
-    """Warnings do not hold a flag back."""
+    """Whether flags with warnings are served."""
     policy: FailurePolicy = FailurePolicy.PER_FLAG
     bucketing: Bucketing = Bucketing.V2
     show_bucketing: bool = False

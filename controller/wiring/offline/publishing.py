@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import LayerSelector
 from controller.api.meta import precise_timestamp
+from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.api.provenance import SUBJECT
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, Listed, Manifest, wanted
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
 from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
-from controller.wiring.offline.registries import TIMEOUT, registry_of
+from controller.wiring.offline.registries import TIMEOUT, parse_target, registry_of
 from evaluator.durable import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from controller.sources.oci.credentials import Login
+    from controller.sources.oci.credentials import RegistryLogin
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""
@@ -40,13 +40,13 @@ PUSH_TIMEOUT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What is pushed, where, and the metadata about it."""
+    """A folder to push, its target, and the artifact's metadata."""
 
     target: str
     """`oci://HOST/REPOSITORY[:TAG]`."""
     folder: Path
     insecure: bool = False
-    login: Login | None = None
+    login: RegistryLogin | None = None
     """None: taken from Docker's own configuration; without an entry there is none."""
     source: str | None = None
     revision: str | None = None
@@ -58,7 +58,7 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of it."""
+    """The result of a push."""
 
     reference: str
     """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
@@ -130,7 +130,7 @@ def _packaged(options: PushOptions) -> tuple[Package, bool]:
     return made, found is not None and found.changed and options.revision is None
 
 
-async def pull(target: str, output: Path, *, insecure: bool, login: Login | None) -> Fetched:
+async def pull(target: str, output: Path, *, insecure: bool, login: RegistryLogin | None) -> Fetched:
     """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
     address, reference = parse_target(target, insecure=insecure)
     async with registry_of(address, login=login) as registry:
@@ -174,7 +174,7 @@ def sign_folder(folder: Path, key: Path, now: datetime) -> int:
             raise FolderRefusedError(f"{folder}: {why}")
         if not names:
             raise FolderRefusedError(f"{folder}: there is no file in it")
-        manifest = Manifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
+        manifest = BucketManifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
         content = manifest.content()
         write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
         write_file(folder / MANIFEST, content)

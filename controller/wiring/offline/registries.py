@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.fields import read
 from controller.api.flagsource import LayerSelector, OciReference
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
+from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.looking.deadline import Deadline
-from controller.sources.oci.address import Address, check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
-from controller.sources.oci.credentials import Access, Login, login_from
+from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust, KeyJudge
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch
-from controller.sources.versions import parse_range
 from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ _HELPER: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 @contextlib.asynccontextmanager
 async def registry_of(
-    address: Address, *, actions: str = "pull", login: Login | None = None
+    address: Address, *, actions: str = "pull", login: RegistryLogin | None = None
 ) -> AsyncIterator[Registry]:
     """A repository as `login` sees it, or else as the login of Docker's configuration. Raises Setback."""
     connections = Connections()
     try:
-        access = Access(login or await _docker_login(address))
+        access = RegistryAccess(login or await _docker_login(address))
         yield Registry(address, access, connections, actions)
     finally:
         await connections.close()
@@ -78,17 +78,30 @@ async def artifact_source(
         yield OciProvider(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)
 
 
+def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:
+    """`oci://HOST/REPOSITORY[:TAG][@DIGEST]`. Raises Stalled (URLInvalid, InvalidReference)."""
+    bare, _, digest = text.partition("@sha256:")
+    head, slash, end = bare.rpartition("/")
+    name, colon, tag = end.partition(":")
+    with stalling():
+        address = parse_address(head + slash + name, insecure=insecure)
+        if colon:
+            check_tag(tag)
+        if digest:
+            check_digest(f"sha256:{digest}")
+    return address, OciReference(tag=tag or None, digest=f"sha256:{digest}" if digest else None)
+
+
 def _reference(text: str) -> OciReference:
     kind, colon, value = text.strip().partition(":")
     kind, value = (kind, value) if colon else ("tag", kind)
-    checks = {"tag": check_tag, "semver": parse_range, "digest": check_digest}
-    if kind not in checks:
+    if kind not in {"tag", "semver", "digest"}:
         raise Stalled("InvalidReference", f"{text!r}: write tag:NAME, semver:RANGE or digest:sha256:…")
-    checks[kind](value)
-    return OciReference.model_validate({kind: value})
+    with stalling():
+        return read(OciReference, {kind: value}, where="--ref")
 
 
-async def _docker_login(address: Address) -> Login | None:
+async def _docker_login(address: Address) -> RegistryLogin | None:
     """Raises Setback."""
     path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
@@ -118,7 +131,7 @@ def _helper(configuration: dict[str, Any], host: str) -> str | None:
     return name if _HELPER.fullmatch(name) else None
 
 
-async def _helped(helper: str, host: str) -> Login | None:
+async def _helped(helper: str, host: str) -> RegistryLogin | None:
     """What the program answers; None where it knows no login. Raises Failed where it cannot be run."""
     program = f"docker-credential-{helper}"
     try:
@@ -139,7 +152,7 @@ async def _helped(helper: str, host: str) -> Login | None:
         raise Failed("AuthenticationFailed", message) from error
     try:
         found = json.loads(said)
-        login = Login(str(found["Username"]), str(found["Secret"]))
+        login = RegistryLogin(str(found["Username"]), str(found["Secret"]))
     except (ValueError, KeyError, TypeError):
         return None
     if login.username == "<token>":

@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.git_url import parse_location
 from controller.artifacts.archive import too_large
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
-from controller.flagsets.reading.layers import PathRefused, fixed_prefix, normalise, select
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, within
+from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.sources.bucket.place import is_bucket
-from controller.sources.git.git_url import parse_location
 from controller.sources.provider import TreeLimits
 from controller.wiring.offline.advice import with_advice
 
@@ -33,7 +33,7 @@ _NOBODY: Final = provenance_of("")
 
 @dataclass(frozen=True, slots=True)
 class WorkingTree:
-    """What was found below a folder."""
+    """The files that were found below a folder."""
 
     files: Mapping[str, bytes]
     """By name, `/` between folders. Files that no path means are there by name only, without content."""
@@ -43,7 +43,8 @@ class WorkingTree:
 
 def working_tree_of(source: str) -> Path | None:
     """The folder that `source` names, unless it is a remote or a bare repository. Raises Setback."""
-    path = None if is_bucket(source) else parse_location(source).path
+    with stalling():
+        path = None if is_bucket(source) else parse_location(source).path
     if path is None:
         return None
     folder = path.expanduser()
@@ -96,7 +97,7 @@ def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
 
 def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
     """The names that `path` could mean."""
-    start = normalise(fixed_prefix(path))
+    start = within(fixed_prefix(path))
     parts = start.split("/") if start else []
     for end in range(1, len(parts) + 1):
         if root.joinpath(*parts[:end]).is_symlink():
@@ -104,7 +105,7 @@ def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
             return ()
     if (root / start).is_file():
         return (start,)
-    below = normalise(path).removeprefix(start).strip("/")
+    below = within(path).removeprefix(start).strip("/")
     return _walk(root, start, skipped, deep="/" in below or "**" in below)
 
 

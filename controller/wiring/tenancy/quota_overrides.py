@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import Resource, about
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.clock import now
 from controller.runtime.events import EventSink, Occurrence, event_of
 
@@ -55,7 +55,7 @@ class Overrides:
                 self._events.accept(event_of(found, invalid, now()))
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """It is gone: the options hold everywhere."""
+        """Apply the options to all namespaces, as the ConfigMap was deleted."""
         del kind, namespace, name
         self._problems = ()
         self._limits.replace({})
@@ -75,7 +75,7 @@ async def overridden(
         yield
         return
     overrides = Overrides(limits, events)
-    reflector = Reflector(api, View(_TYPE, namespace, name), overrides)
+    reflector = Reflector(api, WatchScope(_TYPE, namespace, name), overrides)
     following = asyncio.create_task(reflector.run())
     try:
         with contextlib.suppress(TimeoutError):

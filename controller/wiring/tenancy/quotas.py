@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from controller.settings import ControllerSettings
 
     Usage: TypeAlias = Callable[[], Mapping[str, int]]
-    """What namespaces have of something."""
+    """Usage of one limited resource, by namespace."""
 
 
 def limits_of(settings: ControllerSettings) -> Limits:

@@ -1,1 +1,1 @@
-"""What is wrong with a flag or a rule."""
+"""Checks of flags and rules."""

@@ -1,4 +1,4 @@
-"""The language of rules: which operators take what, and how far a rule may go.
+"""The language of rules: the operators, their numbers of arguments, and the bounds of a rule.
 
 The table follows flagd's published schema (https://flagd.dev/schema/v0/targeting.json, draft-07).
 """
@@ -22,18 +22,18 @@ Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the rule's root."""
 
 DEPTH: Final = 50
-"""Levels of a rule: an object is one, and so is an array that is not an operator's own list of arguments."""
+"""Most levels of a rule: each object is one, and each array that is not an operator's argument list."""
 NODES: Final = 10_000
-"""Objects, arrays and scalars of a rule, with its `$ref`s expanded."""
+"""Most objects, arrays and scalars of a rule, with its `$ref`s expanded."""
 
 REFERENCE: Final = "$ref"
 MOST_WEIGHT: Final = 2_147_483_647
-"""Of one bucket of `fractional`, and of all together; flagd serves no variant beyond."""
+"""Largest weight of one bucket of `fractional`, and of all together; flagd serves no variant beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arity:
-    """How many arguments an operator takes."""
+    """The number of arguments of an operator."""
 
     least: int
     most: int | None
@@ -45,7 +45,7 @@ class Arity:
         return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
 
     def admits(self, count: int) -> bool:
-        """Whether so many arguments are right."""
+        """Return whether the operator accepts this number of arguments."""
         return count >= self.least and (self.most is None or count <= self.most)
 
 
@@ -71,10 +71,10 @@ OPERATORS: Final[Mapping[str, Arity]] = MappingProxyType(
 """flagd's documented operators."""
 
 UNLISTED: Final = frozenset({"?:", "set", "abs", "contains_all", "contains_any", "contains_none"})
-"""flagd's engine evaluates these, its schema and the other providers' engines do not know them."""
+"""Operators that flagd's engine evaluates, but that its schema and other providers' engines lack."""
 
 COMPARISONS: Final = ("=", "!=", ">", "<", ">=", "<=", "~", "^")
-"""What may stand between the versions of `sem_ver`."""
+"""Operators between the versions of `sem_ver`."""
 
 _LONGEST_NAME: Final = 60
 _CANDIDATES: Final = 30
@@ -90,7 +90,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: short, whatever its size."""
+    """Return a value as a message shows it: short, whatever its size."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -103,7 +103,7 @@ def shown(value: object) -> str:
 
 
 def reference_name(value: Json) -> str | None:
-    """The name that `{"$ref": name}` refers to; None for whatever is no reference."""
+    """Return the name in `{"$ref": name}`; None for any other value."""
     if isinstance(value, dict) and len(value) == 1 and isinstance(value.get(REFERENCE), str):
         return str(value[REFERENCE])
     return None

@@ -1,8 +1,8 @@
-"""What a rule can come to, as far as its text says so, beside the variants that the flag has. Pure.
+"""Finds the literal results of a rule and compares them with the flag's variants. Pure.
 
 A literal is an outcome where the rule's result is that literal: a branch of `if` or `?:`, an operand of `and`
-or `or`, the variant of a bucket of `fractional`, and the same within a shared rule. What any other operator
-gives is only known when it is evaluated.
+or `or`, the variant of a bucket of `fractional`, and the same within a shared rule. The result of any other
+operator is known only at evaluation.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, Json
 
 _DEEPEST: Final = 100
-"""Levels that are followed, shared rules counted in; what is deeper counts as computed."""
+"""Most levels that are followed, shared rules included; anything deeper counts as computed."""
 _MOST_SHARED: Final = 1_000
-"""Literals of one shared rule; one with more counts as computed, for every flag may refer to it."""
+"""Most literals of one shared rule; a rule with more counts as computed, since every flag may refer to it."""
 
 _ESCAPED: Final = frozenset('<>&"\\\u2028\u2029') | {chr(code) for code in range(32)}
-"""Characters that flagd's JSON escapes, so that a text with one of them names no variant."""
+"""Characters that flagd's JSON escapes, so a text with one of them never matches a variant."""
 
 _SUGGESTIONS: Final = 3
-"""Names of one rule that get a suggestion: each costs a search."""
+"""Most names of one rule that get a suggestion: each costs a search."""
 
 
 @dataclass(slots=True)
@@ -40,9 +40,9 @@ class Outcomes:
     """The possible results of one rule."""
 
     literals: list[tuple[Path, Json]] = field(default_factory=list)
-    """Results but null, with their places in the rule; those of a shared rule stand at the `$ref`."""
+    """Results except null, with their places in the rule; for a shared rule, the place of the `$ref`."""
     computed: bool = False
-    """Whether there may be results that the text does not show."""
+    """Whether there may be further results, known only at evaluation."""
 
 
 class OutcomeReader:
@@ -54,7 +54,7 @@ class OutcomeReader:
         self._depth = 0
 
     def of(self, rule: Json) -> Outcomes:
-        """The outcomes of a rule that is within the bounds on depth and size."""
+        """Return the outcomes of a rule that is within the bounds on depth and size."""
         found = Outcomes()
         self._read(found, rule, ())
         return found
@@ -81,7 +81,7 @@ class OutcomeReader:
                 self._read(found, value, (*path, at))
 
     def _operands(self, found: Outcomes, arguments: Json, path: Path, *, passed_on: bool) -> None:
-        """The last operand is a result, and any other whose truth is `passed_on`."""
+        """Collect the last operand as a result, and the others whose truth value is `passed_on`."""
         for at, value in enumerate(arguments):
             own = Outcomes()
             self._read(own, value, (*path, at))
@@ -107,7 +107,8 @@ class OutcomeReader:
             return None
         shared = self._shared.get(name)
         if shared is None:
-            # A rule that refers back to itself finds this: it cannot be expanded, so nothing is known of it.
+            # A rule that refers to itself finds this entry: it cannot be expanded, so its results are
+            # unknown.
             self._shared[name] = Outcomes(computed=True)
             shared = self.of(self._evaluators[name])
             by_name = {variant_named(value): value for _, value in shared.literals}
@@ -126,12 +127,12 @@ _READERS: Final[Mapping[str, Callable[[OutcomeReader, Outcomes, Json, Path], Non
     "fractional": OutcomeReader._buckets,
     REFERENCE: OutcomeReader._reference,
 }
-"""By operator. Not bound to a reader, which would then be left to the garbage collector."""
+"""Reader functions by operator. Unbound, since bound methods would form a cycle for the garbage collector."""
 
 
 def variant_named(literal: Json) -> str | None:
-    """The name of the variant that a literal result means: its JSON text without quotes, as Go writes it.
-    None for lists, and for texts with characters that JSON escapes: they name no variant.
+    """Return the variant name of a literal result: its JSON text without quotes, as Go writes it. None for
+    lists, and for texts with characters that JSON escapes: they match no variant.
     """
     if isinstance(literal, str):
         return literal if _ESCAPED.isdisjoint(literal) else None
@@ -143,19 +144,19 @@ def variant_named(literal: Json) -> str | None:
 
 
 def number_text(value: float) -> str:
-    """A finite number as Go writes it in JSON."""
+    """Return a finite number as Go writes it in JSON."""
     if value and not 1e-6 <= abs(value) < 1e21:
         return repr(value).replace("e-0", "e-")
     return fixed(value)
 
 
 def fixed(value: float) -> str:
-    """The shortest digits that read back as the finite `value`, without an exponent."""
+    """Return the shortest digits that read back as the finite `value`, without an exponent."""
     return format(Decimal(repr(value)), "f").removesuffix(".0")
 
 
 def check_reach(flag: Assembled, checked: Flag, reader: OutcomeReader) -> None:
-    """Warn of each literal outcome that is no variant; note unreachable variants. The rule is in bounds."""
+    """Warn of literal outcomes that are no variant; note unreachable variants. The rule is within bounds."""
     variants = checked.variants
     if not variants or not isinstance(checked.targeting, dict) or not checked.targeting:
         return

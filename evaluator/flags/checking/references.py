@@ -1,4 +1,4 @@
-"""`$evaluators`: which refers to which, and rules with their `$ref`s expanded, at a bounded cost. Pure.
+"""Checks references between `$evaluators` and expands `$ref`s in rules, at a bounded cost. Pure.
 
 flagd replaces the text `{"$ref":"name"}` in one pass; this expands the structure, nested references included.
 """
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 _VAST: Final = 2**62
-"""Where sizes stop growing: references that double each other would otherwise need numbers of any length."""
+"""Upper limit of computed sizes: references that double each other would need numbers of any length."""
 
 _CONTAINERS: Final = (dict, list)
 
 
 class RuleTooLarge(ValueError):
-    """A rule, its `$ref`s expanded, is beyond the bounds."""
+    """A rule with its `$ref`s expanded is beyond the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How large a rule is, as far as it was measured."""
+    """The measured size of a rule."""
 
     nodes: int
     depth: int
     references: tuple[tuple[str, Path, int], ...] = ()
     """Name, place and level of each `$ref` in it, in document order."""
     deepest: Path = ()
-    """A place at `depth`."""
+    """A place at level `depth`."""
 
 
 def measure(rule: Json) -> Extent:
@@ -80,8 +80,8 @@ def excess(extent: Extent) -> list[Finding]:
 
 
 class Expander:
-    """Expands rules with one set of evaluators, each expanded once and shared by every reference to it, so
-    that references that double each other cost no memory. References to nothing and within a cycle stay.
+    """Expands rules with one set of evaluators. Each is expanded once and shared by all references to it, so
+    that references that double each other cost no memory. Unknown and cyclic references stay as they are.
     """
 
     __slots__ = ("_bodies", "_extents")
@@ -99,7 +99,7 @@ class Expander:
                 self._bodies[name] = self._substitute(evaluators[name])
 
     def extent(self, rule: Json) -> Extent:
-        """How large the expanded rule is; nothing is expanded for it. Its references are the rule's own."""
+        """Return the size of the expanded rule without expanding it. Its references are the rule's own."""
         own = measure(rule)
         total, level, deepest = own.nodes, own.depth, own.deepest
         for name, path, above in own.references:
@@ -112,7 +112,7 @@ class Expander:
         return Extent(total, level, own.references, deepest)
 
     def check(self, rule: Json) -> list[Finding]:
-        """One error if the expanded rule is beyond the bounds."""
+        """Return one error if the expanded rule is beyond the bounds."""
         return excess(self.extent(rule))
 
     def expand(self, rule: Json) -> Json:
@@ -134,7 +134,7 @@ class Expander:
 
 
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
-    """What is wrong with references between evaluators, all warnings, each with the evaluator's name."""
+    """Return the problems of references between evaluators, all warnings, each with the evaluator's name."""
     edges = _edges(evaluators)
     cycle_of = {
         name: members for members in _components(edges) if _is_cycle(members, edges) for name in members

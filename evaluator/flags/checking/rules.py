@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 _SUGGESTIONS: Final = 3
-"""Names a rule's problems may suggest: each costs a search."""
+"""Most names of one rule that get a suggestion: each costs a search."""
 
 _NUMBER: Final = r"(?:0|[1-9][0-9]*)"
 _LABEL: Final = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -51,7 +51,7 @@ def check_rule(rule: Json, *, evaluators: Collection[str]) -> list[Finding]:
 
 
 class _Walk:
-    """One pass over one rule, with a stack of its own."""
+    """One pass over one rule, with an explicit stack."""
 
     def __init__(self, evaluators: Collection[str]) -> None:
         self._evaluators = evaluators
@@ -231,7 +231,7 @@ class _Walk:
         return 0
 
     def _counts(self, operator: str, arguments: Json, path: Path) -> bool:
-        """Check the number of arguments; False if they are no list or too few or many."""
+        """Check the number of arguments; False if they are no list, too few or too many."""
         arity = OPERATORS[operator]
         if not isinstance(arguments, list):
             message = f'"{operator}" takes a list of {arity} arguments, not {shown(arguments)}'
@@ -259,7 +259,7 @@ class _Walk:
         self._problems.append(Finding(path, Severity.WARNING, code, message))
 
 
-# Not bound methods of a walk: it would be part of a cycle, which only a full collection frees.
+# Functions, not bound methods: a bound method would form a cycle that only a full collection frees.
 _SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
     REFERENCE: _Walk._reference,
     "var": _Walk._var,

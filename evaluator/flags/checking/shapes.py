@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.findings import Piece
 
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
-"""What a flag has whose base is not there."""
+"""Problems of every flag whose base layer is missing."""
 _STATES: Final = tuple(state.value for state in State)
 _KINDS: Final[dict[type, str]] = {
     bool: "boolean",
@@ -38,12 +38,12 @@ _LINE_BREAK: Final = re.compile("[\n\r\u2028\u2029]")
 
 
 def unusual(name: str) -> bool:
-    """Whether the schema's `^.{1,}$` refuses the name: empty, or with a line break."""
+    """Return whether the schema's `^.{1,}$` refuses the name: empty, or with a line break."""
     return not name or _LINE_BREAK.search(name) is not None
 
 
 def check_shape(flag: Assembled) -> Flag:
-    """The flag; what is wrong with it goes to its findings, and after an error the flag is not to be used."""
+    """Return the flag and add its problems to `findings`; after an error the flag must not be used."""
     value = flag.value
     if unusual(flag.key):
         flag.warn("unusual-name", "a flag's key must not be empty or have a line break; rename it")
@@ -64,8 +64,8 @@ def check_shape(flag: Assembled) -> Flag:
 
 
 def check_base(flag: Assembled, first: Piece, near: str) -> None:
-    """Judge a flag whose first piece is above the lowest layer: a complete one gets a note, any other one
-    problem in place of all that it lacks, as it changes what is not there. `near` suggests another key.
+    """Judge a flag whose first piece is above the lowest layer. A complete flag gets a note; any other gets
+    one problem instead of one for each missing field. `near` suggests another key.
     """
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):
@@ -135,7 +135,7 @@ def _variants(flag: Assembled, variants: Json) -> Mapping[str, Json]:
 
 
 def _mixed(flag: Assembled, kinds: dict[str, str]) -> None:
-    """Report a variant of the latest layer, which should have fitted the earlier ones."""
+    """Report a variant of the latest layer whose type differs from those of earlier layers."""
     layers = {name: flag.index("variants", name) for name in kinds}
     model = min(kinds, key=lambda name: layers[name])
     other = [name for name, kind in kinds.items() if kind != kinds[model]]
@@ -203,12 +203,12 @@ def _without(metadata: Json) -> frozenset[str]:
 
 
 def scalar(value: Json) -> bool:
-    """Whether metadata may hold the value."""
+    """Return whether metadata may hold the value."""
     return type(value) in _SCALARS
 
 
 def metadata_message(value: Json) -> str:
-    """Why a metadata entry is left out."""
+    """Return the message about a metadata entry that is left out."""
     if value is None:
         return (
             "metadata must be text, a number or a boolean, not null, which hides the entry of the set; "

@@ -1,1 +1,1 @@
-"""Documents and layers to one flag set; flag sets of several sources to one catalog."""
+"""Merges documents and layers to a flag set, and the flag sets of several sources to a catalog."""

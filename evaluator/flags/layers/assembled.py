@@ -1,4 +1,4 @@
-"""A flag put together from the pieces of its layers, and which of them each part came from."""
+"""A flag merged from the pieces of its layers, with the origin of each part."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Assembled:
     value: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
-    """What is worth knowing and no reason to hold the flag."""
+    """Remarks that are no reason to hold the flag."""
 
     def lay(self, piece: Piece, *, nulls_remove: bool) -> None:
-        """Put a piece over those before it."""
+        """Merge a piece over the earlier ones."""
         self.pieces.append(piece)
         if len(self.pieces) == 1 and not (nulls_remove and _has_null(piece.value)):
             self.value = piece.value
@@ -53,7 +53,7 @@ class Assembled:
         return entries
 
     def index(self, *steps: str | int) -> int:
-        """Which piece said last what is at `steps`, removals included; -1 for none."""
+        """Return the index of the last piece that sets or removes the value at `steps`; -1 for none."""
         for index in range(len(self.pieces) - 1, -1, -1):
             value = self.pieces[index].value
             for step in steps:
@@ -74,22 +74,22 @@ class Assembled:
         at_key: bool = False,
         index: int | None = None,
     ) -> None:
-        """Record a problem at `steps` + `below`, in the piece that said it; at the flag's key if none did."""
+        """Record a problem at `steps` + `below`, in the piece that set it; at the flag's key if none did."""
         index = self.index(*steps) if index is None else index
         piece, inner = self.pieces[max(index, 0)], (*steps, *below) if index >= 0 else ()
         at_key = at_key or index < 0
         self.findings.append(piece.finding(severity, code, message, self.key, below=inner, at_key=at_key))
 
     def error(self, code: str, message: str, *steps: str) -> None:
-        """Record what flagd could not load."""
+        """Record an error: flagd cannot load the flag."""
         self.find(Severity.ERROR, code, message, *steps)
 
     def warn(self, code: str, message: str, *steps: str, at_key: bool = False) -> None:
-        """Record what flagd loads and a person regrets."""
+        """Record a warning: flagd loads the flag, but it is likely a mistake."""
         self.find(Severity.WARNING, code, message, *steps, at_key=at_key)
 
     def note(self, code: str, message: str, *steps: str) -> None:
-        """Note what is no failure, at the key that `steps` lead to."""
+        """Record a note at the key that `steps` lead to."""
         piece = self.pieces[max(self.index(*steps), 0)]
         self.notes.append(piece.finding(Severity.NOTE, code, message, self.key, below=steps, at_key=True))
 
@@ -98,7 +98,7 @@ class Assembled:
 
 
 def removes_nothing(piece: Piece, flag: str | None, below: Path = ()) -> Finding:
-    """The warning about a null that has nothing below it to remove."""
+    """Return the warning about a null that has nothing in lower layers to remove."""
     message = "null removes what a lower layer defines, and no lower layer defines this; remove the line"
     return piece.finding(Severity.WARNING, "removes-nothing", message, flag, below=below, at_key=True)
 

@@ -1,8 +1,8 @@
-"""The flag sets of several sources as one: who wins, and what a selector finds. Pure.
+"""Merges the flag sets of several sources and selects among them. Pure.
 
 flagd's rules (core/pkg/store): a flag is known by its key and flag set id; of two with the same, the source
-that stands later in the list wins. Unlike flagd, a losing flag is kept: it comes back when the winner goes,
-and its own source still shows it.
+that stands later in the list wins. Unlike flagd, a losing flag is kept: it is served again once the winner is
+removed, and the selector of its source finds it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FLAG_SET_ID: Final = "flagSetId"
 TOO_LARGE: Final = "rule-too-large"
-"""Stands for a rule that cannot be expanded: no provider has this operator, so all say PARSE_ERROR."""
+"""Operator in place of a rule that cannot be expanded: no provider has it, so all answer PARSE_ERROR."""
 
 _NOTHING: Final = FlagSet()
 _NOTHING_DIGEST: Final = digest_of(_NOTHING)
@@ -35,19 +35,19 @@ class UnknownSourceError(LookupError):
 
 
 class Catalog:
-    """What each source holds now. Immutable; what derives from it is made once, when it is first asked for,
-    in a time in proportion to the flags: ask for it in a thread before a loop does.
+    """The present content of each source. Immutable; derived views are computed once, on first use, in time
+    proportional to the number of flags: compute them in a thread before the event loop needs them.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are the sources by priority, the last one wins; raises ValueError for a name twice."""
+        """names: the sources by priority, the last one wins. Raises ValueError for a repeated name."""
         self.names = tuple(names)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"two sources have one name: {self.names}")
         self._delivered: dict[str, _Delivered] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same sources hold the same, provenance included."""
+        """Compare the content of all sources, provenance included."""
         if not isinstance(other, Catalog):
             return NotImplemented
         return self.names == other.names and self._delivered == other._delivered
@@ -62,9 +62,9 @@ class Catalog:
         *,
         stale_since: str | None = None,
     ) -> Catalog:
-        """The catalog in which `name` holds `flag_set`, or nothing; this very one where that changes nothing.
-        `digest`, where the caller has it, saves half of the time; `stale_since` as in `with_staleness`.
-        Raises UnknownSourceError.
+        """Return the catalog in which `name` holds `flag_set`, or nothing; `self` if that changes nothing.
+        `digest`, if the caller has it, saves half of the time; `stale_since` as in `with_staleness`. Raises
+        UnknownSourceError.
         """
         if name not in self.names:
             raise UnknownSourceError(f"no source is named {name!r}; there are {self.names}")
@@ -73,14 +73,14 @@ class Catalog:
         return self._with(name, _Delivered(flag_set, digest or digest_of(flag_set), stale_since))
 
     def with_staleness(self, name: str, stale_since: str | None) -> Catalog:
-        """The catalog in which `name` says that it is stale since then (RFC 3339), or that it is not."""
+        """Return the catalog in which `name` is marked stale since then (RFC 3339), or not stale."""
         held = self._delivered.get(name)
         if held is None or held.stale_since == stale_since:
             return self
         return self._with(name, _Delivered(held.delivered, held.digest, stale_since))
 
     def holds_as(self, other: Catalog) -> bool:
-        """Whether the same sources hold the same, whatever is said of their staleness."""
+        """Return whether all sources have the same content, staleness marks ignored."""
         ours, theirs = self._delivered, other._delivered
         return self.names == other.names and ours.keys() == theirs.keys() and all(
             held.same_content(theirs[name]) for name, held in ours.items()
@@ -88,7 +88,7 @@ class Catalog:
 
     @property
     def stale(self) -> frozenset[str]:
-        """The sources of which it is said that they are stale."""
+        """The sources that are marked stale."""
         return frozenset(name for name, held in self._delivered.items() if held.stale_since is not None)
 
     def _with(self, name: str, given: _Delivered | None) -> Catalog:
@@ -103,28 +103,28 @@ class Catalog:
 
     @property
     def sets(self) -> Mapping[str, FlagSet]:
-        """What each source holds, those that hold nothing left out, in order of priority."""
+        """The content of each source that has any, in order of priority."""
         return {name: delivered.flag_set for name, delivered in self._delivered.items()}
 
     def of_source(self, name: str) -> FlagSet | None:
-        """What `name` delivered, whole, losing flags included; None: no such source, or nothing yet."""
+        """Return the set that `name` delivered, with losing flags; None: unknown source or nothing yet."""
         held = self._delivered.get(name)
         return None if held is None else held.flag_set
 
     def digest_of(self, name: str) -> str | None:
-        """The digest of what `name` delivered."""
+        """Return the digest of the set that `name` delivered."""
         held = self._delivered.get(name)
         return None if held is None else held.digest
 
     def digest_of_set(self, flag_set: FlagSet) -> str:
-        """The digest of a view's flag set; those of everything and of sources are known already."""
+        """Return the digest of a view's flag set; digests of `everything` and of sources are cached."""
         if flag_set is self.everything:
             return self.digest
         known = (held.digest for held in self._delivered.values() if held.flag_set is flag_set)
         return next(known, None) or digest_of(flag_set)
 
     def source_of(self, key: str) -> str | None:
-        """The source whose flag wins in `everything`."""
+        """Return the source whose flag wins in `everything`."""
         for name, held in reversed(self._delivered.items()):
             if key in held.flag_set.flags:
                 return name
@@ -132,7 +132,7 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of what decides an evaluation: one set's own, or a hash over all in order."""
+        """Digest of all that affects evaluation: that of a single set, or a hash over all sets in order."""
         if len(self._delivered) <= 1:
             return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)
         lines = "".join(f"{name}\0{held.digest}\n" for name, held in self._delivered.items())
@@ -152,8 +152,8 @@ class Catalog:
         return FlagSet(flags)
 
     def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
-        """The flags of a flag set id: their own `flagSetId`, else their set's; "" is for flags without one.
-        None where no flag has it. If there is no other id, these are `everything`.
+        """Return the flags of a flag set id: their own `flagSetId`, else their set's; "" selects flags
+        without one. None if no flag has it. If there is no other id, the result is `everything`.
         """
         return self.flag_sets.get(flag_set_id)
 
@@ -171,14 +171,14 @@ class Catalog:
 
 
 class _Delivered:
-    """What one source delivered, with its flags as they are in a set of several sources."""
+    """The set that one source delivered, with its flags as they are in a set of several sources."""
 
     def __init__(self, delivered: FlagSet, digest: str, stale_since: str | None = None) -> None:
         self.delivered = delivered
         self.digest = digest
         self.stale_since = stale_since
         self.flag_set = delivered if stale_since is None else _stale(delivered, stale_since)
-        """What was delivered, and what is to be said of it."""
+        """The delivered set, with its staleness mark."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Delivered):
@@ -186,14 +186,14 @@ class _Delivered:
         return self.stale_since == other.stale_since and self.same_content(other)
 
     def same_content(self, other: _Delivered) -> bool:
-        """Whether the same was delivered, provenance included."""
+        """Return whether the same set was delivered, provenance included."""
         return self.digest == other.digest and self.delivered == other.delivered
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
 
     @cached_property
     def folded(self) -> Mapping[str, Flag]:
-        """Each flag with all that its set gives it, as it is found without a selector."""
+        """The flags with references expanded and their set's metadata, for views without a selector."""
         return fold(self.flag_set)
 
     @cached_property
@@ -205,7 +205,7 @@ class _Delivered:
 
     @cached_property
     def by_set(self) -> Mapping[str, Mapping[str, Flag]]:
-        """The flags of each flag set, with all that their set gives them."""
+        """The flags of each flag set, with references expanded and their set's metadata."""
         inherited = self.flag_set.flag_set_id
         found: dict[str, dict[str, Flag]] = {}
         for key, flag in self.flag_set.flags.items():
@@ -218,13 +218,13 @@ class _Delivered:
 
 
 def _stale(delivered: FlagSet, since: str) -> FlagSet:
-    # The peer's own marks win: if it is stale itself, it knows since when.
+    # A mark of the peer itself wins: it knows since when it is stale.
     marks: dict[str, Scalar] = {STALE_KEY: True, STALE_SINCE_KEY: since}
     return replace(delivered, metadata=MappingProxyType({**marks, **delivered.metadata}))
 
 
 def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
-    """The flags as they stand alone: their set's references expanded, its metadata under their own."""
+    """Return flags that need no set: references expanded, the set's metadata under their own."""
     alone = _folding(flag_set)
     return {key: alone(flag) for key, flag in flag_set.flags.items()}
 
@@ -242,7 +242,7 @@ def _folding(flag_set: FlagSet) -> Callable[[Flag], Flag]:
                 rule = {TOO_LARGE: [str(excess)]}
         if rule is flag.targeting and not inherited:
             return flag
-        # One mapping for all flags without metadata of their own: there may be many of them.
+        # Flags without metadata of their own share one mapping: there may be many of them.
         metadata = flag.metadata_under(inherited) or EMPTY
         return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, metadata)
 

@@ -1,4 +1,4 @@
-"""One layer of a flag set: the raw pieces of its documents, which need not be complete."""
+"""Reads one layer of a flag set: the raw pieces of its documents, which may be incomplete."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class Layer:
     documents: tuple[Document, ...] = ()
     findings: tuple[Finding, ...] = ()
     has_flags: bool = False
-    """Whether any document has the key `flags`, be it empty."""
+    """Whether any document has the key `flags`, even if empty."""
     bounds: Bounds = DEFAULT
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the layer by itself, by place."""
+        """Problems of the layer itself, by place."""
         return placed(self.findings, self.bounds)
 
     @property
     def whole_bad(self) -> bool:
-        """Whether it is unknown what the layer says: an error that is no single flag's."""
+        """Whether the content of the layer is unknown: an error that concerns no single flag."""
         return any(finding.spoils_all for finding in self.findings)
 
 
 def as_read(document: Document) -> Document:
-    """The document unchanged."""
+    """Return the document unchanged."""
     return document
 
 
@@ -214,7 +214,7 @@ class _Reading:
 
 
 def _flag_set_id(piece: Piece) -> str | None:
-    """The flag set that the flag of a list names, or its document for it; None for none."""
+    """Return the flag set id of a flag of a list, or of its document; None for none."""
     for value in (piece.value, piece.document.value):
         metadata = value.get(METADATA) if isinstance(value, dict) else None
         named = metadata.get("flagSetId") if isinstance(metadata, dict) else None
@@ -224,7 +224,7 @@ def _flag_set_id(piece: Piece) -> str | None:
 
 
 def flag_at(value: Json, path: Path) -> str | None:
-    """The key of the one flag that `path` is in; None where it is in none, or in what names the flag."""
+    """Return the key of the flag that `path` is in; None outside of flags and in their identifying fields."""
     if len(path) < 2 or path[0] != FLAGS or not isinstance(value, dict):
         return None
     key = path[1]

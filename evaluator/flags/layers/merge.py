@@ -1,4 +1,4 @@
-"""Layers to one flag set. The one way to a flag set: a whole document is a single layer."""
+"""Merges layers to one flag set. A whole document is a single layer, so every flag set is made here."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _NEED_ALL: Final = frozenset({
     "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
     "unknown-reference", "unknown-variant",
 })  # fmt: skip
-"""What may only seem wrong while a document could not be read."""
+"""Problems that may be mere consequences of a document that could not be read."""
 _SUGGESTIONS: Final = 10
-"""Flags of a set that get a suggestion: each costs a search."""
+"""Most flags of a set that get a suggestion: each costs a search."""
 _SET_TEXTS: Final = ("flagSetId", "version")
-"""Set metadata that the schema wants as text."""
+"""Set metadata that must be text by the schema."""
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """The good flags of a set, and everything that is wrong with it."""
+    """The good flags of a set, and all problems."""
 
     flag_set: FlagSet
     problems: tuple[Problem, ...] = ()
@@ -49,25 +49,25 @@ class Parsed:
     warned: frozenset[str] = frozenset()
     """Keys of flags in the set with a warning."""
     whole_bad: bool = False
-    """Whether an error is no single flag's: flags that are missing may only be unread, so hold all."""
+    """Whether an error concerns no single flag: absent flags may only be unread, so hold all."""
     notes: tuple[Problem, ...] = ()
-    """What is worth knowing, by place; never a failure, and among no other problems."""
+    """Remarks that are no failures, by place; not among `problems`."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """Problems for which flagd would refuse to load or serve."""
+        """Problems with which flagd refuses to load or serve."""
         return tuple(each for each in self.problems if each.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """Problems that flagd loads."""
+        """Problems with which flagd still loads."""
         return tuple(each for each in self.problems if each.severity is Severity.WARNING)
 
 
 def parse(
     data: bytes, *, file: str, bounds: Bounds = DEFAULT, prepare: Callable[[Document], Document] = as_read
 ) -> Parsed:
-    """Read flagd's definitions, JSON or YAML by the name of `file`. Never raises. `prepare` as in
+    """Read flagd's definitions, JSON or YAML by the extension of `file`. Never raises. `prepare` as in
     `read_layer`.
     """
     layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
@@ -95,7 +95,7 @@ class _Merging:
         self._order = {id(read): index for index, read in enumerate(reads)}
         self._unread = any(read.unreadable for read in reads)
         self._without_base: dict[str, tuple[Piece, str]] = {}
-        """Flags that start above the first layer: their first piece, and a suggestion."""
+        """Flags whose first piece is above the first layer: that piece, and a suggestion."""
 
     def parsed(self) -> Parsed:
         flags = self._assemble()
@@ -124,7 +124,7 @@ class _Merging:
         )
 
     def _nothing(self) -> tuple[Problem, ...]:
-        """The error about no document, or none with flags: as good as unread."""
+        """Return the error about layers without documents or without flags: treated as unread."""
         reads = [read for layer in self._layers for read in layer.documents]
         if any(layer.has_flags for layer in self._layers) or any(r.findings for r in reads if r.unreadable):
             return ()
@@ -163,11 +163,11 @@ class _Merging:
             if flags.pop(key, None) is None and key not in self._bad:
                 self._findings.append(removes_nothing(piece, key))
             if key not in spoiled:
-                # What is gone on purpose needs no last good definition.
+                # A flag that was removed on purpose needs no last good definition.
                 self._bad.discard(key)
             return
         if piece.value is None:
-            # flagd reads it as a flag of which every field is missing.
+            # flagd reads null as a flag whose fields are all missing.
             piece = piece._replace(value={})
         if not isinstance(piece.value, dict):
             message = f"a flag must be an object, not {shown(piece.value)}"
@@ -182,7 +182,7 @@ class _Merging:
     def _divide(
         self, flags: dict[str, Flag], inherited: Scalar | None
     ) -> tuple[dict[str, Flag], tuple[Flag, ...]]:
-        """Each key's flag of the last flag set by id, as flagd has it without a selector; and the others."""
+        """Return (each key's flag of the last flag set id, as flagd serves without selector; all others)."""
         pieces = [each for layer in self._layers for each in layer.others]
         if not pieces:
             return flags, ()
@@ -269,7 +269,7 @@ class _Merging:
             self._findings.append(removes_nothing(piece, None))
 
     def _check_evaluators(self, bodies: Mapping[str, Json]) -> dict[str, Json]:
-        """The evaluators without an error; who refers to any other has a reference to nothing."""
+        """Return the evaluators without an error; a reference to any other counts as unknown."""
         before = len(self._findings)
         for name, piece in self._evaluators.items():
             if unusual(name):
@@ -279,7 +279,7 @@ class _Merging:
                 message = "the evaluator is empty, which flagd refuses; write a rule or remove it"
                 self._findings.append(piece.finding(Severity.ERROR, "empty-evaluator", message))
                 continue
-            # What it expands to is judged where a flag uses it, and spoils that flag only.
+            # Its expansion is judged in each flag that uses it, and affects only that flag.
             for problem in check_rule(piece.value, evaluators=self._evaluators):
                 self._find(piece, problem)
         for name, problem in check_cycles(bodies):
@@ -305,13 +305,13 @@ class _Merging:
         return metadata
 
     def _find(self, piece: Piece, problem: Finding) -> None:
-        """Record a problem of the rule that is the piece."""
+        """Record a problem of the rule in the piece."""
         found = piece.finding(problem.severity, problem.code, problem.message, below=problem.path)
         self._findings.append(found)
 
 
 def _unknown_reference(rule: Json, problem: Finding) -> str | None:
-    """The name that an `unknown-reference` does not find."""
+    """Return the unknown name of an `unknown-reference`."""
     if problem.code != "unknown-reference":
         return None
     for step in problem.path:

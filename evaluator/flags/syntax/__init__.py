@@ -1,1 +1,1 @@
-"""Documents as text: JSON and YAML to values with their places."""
+"""Parsers of JSON and YAML documents to values with their places."""

@@ -1,4 +1,4 @@
-"""One document as read: its value, what is wrong with its text, and where each part is."""
+"""One parsed document: its value, the problems of its text, and the place of each part."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from evaluator.flags.syntax.problems import Problem
 
 
-class Format(StrEnum):
-    """How a document is written."""
+class Syntax(StrEnum):
+    """The syntax of a document."""
 
     JSON = "json"
     YAML = "yaml"
 
 
-_FORMATS: Final = {".json": Format.JSON, ".yaml": Format.YAML, ".yml": Format.YAML}
+_FORMATS: Final = {".json": Syntax.JSON, ".yaml": Syntax.YAML, ".yml": Syntax.YAML}
 
 
-def format_of(file: str) -> Format | None:
-    """The format that a file's extension names, whatever its case; None for any other."""
+def format_of(file: str) -> Syntax | None:
+    """Return the format of a file name's extension in any case; None for any other."""
     return _FORMATS.get(PurePosixPath(file).suffix.lower())
 
 
@@ -41,29 +41,29 @@ class Places(Protocol):
     """Offsets of a document's parts."""
 
     def locate(self, path: Path, *, key: bool = False) -> int:
-        """Offset, in characters, of the value at `path` or of its key."""
+        """Return the offset, in characters, of the value at `path` or of its key."""
         ...
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document's value, or ABSENT and one fault where it has none."""
+    """A document's value; if it has none, ABSENT and one finding."""
 
     file: str
     value: Json | Literal[Absent.ABSENT]
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the text, by path: the parser judges which flags it concerns."""
+    """Problems of the text, by path; the parser decides which flags they concern."""
     text: str = field(default="", repr=False)
     places: Places | None = field(default=None, repr=False)
 
     @property
     def unreadable(self) -> bool:
-        """Whether nothing at all could be read."""
+        """Whether the document has no value."""
         return self.value is ABSENT
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The findings as problems."""
+        """Return the findings as problems."""
         return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
 
     def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
@@ -103,9 +103,9 @@ def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Docume
 
 
 def _reader(file: str) -> Callable[[str, Bounds], tuple[Json, tuple[Finding, ...], Places]]:
-    if format_of(file) is not Format.YAML:
+    if format_of(file) is not Syntax.YAML:
         return read_json
-    # A tenth of an evaluator's start, and 2 MB of it: most read JSON alone.
+    # Imported here: a tenth of an evaluator's start time and 2 MB, and most read only JSON.
     from evaluator.flags.syntax.yaml_text import read_yaml  # noqa: PLC0415
 
     return read_yaml

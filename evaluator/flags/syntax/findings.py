@@ -1,4 +1,4 @@
-"""Pieces of documents, and the places of what was found in them."""
+"""Pieces of documents, and problems with their places."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BY_PLACE: Final = attrgetter("file", "line", "column", "severity", "code", "mes
 
 
 class Piece(NamedTuple):
-    """A part of a document; the value None removes, unless it stands in a whole document."""
+    """A part of a document; None removes the lower layer's value, except in a whole document."""
 
     value: Json
     document: Document
     path: Path
 
     def place(self, *, key: bool = False) -> str:
-        """Where it is, for a message about another place."""
+        """Return the place, for a message about another place."""
         line, column = self.document.place(self.path, key=key)
         return f"{self.document.file}:{line}:{column}"
 
@@ -41,12 +41,12 @@ class Piece(NamedTuple):
         below: Path = (),
         at_key: bool = False,
     ) -> Finding:
-        """What is wrong with it, or with the part `below`; `flag` as in Finding."""
+        """Return a problem of the piece, or of its part `below`; `flag` as in Finding."""
         return Finding((*self.path, *below), severity, code, message, self.document, flag, at_key)
 
 
 def problem_of(finding: Finding) -> Problem:
-    """The finding with its file, line and column."""
+    """Return the finding with its file, line and column."""
     document = finding.document
     file, place = "", (0, 0)
     if document is not None:
@@ -57,7 +57,7 @@ def problem_of(finding: Finding) -> Problem:
 
 
 def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
-    """The findings as problems, by place. Past the bound, errors first, and how many are left out."""
+    """Return the findings as problems, by place. Past the bound: errors first, then the number left out."""
     shown = list(findings)
     left_out = shown[:0]
     if len(shown) > bounds.problems:

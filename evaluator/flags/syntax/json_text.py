@@ -1,7 +1,7 @@
-"""JSON to a value, with the places of its parts looked up only on request.
+"""Parses JSON; places of parts are looked up only on request.
 
-Python's own scanner makes the value. It says nothing of places or repeated keys, so a second, slower look
-finds those, and only in a document that has something to report.
+Python's own scanner returns neither places nor repeated keys, so a second, slower pass finds them, only for
+documents with problems.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonPlaces:
-    """Where each part of a valid JSON text starts. Containers are read when asked for, and kept."""
+    """Start offset of each part of a valid JSON text. Containers are read on first use, and kept."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -44,7 +44,7 @@ class JsonPlaces:
 
     @cached_property
     def _ends(self) -> dict[int, int]:
-        """Start of each container to the offset behind it."""
+        """Map the start of each container to the offset behind it."""
         ends: dict[int, int] = {}
         opened: list[int] = []
         for match in _BRACKETS.finditer(self._text):
@@ -56,7 +56,7 @@ class JsonPlaces:
         return ends
 
     def locate(self, path: Path, *, key: bool = False) -> int:
-        """Offset of the value at `path` (or of its key); of its nearest ancestor where there is none."""
+        """Return the offset of the value at `path` (or of its key); if missing, of its nearest ancestor."""
         offset = self._skip(0)
         for index, step in enumerate(path):
             found = self._lookup(offset).get(step)
@@ -67,7 +67,7 @@ class JsonPlaces:
         return offset
 
     def walk(self) -> Iterator[tuple[Path, list[tuple[str | int, int, int]]]]:
-        """Every container: its path and its members as (key, offset of key, offset of value)."""
+        """Yield every container: its path and its members as (key, offset of key, offset of value)."""
         pending: list[tuple[Path, int]] = [((), self._skip(0))]
         while pending:
             path, offset = pending.pop()
@@ -76,7 +76,7 @@ class JsonPlaces:
             pending += [((*path, step), at) for step, _, at in members if self._text[at] in "[{"]
 
     def literal(self, offset: int) -> str:
-        """The scalar that starts at `offset`, as written."""
+        """Return the scalar that starts at `offset`, as written."""
         match = _SCALAR.match(self._text, offset)
         return match[0] if match else ""
 
@@ -113,7 +113,7 @@ class JsonPlaces:
 
 
 def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
-    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
+    """Return the value, its findings and its places; raises `UnreadableError` if there is no value."""
     _check_size(text, bounds)
     places = JsonPlaces(text)
     reader = _Reader()
@@ -123,7 +123,7 @@ def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], Jso
 
 
 class _Reader:
-    """Notes whether there is something to report; finding its place takes a walk through the text."""
+    """Parser hooks that note whether there are problems; their places take another pass over the text."""
 
     def __init__(self) -> None:
         self.repeated = False
@@ -178,7 +178,7 @@ def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Fin
 
 
 def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Finding:
-    """The same key twice in one mapping, of which either may be meant."""
+    """Return the problem of a repeated key in one mapping: either value may be intended."""
     message = (
         f"the key {quoted(key)} is used twice, first on line {first[0]}, column {first[1]}; "
         "keep one of the two"
@@ -187,7 +187,7 @@ def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) 
 
 
 def unusable_number(path: Path, literal: str, offset: int) -> Finding:
-    """A number that JSON lacks or that no 64-bit float holds."""
+    """Return the problem of a number that JSON lacks or that no 64-bit float holds."""
     message = f"{quoted(literal)[1:-1]} is not a finite 64-bit float; write another number, or text in quotes"
     return Finding(path, Severity.ERROR, "unusable-number", message, offset=offset)
 
@@ -203,7 +203,7 @@ def _check_size(text: str, bounds: Bounds) -> None:
         if len(peeled) == len(nested):
             break
         nested = peeled
-    # What is left is too deep, or broken; the parser reports what is broken.
+    # Brackets remain: too deep, or broken, which the parser reports.
     if nested:
         _refuse_depth(text, bounds)
 
@@ -217,14 +217,14 @@ def _refuse_depth(text: str, bounds: Bounds) -> None:
 
 
 def too_deep(bounds: Bounds, offset: int) -> UnreadableError:
-    """Refusal of nesting past the bound."""
+    """Return the error of nesting past the bound."""
     return UnreadableError(
         "too-deep", f"this is nested more than {bounds.depth} levels deep; flatten it", offset
     )
 
 
 def too_many_nodes(bounds: Bounds) -> UnreadableError:
-    """Refusal of a document with more values than the bound."""
+    """Return the error of a document with more values than the bound."""
     return UnreadableError(
         "too-large", f"the document holds more than {bounds.nodes} values; split it into several flag sets"
     )
@@ -246,7 +246,7 @@ def _unreadable(error: json.JSONDecodeError, text: str) -> UnreadableError:
 
 
 def _unclosed(text: str) -> int | None:
-    """Offset of the last bracket that nothing closes."""
+    """Return the offset of the last unclosed bracket."""
     opened: list[int] = []
     for match in _BRACKETS.finditer(text):
         if match[0] in "[{":

@@ -1,7 +1,7 @@
-"""What number a literal stands for: the one place that decides. Pure.
+"""Converts number literals to values; no other module does so. Pure.
 
-flagd reads every JSON number as a float64, so no number here says more than a float64 can. The value is held
-in one form, whatever the spelling:
+flagd reads every JSON number as a float64, so every number here is a float64. The value is held in one form,
+whatever the spelling:
 
 * an `int` where the float64 is a whole number from -2^63 up to (not including) 2^63, what a 64-bit integer
   holds: `3`, `3.0` and `3e0` are 3, `-0.0` is 0, 2^53 + 1 is 2^53;
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Json
 
 _EXACT: Final = 2**53
-"""Up to here every whole number is a float64."""
+"""Up to here every whole number is exact as a float64."""
 _BEYOND_64_BITS: Final = 2.0**63
 
 _SHORT: Final = 16
 """Integers of fewer characters are all below 2^53."""
 _LONGEST: Final = 4_000
-"""Characters of a literal; a longer one is refused unread."""
+"""Most characters of a literal; a longer one is refused."""
 
 
 def read_integer(literal: str) -> int | float | None:
@@ -37,12 +37,12 @@ def read_integer(literal: str) -> int | float | None:
 
 
 def read_number(literal: str) -> int | float | None:
-    """The number that a decimal literal stands for; None where no float64 is that large."""
+    """Return the value of a decimal literal; None if no float64 is that large."""
     return None if len(literal) > _LONGEST else _held(float(literal))
 
 
 def normal_number(value: float) -> int | float:
-    """A decoder's number as `read_number` has it. Raises ValueError if it is no finite float64."""
+    """Convert a decoder's number as `read_number` does. Raises ValueError if it is no finite float64."""
     if -_EXACT <= value <= _EXACT and type(value) is int:
         return value
     try:
@@ -62,7 +62,7 @@ def normal(value: Json) -> Json:
 
 
 def with_numbers(value: Json, number: Callable[[float], Any]) -> Any:
-    """A JSON value made anew, each of its numbers as `number` gives it. It recurses."""
+    """Copy a JSON value with each number converted by `number`. It recurses."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value

@@ -1,4 +1,4 @@
-"""What is wrong with a document, and where: data that a CLI, a status and an editor each show their way."""
+"""Problems of a document and their places, as data for command line, status and editor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """`error`: flagd itself could not load or serve it. `warning`: flagd loads it and a person will regret
-    it. `note`: worth knowing, never a failure.
+    """`error`: flagd cannot load or serve it. `warning`: flagd loads it, but it is likely a mistake. `note`:
+    a remark, never a failure.
     """
 
     ERROR = "error"
@@ -27,18 +27,18 @@ class Problem:
 
     file: str
     line: int
-    """From 1; 0 where the whole file is meant."""
+    """From 1; 0 for a problem of the whole file."""
     column: int
-    """From 1, in characters; 0 where the whole file is meant."""
+    """From 1, in characters; 0 for a problem of the whole file."""
     severity: Severity
     code: str
     """Stable, kebab-case name of the rule, such as `unknown-operator`."""
     message: str
-    """What is wrong and what to do."""
+    """The fault and its remedy."""
     path: str = ""
     """JSON path from the document's root, such as `$.flags.banner.defaultVariant`."""
     flag: str | None = None
-    """The key of the flag concerned; None where the whole document or set is."""
+    """Key of the flag concerned; None for a problem of the whole document or set."""
 
     def __str__(self) -> str:
         places = (visible(self.file), *((self.line, self.column) if self.line else ()))
@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem whose line and column are not looked up yet: that takes long, and few are shown."""
+    """A problem without line and column yet: looking them up takes long, and few are shown."""
 
     path: Path
     """From the root of the document; of the rule, where only a rule was given."""
@@ -60,9 +60,9 @@ class Finding:
     flag: str | None = None
     """The flag concerned; an error without one concerns the whole set."""
     at_key: bool = False
-    """Whether the key is meant and not its value."""
+    """Whether the key is at fault, not its value."""
     offset: int | None = None
-    """In characters, where the reader of the text knows a better place than the path's."""
+    """Offset in characters, if the parser knows a better place than the path's."""
 
     @property
     def spoils_all(self) -> bool:
@@ -71,7 +71,7 @@ class Finding:
 
 
 def visible(text: str) -> str:
-    """The text with unprintable characters as `\\uXXXX`: it breaks no log line and steers no terminal."""
+    """Return the text with unprintable characters as `\\uXXXX`, so that it is safe in logs and terminals."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)

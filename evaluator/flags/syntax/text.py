@@ -1,4 +1,4 @@
-"""Text of a document: decoding, places, and the words in which problems quote it."""
+"""Text of a document: decoding, places, and quotes for messages."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from evaluator.flags.checking.operators import Path
 
 QUOTED: Final = 60
-"""The most characters of a document's own text that a message repeats."""
+"""Most characters of a document's own text that a message repeats."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one document may cost; past a bound is an error, never a wait."""
+    """Bounds of one document; anything past a bound is an error."""
 
     document_bytes: int = 16 * 1024 * 1024
     flags: int = 100_000
     depth: int = 100
-    """Containers inside each other."""
+    """Most containers inside each other."""
     nodes: int = 2_000_000
-    """Values of any kind in one document."""
+    """Most values of any kind in one document."""
     alias_nodes: int = 10_000
-    """Values that YAML aliases may add to one document."""
+    """Most values that YAML aliases may add to one document."""
     problems: int = 1_000
-    """How many problems are reported; of the rest only their number is."""
+    """Most reported problems; of further ones only the number is reported."""
 
 
 DEFAULT: Final = Bounds()
 
 
 class UnreadableError(Exception):
-    """The document has no value at all; `offset` is None where no place can be named."""
+    """The document has no value; `offset` is None if no place is known."""
 
     def __init__(self, code: str, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class UnreadableError(Exception):
         self.offset = offset
 
     def finding(self) -> Finding:
-        """The same, as the one finding of a document without a value."""
+        """Return the error as the one finding of a document without a value."""
         return Finding((), Severity.ERROR, self.code, str(self), offset=self.offset)
 
 
@@ -77,7 +77,7 @@ class Lines:
 
 
 def decode(source: bytes) -> str:
-    """UTF-8, with or without a byte order mark; raises `UnreadableError` naming the bad byte and its line."""
+    """Decode UTF-8, with or without byte order mark; raises `UnreadableError` with the bad byte and line."""
     try:
         return source.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -88,20 +88,20 @@ def decode(source: bytes) -> str:
 
 
 def quoted(text: object) -> str:
-    """A value as JSON for a message, cut where it is long."""
+    """Return a value as JSON for a message, cut if it is long."""
     shown = json.dumps(text, ensure_ascii=False, default=str)
     return visible(shown if len(shown) <= QUOTED else f"{shown[: QUOTED - 1]}…")
 
 
 def choices(names: Iterable[str]) -> str:
-    """Up to five names, quoted, for "choose one of …"."""
+    """Return up to five names, quoted, for "choose one of …"."""
     first = list(islice(names, 6))
     shown = ", ".join(quoted(name) for name in first[:5])
     return f"{shown}, …" if len(first) > 5 else shown
 
 
 def json_path(path: Path) -> str:
-    """A path as people write it: `$.flags.banner.variants["on call"]`."""
+    """Return a path in its usual notation: `$.flags.banner.variants["on call"]`."""
     parts = ["$"]
     for step in path:
         if isinstance(step, str) and _PLAIN.fullmatch(step):

@@ -1,4 +1,4 @@
-"""YAML to a value, by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
+"""Parses YAML by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
 
 libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds
 before memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
@@ -45,7 +45,7 @@ _NO_MEMBERS: Final[dict[str | int, tuple[int, _Node]]] = {}
 
 @dataclass(slots=True)
 class _Node:
-    """A value with its place; containers know their parts, their size and their height."""
+    """A value with its place; containers have their parts, their size and their height."""
 
     value: Json
     offset: int
@@ -55,13 +55,13 @@ class _Node:
 
 
 class YamlPlaces:
-    """Where each part of a YAML text starts; what an alias stands for is where its anchor is."""
+    """Start offset of each part of a YAML text; the target of an alias has the place of its anchor."""
 
     def __init__(self, root: _Node) -> None:
         self._root = root
 
     def locate(self, path: Path, *, key: bool = False) -> int:
-        """Offset of the value at `path` (or of its key); of its nearest ancestor where there is none."""
+        """Return the offset of the value at `path` (or of its key); if missing, of its nearest ancestor."""
         node = self._root
         for index, step in enumerate(path):
             found = node.members.get(step)
@@ -74,7 +74,7 @@ class YamlPlaces:
 
 
 def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], YamlPlaces]:
-    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
+    """Return the value, its findings and its places; raises `UnreadableError` if there is no value."""
     composer = _Composer(bounds, Lines(text))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
@@ -135,7 +135,7 @@ class _Composer:
         return top.key is None and isinstance(top.node.value, dict)
 
     def _path(self) -> Path:
-        """The path of the value that comes next."""
+        """Return the path of the next value."""
         if not self._stack:
             return ()
         top = self._stack[-1]
@@ -163,7 +163,7 @@ class _Composer:
             self._refuse_tag(event.tag, offset)
         node = _Node({} if mapping else [], offset, {})
         self._stack.append(_Open(node, event.anchor, self._path()))
-        # Until it is closed, an alias to it would hold itself.
+        # Its anchor is defined when it is closed: an alias within it would form a cycle.
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
 

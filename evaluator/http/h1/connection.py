@@ -65,11 +65,11 @@ class Http1Peer(Peer):
         super().__init__(port, clock)
         self._reader = Reader(port, clock)
         self._stream: ServerStream | None = None
-        """The response that is being sent, if it lasts."""
+        """The response in progress, if it is a stream."""
         self._job: Job[Response] | None = None
-        """The response that is being made, if it is deferred."""
+        """The response in progress, if it is deferred."""
         self._request_bytes = 0
-        """Of the request that this answers."""
+        """Bytes of the request that is being answered."""
         self._answering = False
 
     def adopt(self, transport: asyncio.Transport, name: str) -> None:
@@ -89,15 +89,14 @@ class Http1Peer(Peer):
             self.recharge()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; stay while it is owed responses (asyncio calls this).
-
-        One that was reading a lasting response has most likely gone: nothing else would show that before we
-        next write.
+        """Handle the peer's end of sending; stay open while responses are pending (asyncio calls this). A
+        peer that reads a stream has most likely disconnected: nothing else would show that before the next
+        write.
         """
         reader = self._reader
         if self.ended is None and (self._job or (reader.pending and self._stream is None)):
             reader.finish()
-            # TLS ends both halves at once: the peer will not read what it is owed.
+            # TLS ends both directions at once: the peer will not read pending responses.
             return self.transport.can_write_eof()
         return False
 
@@ -154,7 +153,7 @@ class Http1Peer(Peer):
 
     @property
     def _busy(self) -> bool:
-        """Whether the response to the last request that was begun is still to end."""
+        """Return whether the response to the last request that was begun is not complete."""
         return self._stream is not None or self._job is not None
 
     def _respond_later(
@@ -189,7 +188,7 @@ class Http1Peer(Peer):
     def _begin_stream(
         self, answer: Streamed, more: Headers, connection: str, *, chunked: bool, head_only: bool
     ) -> None:
-        """Begin a response that lasts; to HEAD its head is all."""
+        """Begin a stream; for HEAD only its head is sent."""
         sized = header(answer.headers, "content-length") is not None
         if sized:
             chunked = False
@@ -209,12 +208,12 @@ class Http1Peer(Peer):
     # -- what a response that lasts asks ---------------------------------------------------------------------
 
     def body_ended(self) -> None:
-        """Go on with the request behind it."""
+        """Continue with the next request."""
         self._stream = None
         self.go_on()
 
     def go_on(self) -> None:
-        """Answer what has waited."""
+        """Answer waiting requests."""
         self.active = now = self.clock()
         self._reader.resume(now)
         if not (self.paused or self.transport.is_closing()):
@@ -223,7 +222,7 @@ class Http1Peer(Peer):
         self.recharge()
 
     def break_off(self) -> None:
-        """Close as it stands."""
+        """Close the connection without completing the body."""
         self._stream = None
         self._reader.end()
         self.transport.close()
@@ -231,7 +230,7 @@ class Http1Peer(Peer):
     # -- time, back-pressure and the end ---------------------------------------------------------------------
 
     def resumed(self) -> None:
-        """Answer on, or offer the transport to the response that lasts."""
+        """Continue to answer, or offer the transport to the stream."""
         if self._stream is not None:
             self._stream.offer()
         self._answer(self.clock())
@@ -251,7 +250,7 @@ class Http1Peer(Peer):
             self._answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, and a response that lasts with it (asyncio calls this)."""
+        """Drop the connection and its stream (asyncio calls this)."""
         super().connection_lost(exc)
         self._reader.drop()
         if self._stream is not None:
@@ -306,7 +305,7 @@ class _BodyTransport:
 
     def send(self, pieces: Sequence[bytes]) -> None:
         """See StreamTransport."""
-        # A chunk of nothing would be the last.
+        # An empty chunk would end the body.
         if piece := b"".join(pieces):
             self._write(self._framed(piece))
 

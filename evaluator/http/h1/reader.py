@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from evaluator.http.server.peer import Port
 
 _PIECE: Final = 4_096
-"""Bytes that are parsed between two looks at the clock."""
+"""Bytes that are parsed between two checks of the time budget."""
 MOST_FIELDS: Final = 256
 _KNOWN: Final = 512
-"""Names and targets that are kept decoded."""
+"""Most names and targets whose decoded form is cached."""
 _LONGEST_KNOWN: Final = 64
 _SHORT_BODY: Final = 4096
 """Bytes that come with their head as a rule: read whatever the path is, so that the connection is kept."""
 _KEPT_FIELD_BYTES: Final = 160
-"""What Python takes for a header beside its text."""
+"""Bytes of memory that Python needs for a header beside its text."""
 
 
 Asked: TypeAlias = tuple[Request, float, str, bool]
@@ -45,7 +45,7 @@ _IDLE, _HEAD, _BODY = Phase
 
 
 class _Names(dict[bytes, str]):
-    """Names of headers in lower case, by what was sent: clients use few."""
+    """Cache of lower-case header names by raw name: clients use few."""
 
     def __missing__(self, sent: bytes) -> str:
         name = sent.decode("latin-1").lower()
@@ -94,9 +94,9 @@ class Reader:
         self._clock = clock
         self._parser: Any = httptools.HttpRequestParser(self)
         self._pieces: deque[bytes] = deque()
-        """What came and is not read."""
+        """Received bytes that are not parsed yet."""
         self._came = clock()
-        """When the newest bytes came."""
+        """Time at which the newest bytes arrived."""
         self.peer = ""
         """The client of the connection."""
         self.queue: deque[Asked] = deque()
@@ -129,30 +129,30 @@ class Reader:
         return size + sum([held_by(request) for request, *_ in self.queue])
 
     def resume(self, now: float) -> None:
-        """Count against the peer no time in which what it sent waited for us."""
+        """Exclude from the peer's time limits the time in which its bytes waited here."""
         self.since += now - max(self._came, self._resumed)
         self._resumed = now
 
     def end(self) -> None:
-        """The request that is being answered was the last: what waits behind it is dropped."""
+        """Make the request in progress the last: requests queued behind it are dropped."""
         self.queue.clear()
         self._pieces.clear()
         self.keep, self.refused = False, 0
 
     def refuse(self, status: int) -> None:
-        """Keep nothing of what was read, and end the connection with `status`."""
+        """Drop all received data, and end the connection with `status`."""
         self.end()
         self._begin()
         self.refusal, self.refused = None, status
 
     def drop(self) -> None:
-        """Keep nothing of what was read: the connection is over."""
+        """Drop all received data of a closed connection."""
         self.refuse(0)
-        # Each refers to the other, and would live until a full collection, which may be long after.
+        # The two refer to each other, and would stay until a full collection, which may be long after.
         self._parser = None
 
     def finish(self) -> None:
-        """The peer sends no more: read what it sent."""
+        """Parse the remaining bytes: the peer sends no more."""
         while self._pieces:
             self.read_on()
         self.keep = False

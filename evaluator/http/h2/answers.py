@@ -1,4 +1,4 @@
-"""Requests of one HTTP/2 connection to handlers, and what they answer back to the connection."""
+"""Passes requests of one HTTP/2 connection to handlers, and their responses back to the connection."""
 
 from __future__ import annotations
 
@@ -96,19 +96,19 @@ class Answers:
     def __init__(self, peer: Http2Peer) -> None:
         self._peer = peer
         self.streams: dict[int, ServerStream] = {}
-        """Responses that last; the one that was offered the transport last stands last."""
+        """Open streams; the one that was offered the transport last is at the end."""
         self.making: dict[int, Job[Any]] = {}
-        """Responses that are being made."""
+        """Deferred responses in progress."""
 
     def closed(self, stream_id: int) -> None:
-        """Nothing more can be sent on a stream."""
+        """End everything on a stream on which nothing more can be sent."""
         if stream_id in self.streams:
             self.streams[stream_id].lost()
         elif stream_id in self.making:
             self.making.pop(stream_id).cancel()
 
     def lose(self) -> None:
-        """Nothing more can be sent at all."""
+        """End everything on a lost connection."""
         for job in self.making.values():
             job.cancel()
         self.making.clear()

@@ -22,7 +22,7 @@ from evaluator.http.h2.frames import (
     ErrorCode,
     Setting,
 )
-from evaluator.http.h2.guard import Guard
+from evaluator.http.h2.guard import FloodGuard
 from evaluator.http.h2.inbox import Inbox
 from evaluator.http.h2.outbox import Outbox
 from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
@@ -48,15 +48,15 @@ class Connection:
     def __init__(self, limits: Limits) -> None:
         self._out = Outbox()
         self._streams = Streams(self._out)
-        self._guard = Guard(limits, self._out, self._streams)
+        self._guard = FloodGuard(limits, self._out, self._streams)
         self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._guard)
         self._control = Control(self._out, self._streams, self._guard, self._inbox)
         self._pending = bytearray()
-        """Part of a frame."""
+        """Received part of an incomplete frame."""
         self._wanted = 0
         self.unread = False
-        """Whole frames were received that are not parsed yet."""
+        """Whether whole frames were received that are not parsed yet."""
         self._rest, self._at = b"", 0
         """What holds those frames, and where they begin: a large read is parsed a piece after the other, and
         copying what is left each time would cost more than parsing it.
@@ -92,7 +92,7 @@ class Connection:
 
     @property
     def waiting_bytes(self) -> int:
-        """Response bytes that flow control forbids to send."""
+        """Number of response bytes held back by flow control."""
         return self._out.waiting_bytes
 
     @property
@@ -102,15 +102,15 @@ class Connection:
 
     @property
     def unanswered_pings(self) -> int:
-        """How many of our PINGs the peer has still to acknowledge."""
+        """Number of our PINGs that the peer has not acknowledged."""
         return self._control.pings
 
     def is_open(self, stream_id: int) -> bool:
-        """Whether something may still be sent on the stream."""
+        """Return whether the stream can still be sent on."""
         return self._sendable(stream_id) is not None
 
     def writable(self, stream_id: int) -> bool:
-        """Open, and nothing queued."""
+        """Return whether the stream is open and nothing is queued on it."""
         stream = self._sendable(stream_id)
         return stream is not None and not stream.queue
 
@@ -121,7 +121,7 @@ class Connection:
         return self._streams.open[stream_id].block
 
     def discard_body(self, stream_id: int) -> None:
-        """Keep nothing of an open stream's body; the response ends the stream."""
+        """Drop an open stream's body; the response ends the stream."""
         self._streams.discard(self._streams.open[stream_id])
 
     def take_output(self) -> bytes:
@@ -187,14 +187,14 @@ class Connection:
             self.drop()
 
     def drop(self) -> None:
-        """Keep nothing of what came: the connection is over."""
+        """Drop all received data of a closed connection."""
         self._close(0)
         self._streams.clear()
         self._inbox.drop()
         self._owed, self._late = [], []
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life; see `unanswered_pings`."""
+        """Send a PING; see `unanswered_pings`."""
         if not self._closed:
             self._control.pings += 1
             self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
@@ -283,7 +283,7 @@ class Connection:
         return data, 0
 
     def _greet(self, data: bytes) -> int:
-        """How many bytes of the preface are done with: all or none."""
+        """Return how many bytes of the preface are consumed: all or none."""
         preface = frames.PREFACE
         if not preface.startswith(data[: len(preface)]):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")

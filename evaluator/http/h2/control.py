@@ -1,4 +1,4 @@
-"""What comes in beside requests: flow control, resets, settings, signs of life (RFC 9113 section 6)."""
+"""Handles control frames: flow control, resets, settings, pings (RFC 9113 section 6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evaluator.http.h2.frames import (
 )
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.guard import Guard
+    from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.inbox import Inbox
     from evaluator.http.h2.outbox import Outbox
     from evaluator.http.h2.streams import Stream, Streams
@@ -28,13 +28,13 @@ class Control:
 
     __slots__ = ("_guard", "_inbox", "_out", "_streams", "pings")
 
-    def __init__(self, out: Outbox, streams: Streams, guard: Guard, inbox: Inbox) -> None:
+    def __init__(self, out: Outbox, streams: Streams, guard: FloodGuard, inbox: Inbox) -> None:
         self._out = out
         self._streams = streams
         self._guard = guard
         self._inbox = inbox
         self.pings = 0
-        """Ours that the peer has still to acknowledge."""
+        """Number of our PINGs that the peer has not acknowledged."""
 
     def on_priority(self, stream_id: int, payload: bytes) -> None:
         """Ignored but for its form (RFC 9113 section 5.3.2)."""
@@ -52,7 +52,7 @@ class Control:
         self._inbox.fail_stream(stream_id, error)
 
     def on_rst_stream(self, stream_id: int, payload: bytes) -> None:
-        """The peer gives a stream up."""
+        """The peer resets a stream."""
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM length")
         self._streams.require_known(stream_id)
@@ -64,7 +64,7 @@ class Control:
         self._guard.reset()
 
     def on_settings(self, flags: int, payload: bytes) -> None:
-        """The peer's settings, or that it knows ours."""
+        """The peer's settings, or its acknowledgement of ours."""
         self._guard.idle()
         if flags & ACK:
             if payload:
@@ -87,7 +87,7 @@ class Control:
                 self._flushed(stream)
 
     def on_ping(self, flags: int, payload: bytes) -> None:
-        """A sign of life: asked for, or given."""
+        """A ping, or the acknowledgement of ours."""
         if len(payload) != 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING length")
         self._guard.idle()
@@ -97,7 +97,7 @@ class Control:
             self._out.pieces.append(frames.frame(frames.PING, ACK, 0, payload))
 
     def on_window_update(self, stream_id: int, payload: bytes) -> None:
-        """More may be sent, on a stream or on all."""
+        """A larger window, of a stream or of the connection."""
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
         self._guard.idle()
@@ -124,7 +124,7 @@ class Control:
             self._flushed(stream)
 
     def _flushed(self, stream: Stream) -> None:
-        """Nothing waits on the stream any more."""
+        """Report the stream as sent or as writable: nothing is queued on it any more."""
         if stream.ending:
             self._streams.sent(stream)
         else:

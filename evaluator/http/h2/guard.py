@@ -1,4 +1,4 @@
-"""What a peer may do at hardly a cost to itself: frames that ask for nothing, resets, pings.
+"""Limits frames that cost a peer little: frames without work, resets, pings.
 
 Pings: as grpc-go enforces it (https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md).
 """
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from evaluator.http.server.limits import Limits
 
 EARNED: Final = 4
-"""Idle frames that a peer may send for each frame it is sent: it widens two windows and may measure the line.
+"""Idle frames that a peer may send for each frame sent to it: it widens two windows and may measure latency.
 """
 MOST_EARNED: Final = 16_384
-"""What is allowed at once for what was sent: as much may be under way."""
+"""Most idle frames allowed at once for sent frames: as many may be in flight."""
 MOST_EARLY: Final = 1_000
 SHORT: Final = 256
 """Bytes below which a piece of a body or of a header block counts as idle."""
 MOST_STRIKES: Final = 2
-"""Early pings in a row that are forgiven; whatever is sent to the peer begins the count anew."""
+"""Tolerated early pings in a row; anything sent to the peer resets the count."""
 SLACK: Final = 0.9
 """Of the least time: the pings of a client that sends exactly as often as it may do not always arrive so."""
 WITHOUT_STREAM_SECONDS: Final = 7_200.0
 """The least time between pings without a stream, where those are not allowed."""
 
 
-class Guard:
-    """The counts of one connection. Its methods raise ConnectionFault for one too many."""
+class FloodGuard:
+    """The counters of one connection. Methods raise ConnectionFault for an excess."""
 
     __slots__ = (
         "_early",
@@ -56,7 +56,7 @@ class Guard:
         self._tokens = limits.resets_per_second
         """Idle frames that may still come."""
         self._seen = 0
-        """How many frames were sent when the tokens were last earned."""
+        """Number of sent frames when tokens were last added."""
         self._last_ping: float | None = None
         self._seen_by_ping = 0
         self._strikes = 0
@@ -82,8 +82,8 @@ class Guard:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
 
     def idle(self) -> None:
-        """A frame that asks for nothing, or a short one. What we send the peer earns it more of them, and a
-        stream that is open one: gRPC's clients widen its window as they open it.
+        """Count a frame without work, such as WINDOW_UPDATE or tiny DATA. The allowance grows with frames
+        sent to the peer, and by one per open stream: gRPC's clients widen its window as they open it.
         """
         sent = self._out.frames
         self._tokens = min(self._tokens + EARNED * (sent - self._seen), MOST_EARNED) - 1

@@ -19,7 +19,7 @@ from evaluator.http.h2.frames import (
 from evaluator.http.h2.guard import SHORT
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.guard import Guard
+    from evaluator.http.h2.guard import FloodGuard
     from evaluator.http.h2.hpack import Block
     from evaluator.http.h2.streams import Stream, Streams
     from evaluator.http.server.limits import Limits
@@ -38,14 +38,14 @@ class Inbox:
         "acknowledged", "events", "initial_window", "refusing",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits, streams: Streams, guard: Guard) -> None:
+    def __init__(self, limits: Limits, streams: Streams, guard: FloodGuard) -> None:
         self.events: list[Event] = []
         self.acknowledged = False
-        """The peer knows our settings."""
+        """Whether the peer has acknowledged our settings."""
         self.refusing = False
-        """New streams are refused: our GOAWAY named the last one."""
+        """Whether new streams are refused: our GOAWAY named the last one."""
         self.initial_window = frames.DEFAULT_WINDOW
-        """What the peer lets us send on a new stream."""
+        """Initial window of new streams, set by the peer."""
         self._limits = limits
         self._streams = streams
         self._guard = guard
@@ -61,7 +61,7 @@ class Inbox:
         return self._block is not None
 
     def expects(self, kind: int, stream_id: int) -> bool:
-        """Whether a frame may come now: nothing may interrupt a header block."""
+        """Return whether this frame is allowed now: nothing may interrupt a header block."""
         return self._block is None or (kind == frames.CONTINUATION and stream_id == self._block_stream)
 
     def settle(self) -> None:
@@ -75,7 +75,7 @@ class Inbox:
             self._begun.clear()
 
     def drop(self) -> None:
-        """Keep nothing of what came."""
+        """Drop all received data."""
         self.events, self._block = [], None
         self._begun.clear()
 

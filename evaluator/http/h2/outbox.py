@@ -50,7 +50,7 @@ class Outbox:
         self.frames = 0
         """HEADERS and DATA frames sent so far."""
         self._starved: OrderedDict[int, Stream] = OrderedDict()
-        """Streams that wait for the connection's window, in turn."""
+        """Streams that wait for the connection's window, in order."""
         self._prefix = b""
         self._shrunk = False
 
@@ -157,7 +157,7 @@ class Outbox:
         return True
 
     def forget(self, stream: Stream) -> None:
-        """The stream is closed: nothing of it waits any more."""
+        """Drop what is queued on a closed stream."""
         if stream.queue:
             self.waiting_bytes -= sum(map(len, stream.queue))
             stream.queue = None

@@ -48,14 +48,14 @@ class Http2Peer(Peer):
         """Requests to answer, and when each came: what a caller waits for includes that."""
         self._answers = Answers(self)
         self._bodies: dict[int, float] = {}
-        """Since when we wait for a body."""
+        """Time since which a stream's body is awaited."""
         self._batching = False
         """While set, its setter writes what is sent."""
         self._last_read = self._block_since = self.active
         self._left_at: float | None = None
-        """When we asked the peer to open no more streams."""
+        """Time at which the peer was asked to open no more streams."""
         self._parted = False
-        """Our GOAWAY named the last stream."""
+        """Whether our GOAWAY named the last stream."""
 
     # -- bytes in --------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Http2Peer(Peer):
         """The connection is gone, and its streams with it (asyncio calls this)."""
         super().connection_lost(exc)
         self._lose()
-        # What refers to each other here lives until a full collection, which may be long after.
+        # These objects refer to each other, and would stay until a full collection, which may be long after.
         self.connection.drop()
 
     def _lose(self) -> None:
@@ -148,7 +148,7 @@ class Http2Peer(Peer):
     # -- what server streams ask -----------------------------------------------------------------------------
 
     def wrote(self) -> None:
-        """Something was sent: write it, unless it is part of a batch."""
+        """Write what was sent, unless it is part of a batch."""
         if not self._batching:
             self._write_all()
 
@@ -158,7 +158,7 @@ class Http2Peer(Peer):
         self.recharge()
 
     def forget(self, stream_id: int) -> None:
-        """A server stream has ended."""
+        """Remove a server stream that has ended."""
         self._answers.streams.pop(stream_id, None)
 
     # -- time and back-pressure ------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Http2Peer(Peer):
         return self.connection.held_bytes + unread
 
     def refuse(self) -> None:
-        """Say why, unless the peer reads nothing, and keep nothing of it."""
+        """Send the reason, unless the peer reads nothing, and drop all of its data."""
         self._lose()
         self.connection.abandon(ErrorCode.ENHANCE_YOUR_CALM, "too many bytes are held for this connection")
         if self.paused:

@@ -92,9 +92,9 @@ def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
     ):
         unary, stream = f"application/{codec}", f"application/connect+{codec}"
         if path in unaries:
-            posts[unary] = Unary(unaries[path], connect.UnaryFormat(_content_type(unary), limit))
+            posts[unary] = Unary(unaries[path], connect.ConnectUnaryFormat(_content_type(unary), limit))
         if path in streams:
-            posts[stream] = Stream(streams[path], connect.StreamFormat(_content_type(stream), limit))
+            posts[stream] = Stream(streams[path], connect.ConnectStreamFormat(_content_type(stream), limit))
     for name, framing in _WEB.items():
         web = grpc_web.WebFormat(_content_type(name), framing, limit)
         if path in routes.unary:

@@ -86,7 +86,7 @@ def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], 
 
 
 @dataclass(frozen=True, slots=True)
-class UnaryFormat:
+class ConnectUnaryFormat:
     """A unary call: its message is the body, in either direction."""
 
     headers: Headers
@@ -160,7 +160,7 @@ def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFormat:
+class ConnectStreamFormat:
     """A server stream: messages in envelopes, the last of which says how it ended."""
 
     headers: Headers

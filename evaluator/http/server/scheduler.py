@@ -1,4 +1,4 @@
-"""Who takes a turn of the loop: long tasks share a part of each turn, one after another."""
+"""Round-robin scheduler: long tasks share one time budget in each iteration of the event loop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from time import perf_counter
 from typing import Final, Protocol, TypeAlias
 
 BUDGET_SECONDS: Final = 0.001
-"""What is done for one task as soon as it asks, and for all in the queue in one turn of the loop."""
+"""Most seconds spent at once on a new task, and on all queued tasks in one iteration of the loop."""
 
 
 Turn: TypeAlias = Callable[[float], bool]
-"""Takes a step of its work, and more until the stopwatch reaches the argument; whether any is left."""
+"""Does a step of its work, and more until the stopwatch reaches the argument; returns whether any is left."""
 
 
 class Scheduler(Protocol):
@@ -24,7 +24,7 @@ class Scheduler(Protocol):
 
 
 class FairQueue:
-    """Work in turn. Who asks for little is not in it, and so does not wait for those who ask for much."""
+    """Runs long tasks a slice at a time, round robin. Short tasks are answered at once and never queued."""
 
     def __init__(
         self,

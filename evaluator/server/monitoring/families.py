@@ -40,14 +40,14 @@ def gauge(
 
 
 def histogram(name: str, what: str, labels: Sequence[str]) -> HistogramMetricFamily:
-    """Its buckets are cumulative, by upper bound, the last one `+Inf`."""
+    """Make a histogram with cumulative buckets, by upper bound, the last one `+Inf`."""
     from prometheus_client.core import HistogramMetricFamily
 
     return HistogramMetricFamily(name, what, labels=labels)
 
 
 class Histogram:
-    """What was counted between bounds."""
+    """Counts of values per bucket."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -55,26 +55,26 @@ class Histogram:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """Of all values."""
+        """Sum of all values."""
 
     def add(self, value: float, weight: int = 1) -> None:
-        """Count a value, so many times."""
+        """Count a value `weight` times."""
         self.counts[bisect_left(self._bounds, value)] += weight
         self.total += value * weight
 
     def include(self, other: Histogram) -> None:
-        """Count what `other`, of the same bounds, has counted."""
+        """Add the counts of `other`, which has the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus has them, for `histogram`."""
+        """Return cumulative buckets, for `histogram`."""
         names = (*(str(float(bound)) for bound in self._bounds), "+Inf")
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 
 class Histograms:
-    """One for each combination of labels."""
+    """One histogram for each combination of labels."""
 
     def __init__(self, bounds: tuple[float, ...], name: str, what: str, labels: Sequence[str]) -> None:
         self._bounds = bounds
@@ -86,7 +86,7 @@ class Histograms:
         self._found.setdefault(labels, Histogram(self._bounds)).add(value)
 
     def family(self) -> Metric:
-        """As it is now. Also called outside the loop, so it walks a copy."""
+        """Return the present values. Also called outside the loop, so it iterates over a copy."""
         family = histogram(*self._family)
         for labels, found in list(self._found.items()):
             family.add_metric(labels, found.buckets(), found.total)

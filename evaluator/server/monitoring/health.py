@@ -32,11 +32,11 @@ class ServingStatus(IntEnum):
 
     @property
     def message(self) -> bytes:
-        """The response that says so: field 1, varint."""
+        """Return the encoded response with this status: field 1, varint."""
         return bytes((0x08, self))
 
 
-class Health:
+class HealthService:
     """SERVING once there are flags, stale ones too, until `close`; one for all ports of a process."""
 
     def __init__(self, store: Store) -> None:
@@ -47,7 +47,7 @@ class Health:
 
     @property
     def status(self) -> ServingStatus:
-        """The status of the process, and of every service that it knows."""
+        """The status of the process, and of each of its services."""
         served = self._store.snapshot is not None and not self._closing
         return ServingStatus.SERVING if served else ServingStatus.NOT_SERVING
 
@@ -60,11 +60,11 @@ class Health:
         watch.advance()
 
     def forget(self, watch: _Watch) -> None:
-        """Called by a watch that has ended."""
+        """Remove a watch that has ended."""
         self._watches.discard(watch)
 
     def close(self) -> None:
-        """NOT_SERVING from here on: watchers receive it, and their streams end."""
+        """Send NOT_SERVING to all watchers and end their streams."""
         self._closing = True
         self._unsubscribe()
         for watch in tuple(self._watches):
@@ -76,9 +76,9 @@ class Health:
 
 
 class _Watch:
-    """One Watch stream, and the status that it was sent last."""
+    """One Watch stream, and the last status sent to it."""
 
-    def __init__(self, health: Health, stream: MessageStream, known: bool) -> None:
+    def __init__(self, health: HealthService, stream: MessageStream, known: bool) -> None:
         self._health = health
         self._stream = stream
         self._known = known
@@ -87,14 +87,14 @@ class _Watch:
         stream.on_closed = self._on_closed
 
     def advance(self) -> None:
-        """Say what is newest, if it was not said and the stream takes it."""
+        """Send the newest status, if it was not sent and the stream is writable."""
         status = self._health.status if self._known else ServingStatus.SERVICE_UNKNOWN
         if status is not self._sent and self._stream.writable:
             self._sent = status
             self._stream.send(status.message)
 
     def end(self) -> None:
-        """Say goodbye if the stream takes it, and end."""
+        """End the stream, with a message if it is writable."""
         self.advance()
         self._on_closed()
         self._stream.close(Code.UNAVAILABLE, "shutting down")
@@ -103,7 +103,7 @@ class _Watch:
         self._health.forget(self)
 
 
-def routes(health: Health, *beside: Routes) -> Routes:
+def routes(health: HealthService, *beside: Routes) -> Routes:
     """The health service of a port that also answers `beside`, whose services it knows; to be merged with
     them.
 

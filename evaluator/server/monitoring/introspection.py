@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from evaluator.store import Snapshot, SourceStatus, Staleness
 
 PAGE: Final = 1_000
-"""Flags in one answer."""
+"""Most flags in one answer."""
 MOST_PAGES: Final = 64
-"""Pages that are kept encoded, until something else is served."""
+"""Most encoded pages that are kept until the next swap."""
 MOST_BODY: Final = 100_000
-"""Bytes that /explain reads: a trace shows the context again and again."""
+"""Most bytes of a request to /explain: a trace contains the context many times."""
 
 
 class _BadRequest(ValueError):
@@ -52,12 +52,12 @@ class _BadRequest(ValueError):
 
 
 class _NotKept(LookupError):
-    """The version is not on disk; the text says so."""
+    """The version is not on disk; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What /explain is asked."""
+class ExplainQuery:
+    """A request to /explain."""
 
     key: str
     wanted: FlagType | None
@@ -104,7 +104,7 @@ class Introspection:
         return work if isinstance(work, Response) else self._offload.answer(JSON, work)
 
     def explanation(self, request: Request) -> Response | Callable[[], bytes]:
-        """A refusal, or what makes the document; that takes up to some hundred milliseconds."""
+        """Return a refusal, or a function that makes the document in up to some hundred milliseconds."""
         try:
             question = read_question(request.body)
             selected = selection(request.headers)
@@ -136,7 +136,7 @@ class Introspection:
             raise _NotKept(f"no version is kept for {at}")
         return version
 
-    def _explained(self, snapshot: Snapshot, question: Question, now: int) -> bytes:
+    def _explained(self, snapshot: Snapshot, question: ExplainQuery, now: int) -> bytes:
         found = explain(snapshot.compiled, question.key, question.wanted, question.context, now)
         return _dumped({
             **_answer(question.key, found.resolution),
@@ -146,8 +146,8 @@ class Introspection:
             "steps": [step.document() for step in found.steps],
         })  # fmt: skip
 
-    def _explained_then(self, version: Version, question: Question, now: int) -> bytes:
-        """The rule as it was, at the moment that was asked for, or now where that was a digest."""
+    def _explained_then(self, version: Version, question: ExplainQuery, now: int) -> bytes:
+        """Explain an earlier definition, evaluated at the given time, or now if a digest was given."""
         flag_set = version.read()
         moment = int(instant(question.at)) if question.at and not question.at.startswith("sha256:") else now
         compiled = self._store.compile(flag_set)
@@ -172,7 +172,7 @@ class Introspection:
         }
 
     def _page(self, snapshot: Snapshot | None, after: str) -> bytes:
-        """The rest of the document, `"count":…}`."""
+        """Return the rest of the document, `"count":…}`."""
         if snapshot is not self._of:
             self._of, self._pages = snapshot, {}
             self._keys = [] if snapshot is None else sorted(snapshot.flag_set.flags)
@@ -224,8 +224,8 @@ def staleness(stale: Staleness | None) -> dict[str, Any] | None:
     return None if stale is None else {"reason": stale.reason, "since": stale.since}
 
 
-def read_question(body: bytes) -> Question:
-    """Raises ValueError for what is no question."""
+def read_question(body: bytes) -> ExplainQuery:
+    """Parse a request to /explain; raises ValueError for an invalid one."""
     if len(body) > MOST_BODY:
         raise _BadRequest(f"the body has more than {MOST_BODY} bytes")
     if too_many_in_json(body):
@@ -244,7 +244,7 @@ def read_question(body: bytes) -> Question:
     at = document.get("at")
     if not isinstance(at, str | None):
         raise _BadRequest("at must be a text")
-    return Question(document["flagKey"], _wanted(document.get("type")), context or {}, at)
+    return ExplainQuery(document["flagKey"], _wanted(document.get("type")), context or {}, at)
 
 
 def _wanted(name: object) -> FlagType | None:

@@ -27,21 +27,21 @@ PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; chars
 
 
 class Start:
-    """Whether the application beside us may start: there are flags, or it has waited for long enough."""
+    """Whether the application in the same pod may start: there are flags, or the deadline is over."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waited = False
 
     def give_up(self) -> None:
-        """Let it start without flags from here on."""
+        """Allow the start without flags."""
         self._waited = True
         if not is_ready(self._store):
             log.warning("no flags came in time: applications start with the defaults in their code")
 
     @property
     def allowed(self) -> bool:
-        """What /startz says."""
+        """The status of /startz."""
         return self._waited or is_ready(self._store)
 
 

@@ -83,7 +83,7 @@ class Metrics:
                 kept[resolution] = tally
 
     def _tally(self, key: str, resolution: Resolution) -> Tally:
-        # Errors are counted by kind, whatever key was asked for: there is no end of keys that do not exist.
+        # Errors are counted by kind, not by key: unknown keys are unlimited.
         reason = resolution.reason.value
         if resolution.error_code is not None:
             return self._errors.setdefault((reason, resolution.error_code.value), Tally())
@@ -95,7 +95,7 @@ class Metrics:
         return text(self.collect())
 
     def collect(self) -> Iterator[Metric]:
-        """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
+        """Return all families but the process's own. Also called outside the loop, so it reads copies."""
         lag = histogram(NAME, WHAT, ())
         lag.add_metric((), list(self.lag.buckets()), self.lag.seconds)
         rest = self.requests.families(), (self.rpcs.family(),), self.state.families(), (lag,)

@@ -1,4 +1,4 @@
-"""Metrics of open ports: connections, what they make the process keep, and what was refused."""
+"""Metrics of open ports: connections, memory kept for them, and refused connections."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class PortState(Protocol):
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes requests and unread answers make it keep."""
+        """Approximate bytes kept for requests and unread answers."""
 
     @property
     def refused(self) -> int:
-        """Connections that were refused, for their number or because it kept too much."""
+        """Connections refused for their number or for the memory in use."""
 
 
 class PortMetrics:
@@ -39,7 +39,7 @@ class PortMetrics:
         self._ports[name] = state
 
     def families(self) -> Iterator[Metric]:
-        """As it is now. Also called outside the loop, so it walks a copy."""
+        """Return the present values. Also called outside the loop, so it iterates over a copy."""
         connections = gauge("flagstaff_connections", "Open connections.", ("port",))
         held = gauge("flagstaff_held_bytes", "Kept of requests and of unread answers.", ("port",))
         what = "Connections that were refused, for their number or because they made the port keep too much."

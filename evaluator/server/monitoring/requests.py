@@ -46,7 +46,7 @@ SERVICE: Final = "flagd"
 
 
 class Outcome(NamedTuple):
-    """What distinguishes one series from another: fixed sets only, never a path or a key from a client."""
+    """The labels of a series: fixed sets only, never a path or a key from a client."""
 
     protocol: str
     """`grpc` (its messages, by whatever protocol), `json` or `ofrep`."""
@@ -55,11 +55,11 @@ class Outcome(NamedTuple):
     status: int
     """HTTP's: of RPCs 200, whatever became of them, as flagd records it."""
     code: str
-    """gRPC's as a number, or nothing."""
+    """gRPC's status as a number, or empty."""
 
 
 class Series:
-    """What was measured of one outcome."""
+    """The measurements of one outcome."""
 
     __slots__ = ("_left", "pending", "seconds", "sizes", "stride")
 
@@ -70,7 +70,7 @@ class Series:
         self.scraped()
 
     def record(self, seconds: float, size: int) -> None:
-        """Measure one that counts for all that are pending."""
+        """Measure one request that stands for all pending ones."""
         weight, self.pending = self.pending, 0
         self.seconds.add(seconds, weight)
         self.sizes.add(size, weight)
@@ -83,7 +83,7 @@ class Series:
         self._left, self.stride = MEASURED, 1
 
     def add(self, other: Series) -> None:
-        """Count `other` here, too."""
+        """Add the counts of `other`."""
         self.seconds.include(other.seconds)
         self.sizes.include(other.sizes)
 
@@ -175,7 +175,7 @@ class Requests:
         return measured
 
     def families(self) -> Iterator[Metric]:
-        """All of it, as it is now. Also called outside the loop, so it walks copies."""
+        """Return the present values. Also called outside the loop, so it iterates over copies."""
         seconds = histogram(
             "http_server_request_duration_seconds",
             "Duration of HTTP requests.",
@@ -210,17 +210,17 @@ class Requests:
 
 
 def code_of(error: BaseException) -> Code:
-    """What a call ended with that did not end well; GeneratorExit: its caller is gone."""
+    """Return the status of a failed call; GeneratorExit: the caller disconnected."""
     if isinstance(error, RpcError):
         return error.code
     return Code.CANCELLED if isinstance(error, GeneratorExit) else Code.INTERNAL
 
 
 def status_of(error: BaseException) -> int:
-    """The same of a request; 499 is what others record where the client left before the response."""
+    """Return the status of a failed request; 499, as is usual, if the client disconnected."""
     return 499 if isinstance(error, GeneratorExit) else 500
 
 
 def template(path: str) -> str:
-    """A route of Routes as OpenTelemetry writes it: what varies is named."""
+    """Return a route of Routes in OpenTelemetry's notation, with names for its variable parts."""
     return f"{path[:-1]}{{key}}" if path.endswith("/*") else path

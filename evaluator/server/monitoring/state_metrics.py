@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from evaluator.store import SourceStatus, Store
 
 LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
-"""Bounds of how long a stream was open, in seconds."""
+"""Bucket bounds of the time that a stream was open, in seconds."""
 
 
 class SourceState(StrEnum):
-    """How it stands with a source, in one word; whatever it is, the last good set is served."""
+    """The state of a source in one word; in each state the last good set is served."""
 
     CURRENT = "current"
     PENDING = "pending"
     """It has not answered since the start."""
     ABSENT = "absent"
-    """It answers that there are no such flags, and there never were any that we know of."""
+    """It answers that the flags do not exist, and none were ever known here."""
     DELETED = "deleted"
-    """It answers that there are no such flags (any more)."""
+    """It answers that the flags do not exist (any more)."""
     FORBIDDEN = "forbidden"
     UNAUTHENTICATED = "unauthenticated"
     DOWN = "down"
-    """It does not answer, or cannot say."""
+    """It does not answer, or its answer is inconclusive."""
     INVALID = "invalid"
-    """What it has cannot be used."""
+    """Its content is invalid."""
     FAILED = "failed"
-    """Anything else; the reason says what."""
+    """Any other fault, named by the reason."""
 
 
 _STATES: Final = {
@@ -51,29 +51,29 @@ _STATES: Final = {
     "Invalid": SourceState.INVALID,
     "TooLarge": SourceState.INVALID,
 }
-"""By the cause of its staleness."""
+"""States by the cause of staleness."""
 
 
-class Streams(Protocol):
-    """Keeps open streams."""
+class OpenStreams(Protocol):
+    """An object with open streams."""
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """Number of open streams."""
 
 
 class Saving(Protocol):
-    """Keeps what is served of a source on disk."""
+    """Saves the served set of a source on disk."""
 
     source: str
 
     @property
     def unsaved_seconds(self) -> float:
-        """For how long there is something that is served and not on disk; 0 while there is nothing."""
+        """Seconds for which served content has been unsaved; 0 if all is saved."""
 
     @property
     def last_save_seconds(self) -> float | None:
-        """From when content was served to when it was on disk, of the last one; None before the first."""
+        """Seconds from serving to saving of the last saved content; None before the first."""
 
 
 class StateMetrics:
@@ -83,9 +83,9 @@ class StateMetrics:
         self._store = store
         self._clock = clock
         self.ports = PortMetrics()
-        self._streams: dict[str, list[Streams]] = {}
+        self._streams: dict[str, list[OpenStreams]] = {}
         self.saving: Sequence[Saving] = ()
-        """None where there is no state folder."""
+        """Empty without a state folder."""
         self._lifetimes = Histograms(
             LIFETIMES,
             "feature_flag_flagd_sync_stream_duration_seconds",
@@ -97,12 +97,12 @@ class StateMetrics:
         """A SyncFlags stream has ended; `reason` is one of flagd's few words."""
         self._lifetimes.add((reason,), seconds)
 
-    def streams(self, kind: str, kept: Streams) -> None:
+    def streams(self, kind: str, kept: OpenStreams) -> None:
         """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
         self._streams.setdefault(kind, []).append(kept)
 
     def families(self) -> Iterator[Metric]:
-        """All of it, as it is now. Also called outside the loop, so it walks copies."""
+        """Return the present values. Also called outside the loop, so it iterates over copies."""
         yield from self._served()
         yield from self._sources()
         yield from self._saves()
@@ -226,12 +226,12 @@ class StateMetrics:
 
 
 def age(status: SourceStatus, now: float) -> float | None:
-    """Seconds since what a source holds was last known to be current; None before the first success."""
+    """Seconds since a source's content was last known to be current; None before the first success."""
     return None if status.last_success is None else max(0.0, now - status.last_success)
 
 
 def state(status: SourceStatus) -> SourceState:
-    """How it stands with a source."""
+    """Return the state of a source."""
     if status.stale is None:
         return SourceState.PENDING if status.digest is None else SourceState.CURRENT
     if status.stale.cause == "NotFound":

@@ -1,1 +1,1 @@
-"""One module for each kind of source, and the connections that they share."""
+"""One module for each kind of source, and their shared connections."""

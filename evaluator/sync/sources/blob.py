@@ -1,4 +1,4 @@
-"""An object in S3, Google Cloud Storage or Azure, asked for again and again with its ETag."""
+"""An object in S3, Google Cloud Storage or Azure, polled with its ETag."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 _S3_OPTIONS: Final = {
     "region", "endpoint", "use_path_style", "s3ForcePathStyle", "disable_https", "disableSSL"
 }  # fmt: skip
-"""Of the URI's query, as gocloud.dev's s3blob has them."""
+"""Accepted keys of the URI's query, as in gocloud.dev's s3blob."""
 
 
 class BlobSource:
@@ -50,7 +50,7 @@ class BlobSource:
     def __init__(
         self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
     ) -> None:
-        """`clock` is Unix seconds. Raises InvalidSourceError."""
+        """clock: Unix seconds. Raises InvalidSourceError."""
         self.name = name
         self.identity = identity
         self._schedule = schedule
@@ -61,7 +61,7 @@ class BlobSource:
         self._store = open_store(config)
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What is there at each look; what is not is raised."""
+        """Yield the object's content at each look; raise SourceFault if it cannot be read."""
         while True:
             yield await self._ask()
             await asyncio.sleep(self._schedule.pause(self._clock()))
@@ -95,14 +95,14 @@ class BlobSource:
 
 
 def open_store(config: SourceConfig) -> Any:
-    """The bucket of a source, with the environment's credentials. Raises InvalidSourceError."""
+    """Open the bucket of a source, with the environment's credentials. Raises InvalidSourceError."""
     parts = urlsplit(config.uri)
     given = dict(parse_qsl(parts.query))
     unknown = sorted(given.keys() - (_S3_OPTIONS if config.provider is Provider.S3 else set()))
     if unknown:
         raise InvalidSourceError(f"the source {config.name}: {unknown[0]} is not an option of this source")
     client: ClientConfig = {"timeout": f"{config.timeout:g}s", "connect_timeout": "5s"}
-    # The follower decides when to try again.
+    # No retries here: the follower decides when to try again.
     retry: Any = {"max_retries": 0}
     try:
         if config.provider is Provider.GCS:
@@ -141,7 +141,7 @@ def _said(given: dict[str, str], *names: str) -> bool:
 
 
 def _fault(name: str, error: Exception) -> SourceFault:
-    """Never obstore's own text: it holds URLs, which may be signed, and times, which make each one new."""
+    """Never contains obstore's own text: its URLs may be signed, and its times make each text different."""
     if isinstance(error, NotFoundError | FileNotFoundError):
         return SourceFault("NotFound", f"{name}: no such object")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):

@@ -1,4 +1,4 @@
-"""How a gRPC peer is reached and called beside a stream, and what its messages and statuses mean."""
+"""Connects to a gRPC peer, makes unary calls, and translates its messages and statuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_DETAILS: Final = 200
 _ENVOY: Final = "write envoy://host:port/service"
 _OWN_LIMIT: Final = "larger than max"
-"""In gRPC's own words for a message that we would not have: peers use the same code when they are full."""
+"""Part of gRPC's message for a message above our limit: peers send the same status code when overloaded."""
 _REASONS: Final = {
     "UNAVAILABLE": "Unreachable",
     "RESOURCE_EXHAUSTED": "Busy",
@@ -37,18 +37,18 @@ _REASONS: Final = {
     "UNIMPLEMENTED": "Refused",
 }
 SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
-"""What a peer can say of flags that it does not send: none, unknown, bad, or not for us."""
+"""Reasons with which a peer explains absent flags: none, unknown, bad, or not permitted."""
 
 
 def _fault(peer: str, code: str, details: str) -> SourceFault:
-    """From a gRPC status, `code` by its name."""
+    """Make a fault of a gRPC status; `code` is its name."""
     text = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
     reason = "TooLarge" if _OWN_LIMIT in text else _REASONS.get(code, "Ended")
     return SourceFault(reason, f"{peer}: {code}: {text}")
 
 
 def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
-    """What a peer sent. Raises SourceFault for a context with bad numbers, or nested without end."""
+    """Convert a peer's message. Raises SourceFault for a context with bad numbers or too deep."""
     try:
         context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
     except (ValueError, RecursionError):
@@ -58,8 +58,8 @@ def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
 
 
 def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
-    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials HOST:PORT and asks for
-    SERVICE. Raises InvalidSourceError.
+    """Return (gRPC's target, channel options). `envoy://HOST:PORT/SERVICE` connects to HOST:PORT with
+    authority SERVICE. Raises InvalidSourceError.
     """
     if config.uri.startswith("uds:"):
         return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
@@ -77,16 +77,16 @@ def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
 
 
 KEEPALIVE: Final = 40.0
-"""Seconds of silence before a ping: flagd takes one every 30 s."""
+"""Seconds of silence before a ping: flagd accepts one every 30 s."""
 _PING_TIMEOUT: Final = 10.0
 ASK_SECONDS: Final = 3.0
 
 
 class Connector:
-    """Opens channels to one peer, and asks it something."""
+    """Opens channels to one peer, and makes unary calls."""
 
     def __init__(self, name: str, config: SourceConfig, keepalive: float = KEEPALIVE) -> None:
-        """`name` is the peer's in messages. Raises InvalidSourceError for a target that cannot be reached."""
+        """name: the peer's, for messages. Raises InvalidSourceError for an unusable target."""
         self._name = name
         self._config = config
         self._target, self._options = target(config)
@@ -94,27 +94,27 @@ class Connector:
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
             ("grpc.keepalive_time_ms", int(keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(_PING_TIMEOUT * 1000)),
-            # This one ends a stream whose peer hangs; the one above alone does not.
+            # This option ends a stream whose peer hangs; the one above alone does not.
             ("grpc.http2.ping_timeout_ms", int(_PING_TIMEOUT * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
-            # The follower decides when to try again; a shared pool would remember earlier failures.
+            # The follower decides when to try again; gRPC's shared subchannels would keep earlier failures.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
         ]
 
     async def connect(self) -> grpc.aio.Channel:
-        """A new channel, to be closed; certificates are read for it. Raises SourceFault."""
+        """Open a new channel, which the caller closes; reads certificates. Raises SourceFault."""
         credentials = await asyncio.to_thread(self._credentials)
         if credentials is None:
             return grpc.aio.insecure_channel(self._target, self._options)
         return grpc.aio.secure_channel(self._target, credentials, self._options)
 
     async def metadata(self) -> list[tuple[str, str]]:
-        """What each call says. A token's file is read again, as tokens are renewed. Raises SourceFault."""
+        """Return a call's metadata. Rereads the token's file, as tokens are renewed. Raises SourceFault."""
         return await asyncio.to_thread(self._metadata)
 
     async def call(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
-        """One unary call. Raises AioRpcError, and SourceFault for a token that cannot be read."""
+        """Make one unary call. Raises AioRpcError, and SourceFault for a token that cannot be read."""
         metadata = await self.metadata()
         answer: bytes = await channel.unary_unary(path, None, None)(
             request, metadata=metadata, timeout=ASK_SECONDS
@@ -122,7 +122,7 @@ class Connector:
         return answer
 
     async def ask(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
-        """`call` for a Companion. Raises AskFailed."""
+        """Make a `call` for a Companion. Raises AskFailed."""
         try:
             return await self.call(channel, path, request)
         except grpc.aio.AioRpcError as error:
@@ -133,7 +133,7 @@ class Connector:
             raise AskFailed(fault.message) from None
 
     def fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
-        """What a status means."""
+        """Return the fault of a status."""
         return _fault(self._name, error.code().name, error.details() or "")
 
     def _credentials(self) -> grpc.ChannelCredentials | None:

@@ -1,4 +1,4 @@
-"""What a source shows of itself to its peer; secrets in files are read again, as they rotate."""
+"""Credentials that a source sends to its peer; secrets in files are reread, as they rotate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SECRET: Final = 64 * 1024
 
 
 def authorization(config: SourceConfig) -> str | None:
-    """The value of `Authorization`, by configuration, token file or URL. Blocks; raises SourceFault."""
+    """Return the value of `Authorization` of configuration, token file or URL. Blocks; raises SourceFault."""
     if config.auth_header:
         return config.auth_header
     if config.bearer_token_file:
@@ -31,13 +31,13 @@ def authorization(config: SourceConfig) -> str | None:
 
 
 def without_credentials(url: str) -> str:
-    """The URL as it is asked for: what stands before the `@` goes in a header."""
+    """Return the URL of the request: user information before the `@` is sent in a header."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def read_secret(path: Path) -> str:
-    """The text of a file without the white space around it. Blocks; raises SourceFault."""
+    """Return the text of a file without surrounding white space. Blocks; raises SourceFault."""
     try:
         text = durable.read_file(path, _MAX_SECRET).decode().strip()
     except (OSError, UnicodeDecodeError) as error:

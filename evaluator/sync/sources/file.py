@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.flags.syntax.document import Format, format_of
+from evaluator.flags.syntax.document import Syntax, format_of
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.watch import Watch
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from evaluator.sync.source import SourceEvent
 
 POLL: Final = 1.0
-"""Seconds between looks, as inotify does not report what other machines write to a shared file system."""
+"""Seconds between polls, as inotify does not report writes of other machines to a shared file system."""
 _SETTLE: Final = 0.02
 """Seconds after an event: a writer in place opens, truncates and writes."""
 _LOOKS: Final = 2
-"""Looks after a change that read again: a change within the clock's grain does not alter the times."""
+"""Polls after a change that read again: a change within the clock's resolution does not alter the times."""
 _STILL: Final = 0.2
-"""Seconds without a change before YAML written in place is taken: cut at a line's end it is valid, too."""
+"""Seconds without a change before YAML written in place is read: cut at a line's end it is valid, too."""
 _FRESH: Final = 1.0
-"""Age in seconds below which a file that is new to us may still be being written."""
+"""Age in seconds below which a new file may still be incomplete."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: the resolution of a file's times. A rename changes the inode's time alone."""
+"""Resolution of a file's times in nanoseconds. A rename changes only the inode's time."""
 _LONGEST_WRITING: Final = 5.0
-"""Seconds after which a file that is still being written is a fault."""
+"""Seconds after which a file that still changes is reported as a fault."""
 _MAX_FILES: Final = 1_000
 _TRIES: Final = 5
 
 _FileMark: TypeAlias = tuple[str, int, int, int, int, int]
 """Name, device, inode, size, times in nanoseconds: of the content's last change, of the inode's."""
 Mark: TypeAlias = tuple[_FileMark, ...]
-"""Of all files. Another content has, as a rule, another mark."""
+"""Marks of all files. A change of content nearly always changes the mark."""
 
 
 class FileSource:
@@ -46,7 +46,7 @@ class FileSource:
     def __init__(
         self, name: str, identity: str, path: Path, clock: Callable[[], float], *, watch: bool = True
     ) -> None:
-        """Without `watch` the path is only looked at, once a second. `clock` is Unix seconds."""
+        """watch: without it the path is only polled, once a second. clock: Unix seconds."""
         self.name = name
         self.identity = identity
         self._path = path
@@ -54,10 +54,10 @@ class FileSource:
         self._watch = watch
         self._mark: Mark | None = None
         self._unsettled: Mark | None = None
-        """What was not taken at the last look: it may have been half written."""
+        """The mark that was not read at the last poll: the file may have been incomplete."""
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What is there; a path that is not (any more) is a fault, and waited for."""
+        """Yield the content at each change; yield a fault while the path is missing."""
         watch = Watch(self._path)
         again, moved = 0, True
         try:
@@ -77,7 +77,7 @@ class FileSource:
             watch.close()
 
     async def _still(self, read: bool) -> SourceEvent:
-        """The content once it is not being written any more."""
+        """Return the event of the content once the file no longer changes."""
         for _ in range(round(_LONGEST_WRITING / _STILL)):
             event = await asyncio.to_thread(self._look, read)
             if event is not None:
@@ -86,14 +86,14 @@ class FileSource:
         return self._changing()
 
     def _look(self, read: bool) -> SourceEvent | None:
-        """None: look again, it may be half written."""
+        """Return the event of the present content; None if it may be incomplete: look again."""
         try:
             mark = self._now()
             if mark == self._mark and not read:
                 return UNCHANGED
             settled = self._settled(mark)
         except OSError as error:
-            # Whatever comes back is read anew.
+            # Forget the mark, so that the file is read again when it returns.
             self._mark = None
             return _fault(self.name, error)
         except SourceFault as fault:
@@ -104,7 +104,7 @@ class FileSource:
         return delivery
 
     def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
-        """What stayed the same while it was read; None where it may be half of what is meant."""
+        """Return (mark, content) that did not change during the read; None if it may be incomplete."""
         for _ in range(_TRIES):
             if mark != self._unsettled and self._may_be_half(mark):
                 self._unsettled = mark
@@ -117,16 +117,16 @@ class FileSource:
         raise self._changing()
 
     def _may_be_half(self, mark: Mark) -> bool:
-        """Whether YAML was changed that may still be written. Half of JSON is none."""
+        """Return whether changed YAML may still be incomplete. Incomplete JSON is never valid."""
         known = {each[0]: each for each in self._mark or ()}
         return any(
             self._is_being_written(each, known.get(each[0]))
             for each in mark
-            if format_of(each[0] or self._path.name) is Format.YAML
+            if format_of(each[0] or self._path.name) is Syntax.YAML
         )
 
     def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
-        """Whether the file may be unfinished: a renamed file was whole before, a new one may be half."""
+        """Return whether the file may be incomplete: a renamed file is complete, a new one may not be."""
         if held is not None and (seen == held or seen[1:3] == held[1:3]):
             return seen != held
         *_, modified, changed = seen
@@ -137,7 +137,7 @@ class FileSource:
         return SourceFault("Changing", f"{self.name}: it changes too often to be read consistently")
 
     def _now(self) -> Mark:
-        """Raises OSError where nothing is there."""
+        """Return the mark of the path. Raises OSError if nothing is there."""
         status = self._path.stat()
         if not self._path.is_dir():
             return (self._marked("", status),)
@@ -149,7 +149,7 @@ class FileSource:
         return tuple(self._marked(name, (self._path / name).stat()) for name in names)
 
     def _marked(self, name: str, status: os.stat_result) -> _FileMark:
-        """Raises SourceFault for what is not a file."""
+        """Return the mark of a file. Raises SourceFault for anything else."""
         if not stat.S_ISREG(status.st_mode):
             where = f"{self.name}/{name}" if name else self.name
             raise SourceFault("NotAFile", f"{where}: {no_file(status)}")
@@ -170,13 +170,13 @@ class FileSource:
 
 
 def no_file(status: os.stat_result) -> str:
-    """What to say of something that is neither a file nor a folder."""
+    """Return the fault of a path that is neither a file nor a folder."""
     kind = "a FIFO" if stat.S_ISFIFO(status.st_mode) else "a socket or device"
     return f"it is {kind}, which cannot be followed; use a regular file or a folder"
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    # Opening a FIFO would wait for its writer, and keep the process from ending.
+    # Opening a FIFO would block until there is a writer, and keep the process from ending.
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -26,15 +26,15 @@ _SYNC: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 _FETCH: Final = "/flagd.sync.v1.FlagSyncService/FetchAllFlags"
 _METADATA: Final = "/flagd.sync.v1.FlagSyncService/GetMetadata"
 _CONFIRM: Final = 10.0
-"""Seconds after which a silent stream's peer is asked something: if it answers, nothing changed."""
+"""Seconds of silence after which the peer is called: an answer shows that nothing changed."""
 _UNANSWERED: Final = frozenset({
     grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
 })  # fmt: skip
-"""Statuses that our own client sets when no answer comes; any other shows that the peer answered."""
+"""Statuses that grpcio sets by itself when the peer does not answer. Any other status came from the peer."""
 _SILENCE: Final = 1.0
-"""Seconds after which a peer that accepted the stream and sends no flags is asked why."""
+"""Seconds after which a peer that accepted the stream and sends no flags is asked for the reason."""
 _LONGEST_SILENCE: Final = 30.0
-"""Seconds between two such questions, at most."""
+"""Most seconds between two such calls."""
 
 
 class GrpcSource:
@@ -49,7 +49,7 @@ class GrpcSource:
         keepalive: float = KEEPALIVE,
         companion: Companion | None = None,
     ) -> None:
-        """`companion` talks with the peer, too. Raises InvalidSourceError for an unusable target."""
+        """companion: makes further calls to the peer. Raises InvalidSourceError for an unusable target."""
         self.name = name
         self.identity = identity
         self._timeout = config.timeout
@@ -58,7 +58,7 @@ class GrpcSource:
         self._request = sync_pb2.SyncFlagsRequest(provider_id=config.provider_id, selector=config.selector)
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """Each set that the peer sends; a stream that ends, for whatever reason, is raised."""
+        """Yield each set that the peer sends; raise SourceFault when the stream ends, for any reason."""
         metadata = await self._connector.metadata()
         channel = await self._connector.connect()
         call, listened = self._call(channel, metadata), False
@@ -86,7 +86,7 @@ class GrpcSource:
 
     @asynccontextmanager
     async def _talking(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-        """Send receipts for as long as the block lasts, and a goodbye if we are the ones who end it."""
+        """Send receipts during the block, and a goodbye if this side ends it."""
         if self._companion is None:
             yield
             return
@@ -129,7 +129,7 @@ class GrpcSource:
     async def _silence(
         self, channel: grpc.aio.Channel, reading: asyncio.Future[Any], accepted: asyncio.Event
     ) -> AsyncGenerator[SourceFault, None]:
-        """Why nothing comes, until something does. Raises SourceFault for a peer that does not say why."""
+        """Yield a silent peer's reasons until it sends a message. Raises SourceFault if it gives none."""
         clock, limit, pause = asyncio.get_running_loop().time, self._timeout, _SILENCE
         until = clock() + limit
         while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
@@ -144,7 +144,7 @@ class GrpcSource:
                 yield fault
 
     async def _absence(self, channel: grpc.aio.Channel) -> SourceFault | None:
-        """Why there are no flags, by a peer whose stream is silent; None where it does not say."""
+        """Ask a silent peer why it sends no flags; return None if it gives no reason."""
         try:
             await self._connector.call(channel, _FETCH, self._request.SerializeToString())
         except grpc.aio.AioRpcError as error:
@@ -155,7 +155,7 @@ class GrpcSource:
         return None
 
     async def _answers(self, channel: grpc.aio.Channel) -> bool:
-        """Whether the peer answers on its stream's connection, if only that it has no such method."""
+        """Return whether the peer answers on the stream's connection, even with UNIMPLEMENTED."""
         if self._companion is not None and self._companion.taken_within(_CONFIRM):
             return True
         try:
@@ -168,7 +168,7 @@ class GrpcSource:
 
 
 async def _first(call: Any, accepted: asyncio.Event) -> Any:
-    """The stream's first message; `accepted` is set as soon as the peer has taken the call."""
+    """Return the stream's first message; set `accepted` once the peer has accepted the call."""
     await call.initial_metadata()
     accepted.set()
     return await call.read()
@@ -177,7 +177,7 @@ async def _first(call: Any, accepted: asyncio.Event) -> Any:
 async def _meanwhile(
     reading: asyncio.Future[Any], question: Coroutine[Any, Any, T], seconds: float | None = None
 ) -> T | None:
-    """The answer to a question; None where a message comes first, or it takes longer."""
+    """Return the result of `question`; None if a message comes first, or after `seconds`."""
     asking = asyncio.ensure_future(question)
     try:
         await asyncio.wait({reading, asking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +187,7 @@ async def _meanwhile(
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Its end, whatever comes of it."""
+    """Cancel the task, wait for it, and drop its result."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():

@@ -1,4 +1,4 @@
-"""A document at a URL, asked for again and again; by its ETag the peer says that it is unchanged."""
+"""A document at a URL, polled with its ETag."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from evaluator.flags.syntax.document import Format, format_of
+from evaluator.flags.syntax.document import Syntax, format_of
 from evaluator.sync.schedule import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization, without_credentials
-from evaluator.sync.sources.http_client import Client, Response
+from evaluator.sync.sources.http_client import Client, HttpResponse
 from evaluator.sync.sources.oauth import Tokens
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class HttpSource:
     def __init__(
         self, name: str, identity: str, config: SourceConfig, schedule: Schedule, clock: Callable[[], float]
     ) -> None:
-        """`clock` is Unix seconds."""
+        """clock: Unix seconds."""
         self.name = name
         self.identity = identity
         self._config = config
@@ -47,11 +47,11 @@ class HttpSource:
         self._url = without_credentials(config.uri)
         self._tokens: Tokens | None = None
         self._asked_to_wait = 0.0
-        """Seconds, by the last answer."""
+        """Seconds that the last answer asked to wait."""
 
     async def deliveries(self) -> AsyncGenerator[SourceEvent, None]:
-        """What is there at each look; what is not is raised."""
-        # Anew after a fault, for certificates may have been replaced.
+        """Yield the document at each look; raise SourceFault if it cannot be read."""
+        # A new client after each fault, since certificates may have been replaced.
         client = await asyncio.to_thread(Client, self._config)
         try:
             while True:
@@ -79,8 +79,8 @@ class HttpSource:
                 raise refused
             return refused
         file = self._file(answer)
-        if not answer.ends and format_of(file) is Format.YAML:
-            # Cut at the end of a line it is a document like any other, with fewer flags.
+        if not answer.ends and format_of(file) is Syntax.YAML:
+            # A document cut at the end of a line is valid, with fewer flags.
             raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
         self._etag, self._delivered = answer.headers.get("ETag"), True
         return Delivery(((file, answer.body),))
@@ -97,8 +97,8 @@ class HttpSource:
             headers["If-None-Match"] = self._etag
         return headers
 
-    def _file(self, answer: Response) -> str:
-        """Where it is, for messages; its extension says the format, else the content type does."""
+    def _file(self, answer: HttpResponse) -> str:
+        """Return the file name for messages; its extension gives the format, else the content type does."""
         parts = urlsplit(self._url)
         file = f"{parts.scheme}://{parts.netloc}{parts.path}"
         if format_of(file) is None and "yaml" in answer.headers.get("Content-Type", "").lower():
@@ -107,7 +107,7 @@ class HttpSource:
 
 
 def wait_of(retry_after: str, now: float) -> float:
-    """Seconds that a `Retry-After` asks for, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
+    """Return the seconds of a `Retry-After`, up to CAP; 0 for none (RFC 9110, 10.2.3). now: Unix seconds."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(CAP, float(retry_after[:9]))
     try:

@@ -1,4 +1,4 @@
-"""HTTP requests with a deadline, a bound on what is read, and an end at any moment."""
+"""HTTP requests with a deadline and a size limit, which can be aborted at any time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _REDIRECTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
-    """What came back, whole; a status of 3xx is only ever 304."""
+class HttpResponse:
+    """A complete response; the only possible status of 3xx is 304."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in any case."""
+    """Header names are in any case."""
     body: bytes
     ends: bool
-    """Whether the peer declared where the body ends; if not, a truncated one looks complete."""
+    """Whether the peer declared the body's length; if not, a truncated body looks complete."""
 
 
 class Client:
-    """One source's requests, one after another, each in a daemon thread: a DNS lookup cannot be cut short."""
+    """Client of one source. Each request runs in a daemon thread, since DNS lookups cannot be aborted."""
 
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
@@ -53,11 +53,11 @@ class Client:
 
     async def request(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None = None
-    ) -> Response:
-        """The answer, of at most `limit` bytes once decompressed; a `form` is posted. Raises SourceFault:
-        Unreachable, Timeout, TooLarge, Redirected.
+    ) -> HttpResponse:
+        """Return the response, of at most `limit` bytes once decompressed; a `form` is posted. Raises
+        SourceFault: Unreachable, Timeout, TooLarge, Redirected.
         """
-        answer: Future[Response] = Future()
+        answer: Future[HttpResponse] = Future()
         answer.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -77,27 +77,27 @@ class Client:
                 self._cut()
 
     def close(self) -> None:
-        """End whatever is under way."""
+        """Abort a request that is under way."""
         self._closed = True
         self._cut()
         self._pool.clear()
 
     def _opened(self, connection: Any) -> None:
-        """Called in a request's thread with the socket of each new connection."""
+        """Store the socket of a new connection; called in a request's thread."""
         self._sockets.add(connection)
         if self._closed:
             self._cut()
 
     def _cut(self) -> None:
-        """A thread that waits for a peer to speak cannot be cancelled; without its connection it ends."""
+        """Shut the connection down: a thread that waits for the peer cannot be cancelled otherwise."""
         for each in tuple(self._sockets):
             with contextlib.suppress(OSError):
-                # Not SSLSocket's own, which would take the session from under the thread that reads.
+                # Not SSLSocket's own, which would free the session while the reading thread uses it.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _exchange(
         self, url: str, headers: Mapping[str, str], limit: int, form: Mapping[str, str] | None
-    ) -> Response:
+    ) -> HttpResponse:
         try:
             response = self._pool.request(
                 "GET" if form is None else "POST",
@@ -116,7 +116,7 @@ class Client:
             raise SourceFault("Unreachable", _cause(error)) from None
 
 
-def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float) -> Response:
+def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float) -> HttpResponse:
     history = response.retries.history if response.retries is not None else ()
     if url.startswith("https:") and any(
         (step.redirect_location or "").startswith("http:") for step in history
@@ -125,7 +125,7 @@ def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float
     body = bytearray()
     length = response.headers.get("Content-Length", "")
     while not (length.isdigit() and int(length) > limit):
-        # Not read(): it would wait for as much as was asked for, however slowly that comes.
+        # Not read(): it would block until all requested bytes have come, however slowly.
         chunk = response.read1(_CHUNK, decode_content=True)
         body += chunk
         if not chunk or len(body) > limit:
@@ -137,11 +137,11 @@ def _read(response: urllib3.BaseHTTPResponse, url: str, limit: int, until: float
     if len(body) > limit:
         raise SourceFault("TooLarge", f"it is more than {limit} bytes")
     ends = length.isdigit() or getattr(response, "chunked", False)
-    return Response(response.status, response.headers, bytes(body), ends)
+    return HttpResponse(response.status, response.headers, bytes(body), ends)
 
 
 def _retries(headers: Mapping[str, str]) -> urllib3.Retry:
-    """None but redirects, which do not send the configured headers to any other host."""
+    """No retries and no redirects: a redirect must not send the configured headers to another host."""
     return urllib3.Retry(
         total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS,
         remove_headers_on_redirect=frozenset(headers) - {"Accept", "Accept-Encoding", "User-Agent"},
@@ -174,7 +174,7 @@ def _pool(config: SourceConfig, opened: Callable[[Any], None]) -> urllib3.PoolMa
 
 
 def _tracked(pool: type[HTTPConnectionPool], opened: Callable[[Any], None]) -> type[HTTPConnectionPool]:
-    """The same kind of pool, which calls `opened` with the socket of each new connection."""
+    """Return a subclass of the pool that calls `opened` with the socket of each new connection."""
 
     class Connection(pool.ConnectionCls):  # type: ignore[name-defined, misc]
         def connect(self) -> None:
@@ -185,7 +185,7 @@ def _tracked(pool: type[HTTPConnectionPool], opened: Callable[[Any], None]) -> t
 
 
 def _cause(error: BaseException) -> str:
-    """Why, in the words of whatever failed first; never an URL, which may hold a token."""
+    """Return the text of the first error in the chain; never a URL, which may hold a token."""
     reason = getattr(error, "reason", None)
     first = reason if isinstance(reason, BaseException) else error
     while (below := first.__cause__ or first.__context__) is not None:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _LIMIT: Final = 1024 * 1024
 _EARLY: Final = 10.0
-"""Seconds before its end at which a token is not used any more."""
+"""Seconds before its expiry at which a token is renewed."""
 _LONGEST: Final = 10**9
-"""Seconds that a token is taken to be good for at most; a number in JSON may be larger than any clock's."""
+"""Most seconds of a token's life; a number in JSON may be larger than any clock's."""
 
 
 class Tokens:
-    """The token of one source, asked for when there is none that is good."""
+    """The token of one source, requested when there is no valid one."""
 
     def __init__(self, oauth: OAuth, clock: Callable[[], float]) -> None:
-        """`clock` never jumps; seconds."""
+        """clock: monotonic seconds."""
         self._oauth = oauth
         self._clock = clock
         self._secret = (oauth.client_id, oauth.client_secret)
@@ -36,7 +36,7 @@ class Tokens:
         self._until = 0.0
 
     async def token(self, client: Client) -> str:
-        """A token that is good now. Raises SourceFault."""
+        """Return a valid token. Raises SourceFault."""
         if self._oauth.folder:
             await self._reload()
         if self._token is None or self._clock() >= self._until:
@@ -44,7 +44,7 @@ class Tokens:
         return self._token or ""
 
     def forget(self) -> None:
-        """The token was refused."""
+        """Drop the token, after the peer refused it."""
         self._token = None
 
     async def _reload(self) -> None:

@@ -1,4 +1,4 @@
-"""The folders in which a change to a path shows, and their watches by inotify."""
+"""Finds the folders in which a change to a path is visible, and watches them by inotify."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINKS: Final = 40
-"""Symlinks that a path may lead through; the kernel's bound."""
+"""Most symlinks in a path; the kernel's bound."""
 
 
 def places(path: Path) -> tuple[Path, ...]:
-    """The existing folders in which the path, or what a symlink on its way leads to, may be replaced."""
+    """Return the existing folders in which the path, or the target of a symlink in it, may be replaced."""
     found: dict[Path, None] = {}
     # Not resolve(): it would follow the very links that are watched.
     pending = [Path(os.path.abspath(path))]
@@ -65,7 +65,7 @@ class Watch:
         self._opening = threading.Lock()
 
     async def arm(self) -> None:
-        """Watch the folders that matter now. Where the system refuses, waiting only ends by time."""
+        """Watch the present folders. If the system refuses, `wait` ends only by its timeout."""
         try:
             await asyncio.to_thread(self._arm)
         except (OSError, ImportError) as error:
@@ -77,7 +77,7 @@ class Watch:
             asyncio.get_running_loop().add_reader(self._notify.fileno(), self._ready)
 
     async def wait(self, seconds: float) -> bool:
-        """Whether something changed within `seconds`."""
+        """Return whether something changed within `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -87,7 +87,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching, for good."""
-        # The caller of `arm` may have been cancelled while its thread goes on.
+        # The caller of `arm` may have been cancelled while its thread continues.
         with self._opening:
             self._closed = True
             notify, self._notify = self._notify, None
@@ -96,7 +96,7 @@ class Watch:
             notify.close()
 
     def _arm(self) -> None:
-        # Where no file is followed, neither ctypes nor this is loaded.
+        # Imported here: only evaluators with a file source need ctypes and this module.
         from inotify_simple import INotify, flags  # noqa: PLC0415
 
         with self._opening:

@@ -5,7 +5,7 @@ import gc
 import threading
 import weakref
 
-from evaluator.exchange import Exchange, let_go
+from evaluator.exchange import SnapshotSwapper, free_one_by_one
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import FlagSet
 from evaluator.gc_policy import GcPolicy
@@ -21,7 +21,7 @@ def delivered(flag_set: FlagSet, digest: str | None = None) -> Report:
 
 
 async def test_a_set_that_is_put_is_served_compiled() -> None:
-    exchange = Exchange(Store(), lambda: NOW, GcPolicy())
+    exchange = SnapshotSwapper(Store(), lambda: NOW, GcPolicy())
     snapshot = await exchange.apply(delivered(version(1), "sha256:known"))
     assert snapshot is not None
     assert snapshot is exchange.store.snapshot
@@ -32,14 +32,14 @@ async def test_a_set_that_is_put_is_served_compiled() -> None:
 async def test_it_is_compiled_in_a_thread_and_served_on_the_loop() -> None:
     store, threads = Store(), set[threading.Thread]()
     store.subscribe(lambda _: threads.add(threading.current_thread()))
-    await Exchange(store, lambda: NOW).apply(delivered(version(1)))
+    await SnapshotSwapper(store, lambda: NOW).apply(delivered(version(1)))
     assert threads == {threading.current_thread()}
 
 
 async def test_the_same_flags_again_notify_nobody() -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
-    exchange = Exchange(store, lambda: NOW)
+    exchange = SnapshotSwapper(store, lambda: NOW)
     first = await exchange.apply(delivered(version(1)))
     assert await exchange.apply(delivered(version(1))) is first
     assert seen == [first]
@@ -47,7 +47,7 @@ async def test_the_same_flags_again_notify_nobody() -> None:
 
 async def test_sources_that_deliver_at_once_are_all_served() -> None:
     names = tuple("abcdefgh")
-    exchange = Exchange(Store(sources=names), lambda: NOW)
+    exchange = SnapshotSwapper(Store(sources=names), lambda: NOW)
     sets = {name: flag_set(flag(name, {"v": 1}, "v")) for name in names}
     await asyncio.gather(*(exchange.apply(Report(name, NOW, Content(sets[name]))) for name in names))
     assert exchange.store.catalog.sets == sets
@@ -57,12 +57,12 @@ async def test_sources_that_deliver_at_once_are_all_served() -> None:
 
 
 async def test_a_reader_keeps_the_old_set_whole_while_it_is_let_go() -> None:
-    exchange = Exchange(Store(), lambda: NOW)
+    exchange = SnapshotSwapper(Store(), lambda: NOW)
     held = await exchange.apply(delivered(version(1)))
     assert held is not None
-    remains = exchange.store.remains()
+    remains = exchange.store.served_objects()
     await exchange.apply(delivered(version(2)))
-    let_go(remains)
+    free_one_by_one(remains)
     assert remains == []
     assert (value(held, "a"), value(held, "b")) == (1, 1)
 
@@ -89,7 +89,7 @@ def test_reading_leaves_nothing_to_the_collector() -> None:
 
 async def test_what_is_served_says_that_it_is_stale_and_is_compiled_no_second_time() -> None:
     store = Store()
-    exchange = Exchange(store, lambda: NOW)
+    exchange = SnapshotSwapper(store, lambda: NOW)
     first = await exchange.apply(delivered(FlagSet({one.key: one for one in ALL})))
     gone = Report("", NOW, fault=Fault("gone"))
     await exchange.apply(gone)
@@ -109,5 +109,5 @@ async def test_what_is_put_though_it_is_stale_says_so_from_the_first() -> None:
     store, seen = Store(), list[object]()
     store.subscribe(lambda snapshot: seen.append(dict(snapshot.flag_set.metadata)))
     report = Report("", 0.0, Content(FlagSet()), Fault("not read"), from_disk=True)
-    await Exchange(store, lambda: NOW).apply(report)
+    await SnapshotSwapper(store, lambda: NOW).apply(report)
     assert seen == [{"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": "1970-01-01T00:00:00Z"}]

@@ -1,5 +1,4 @@
-"""One comment on a pull request for each flag set made of it: what became of its commit, and what it would
-change. Pure.
+"""One comment on a pull request per flag set made of it: its commit's state, and changed flags. Pure.
 
 GitHub: https://docs.github.com/rest/issues/comments
 GitLab: https://docs.gitlab.com/api/notes/#merge-requests
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
 _AZURE: Final = "azuredevopspullrequestcomment"
 _BITBUCKET: Final = "bitbucketpullrequestcomment"
 PAGE: Final = 20
-"""Comments of one answer: one may have 64 KiB."""
+"""Comments per page; each may have 64 KiB."""
 MOST_PAGES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Where a server has the comments of one pull request, below the repository's API."""
+    """Paths of the comments of a pull request, below the repository's API."""
 
     comments: str
     one: str = ""
-    """What a comment's id is added to for its own URL; empty: the same."""
+    """Path before a comment's id; empty: the same as of the list."""
     size: str = "per_page"
-    """The parameter for how many comments a page has; empty where there are no pages."""
+    """Query parameter of the page size; empty if there are no pages."""
     edit: str = "PATCH"
     order: str = ""
-    """Has the oldest come first, where they do not by themselves."""
+    """Query that sorts the oldest first, if that is not the default."""
 
 
 _ISSUE: Final = ("issues/{}/comments", "issues/comments")
@@ -66,34 +65,34 @@ class Thread:
         self._type = notice.target.spec.type
         self._paths = _PATHS[self._type]
         self._api: Api = api_of(notice.target)
-        # There is no pull request of this number.
+        # A test is sent to a pull request that does not exist.
         self._number = notice.message.metadata.get(CHANGE_REQUEST, "0")
         words = f"flagstaff:{hashlib.sha256(notice.message.uid.encode()).hexdigest()[:32]}"
-        # Bitbucket shows comments of HTML, and no definition of a link that nothing refers to.
+        # Bitbucket shows HTML comments, but hides unused link definitions.
         self.marker = f"[//]: # ({words})" if self._type == _BITBUCKET else f"<!-- {words} -->"
         """The beginning of the comment, which readers of the repository cannot guess before it is posted."""
 
     def listed(self, page: int) -> Post:
-        """Asks for a page of the comments, the oldest first."""
+        """Return the request for a page of the comments, the oldest first."""
         size, order = self._paths.size, self._paths.order
         query = f"?{size}={PAGE}&page={page}{order}" if size else self._api.query
         headers = {"Accept-Encoding": "identity", **self._api.headers}
         return Post(self._url(self._paths.comments) + query, b"", headers, "GET", whole=True)
 
     def is_last(self, found: int) -> bool:
-        """Whether no page follows one of so many comments."""
+        """Whether a page with `count` comments is the last."""
         return not self._paths.size or found < PAGE
 
     def created(self) -> Post:
-        """Adds the comment."""
+        """Return the request that adds the comment."""
         content = self._content()
         if self._type == _AZURE:
-            # Closed: one that is active may keep the pull request from being completed.
+            # Closed: an active thread may block the pull request.
             content = {"comments": [content | {"parentCommentId": 0, "commentType": 1}], "status": 4}
         return self._post(content, self._url(self._paths.comments))
 
     def edited(self, comment: str) -> Post:
-        """Writes the comment with this id anew."""
+        """Return the request that replaces the comment with this id."""
         url = f"{self._url(self._paths.one or self._paths.comments)}/{comment}"
         return replace(self._post(self._content(), url), method=self._paths.edit)
 
@@ -121,7 +120,7 @@ class Thread:
 
 
 def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
-    """(id as `edited` takes it, text) of each comment in an answer. Raises ValueError."""
+    """Return (id for `edited`, text) of each comment in an answer. Raises ValueError."""
     found: Any = json.loads(answer)
     if isinstance(found, dict) and type_ in {_AZURE, _BITBUCKET}:
         found = found.get("value" if type_ == _AZURE else "values")
@@ -132,7 +131,7 @@ def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
 
 
 def _read_one(found: dict[str, Any], type_: str) -> tuple[str, str]:
-    """One that was deleted cannot be edited, and has no text therefore."""
+    """Return a comment's id and text; no text for a deleted one, which cannot be edited."""
     number, text = str(found["id"]), found.get("body")
     gone: object = False
     match found:
@@ -144,5 +143,5 @@ def _read_one(found: dict[str, Any], type_: str) -> tuple[str, str]:
 
 
 def _block(language: str, text: str) -> str:
-    """Text that the server shows as it is: content of a repository makes no mentions and no links."""
+    """Return a code block, in which content of a repository makes no mentions and no links."""
     return f"```{language}\n{text.replace('```', chr(39) * 3)}\n```"

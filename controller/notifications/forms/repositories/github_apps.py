@@ -1,4 +1,4 @@
-"""GitHub Apps: in place of a token that a person made, one that the server gives out for an hour. Pure.
+"""GitHub Apps: short-lived tokens (one hour) of the server, in place of personal tokens. Pure.
 
 https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app
 """
@@ -15,17 +15,16 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from controller.api.provider import APP_ID
 from controller.notifications.forms.posts import Post
 from controller.notifications.forms.repositories.servers import GITHUB, github_api
 
 if TYPE_CHECKING:
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.user_text.secret_texts import SecretTexts
 
-TYPES: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})
-ID: Final = "githubAppID"
-"""The Secret's keys are Flux's."""
 INSTALLATION: Final = "githubAppInstallationID"
+"""The Secret's keys are Flux's."""
 KEY: Final = "githubAppPrivateKey"
 BASE: Final = "githubAppBaseURL"
 
@@ -39,27 +38,27 @@ class App:
     key: str = field(repr=False)
     """An RSA key in PEM."""
     base: str = ""
-    """The URL of the API; empty: as the repository's address says."""
+    """URL of the API; empty: derived from the repository's address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A token that the server gave out."""
+    """A token from the server."""
 
     token: str = field(repr=False)
     until: datetime
-    """When another is to be asked for."""
+    """The time at which a new token is requested."""
 
 
 def app_of(secret: SecretTexts) -> App | None:
-    """The App that a Secret names; None: it names none. Raises Stalled. Blocks for milliseconds."""
-    if not any(secret.text(each) for each in (ID, INSTALLATION, KEY)):
+    """Return the App of a Secret; None without one. Raises Stalled. Blocks for milliseconds."""
+    if not any(secret.text(each) for each in (APP_ID, INSTALLATION, KEY)):
         return None
-    found, installation = (secret.required(each, "for a GitHub App") for each in (ID, INSTALLATION))
+    found, installation = (secret.required(each, "for a GitHub App") for each in (APP_ID, INSTALLATION))
     secret.required(KEY, "for a GitHub App")
     key = secret.pem(KEY, "PRIVATE KEY")
     if not re.fullmatch(r"[A-Za-z0-9.]{1,64}", found):
-        raise secret.invalid(f"{ID!r} is neither an App's number nor its client id")
+        raise secret.invalid(f"{APP_ID!r} is neither an App's number nor its client id")
     if not re.fullmatch(r"[0-9]{1,20}", installation):
         raise secret.invalid(f"{INSTALLATION!r} is not a number")
     try:
@@ -69,14 +68,14 @@ def app_of(secret: SecretTexts) -> App | None:
     return App(found, installation, key, secret.line(BASE).rstrip("/"))
 
 
-def asked(app: App, target: Target, now: datetime) -> Post:
-    """Asks for a token. Blocks for milliseconds."""
+def asked(app: App, target: ProviderTarget, now: datetime) -> Post:
+    """Return the request for a token. Blocks for milliseconds."""
     url = f"{github_api(target)}/app/installations/{app.installation}/access_tokens"
     return Post(url, b"", {"Authorization": f"Bearer {_signed(app, now)}", **GITHUB}, whole=True)
 
 
 def grant_of(answer: bytes, now: datetime) -> Grant:
-    """The token in an answer. Raises ValueError."""
+    """Return the token in an answer. Raises ValueError."""
     found: Any = json.loads(answer)
     token, until = (found.get(each) if isinstance(found, dict) else None for each in ("token", "expires_at"))
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,2048}", token) or not isinstance(until, str):
@@ -86,10 +85,10 @@ def grant_of(answer: bytes, now: datetime) -> Grant:
 
 
 def _signed(app: App, now: datetime) -> str:
-    """A JSON Web Token by which the server knows the App."""
+    """Return a JSON Web Token that identifies the App."""
     import jwt  # noqa: PLC0415 - 3 MB, for Apps alone
 
-    # Our clock may be ahead of the server's, which takes what ends within ten minutes.
+    # Our clock may be ahead; the server accepts tokens that expire within ten minutes.
     times = {"iat": now - timedelta(minutes=1), "exp": now + timedelta(minutes=9)}
     return jwt.encode({**times, "iss": app.id}, _read(app.key), "RS256")
 
@@ -97,7 +96,7 @@ def _signed(app: App, now: datetime) -> str:
 def _read(key: str) -> RSAPrivateKey:
     """Raises ValueError."""
     try:
-        # GitHub's keys have 1,700 characters, and one of many bits takes long to read.
+        # GitHub's keys have 1,700 characters; a much longer key takes long to parse.
         found = load_pem_private_key(key.encode(), None) if len(key) <= 4_096 else None
     except (TypeError, UnsupportedAlgorithm) as error:
         raise ValueError("not a key") from error

@@ -1,5 +1,4 @@
-"""Statuses of commits, as Git servers show them beside a commit: pending once it is applied, success once it
-is served, failure with the first problem. Pure.
+"""Commit statuses: pending once applied, success once served, failure with the first problem. Pure.
 
 GitHub: https://docs.github.com/rest/commits/statuses
 GitLab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
@@ -13,7 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.notifications.forms.repositories.servers import api_of, server_of
+from controller.api.parsing.addresses import server_of
+from controller.notifications.forms.repositories.servers import api_of
 from controller.notifications.links import commit_in, commit_page
 from controller.notifications.reporting.standing import state_of
 from evaluator.flags.model import REVISION_KEY
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Notice, Post
 
 ASKED: Final = frozenset({"azuredevops", "bitbucket", "gitea"})
-"""Types whose test looks at the repository, too: the answer to a status does not say what is missing."""
+"""Types whose test also reads the repository: the answer to a status does not tell what is missing."""
 _STATES: Final = {
     "azuredevops": {"success": "succeeded", "failure": "failed"},
     "bitbucket": {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"},
     "gitlab": {"failure": "failed"},
 }
-"""By server: its words for our states, where they differ."""
+"""By server: its names of our states, if they differ."""
 
 
 def status(notice: Notice) -> Post:
-    """The status of the message's commit, as the target's server takes it."""
+    """Return the status of the message's commit in the format of the target's server."""
     message, target = notice.message, notice.target
-    # A server that answers to a test that there is no commit of zeros has accepted address and token.
+    # A server that reports commit 0000… as missing has accepted address and token.
     commit = commit_in(message.metadata.get(REVISION_KEY, "")) or "0" * 40
     server, api, state = server_of(target.spec.type), api_of(target), state_of(message)
-    # Those of one object replace each other.
+    # Statuses of one object replace each other.
     context = f"flagstaff/{message.kind}/{message.name}/{message.uid[:8]}"[:255]
     page, url = commit_page(server, target.address, commit), f"{api.url}/statuses/{commit}"
     text = message.message.replace("\n", " ")
     content: dict[str, Any] = {
         "state": _STATES.get(server, {}).get(state, state),
-        # GitHub takes no more characters.
+        # Most characters that GitHub accepts.
         "description": text if len(text) <= 140 else f"{text[:139]}…",
     }
     if server == "azuredevops":
@@ -59,6 +59,6 @@ def status(notice: Notice) -> Post:
 
 
 def githubdispatch(notice: Notice) -> Post:
-    """A repository_dispatch event, named as Flux names it, which starts workflows; not a status."""
+    """Return a repository_dispatch event, named as by Flux, which starts workflows."""
     content, api = {"event_type": notice.title[:100], "client_payload": notice.event}, api_of(notice.target)
     return notice.post(content, f"{api.url}/dispatches", **api.headers)

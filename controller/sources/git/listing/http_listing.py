@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
+from controller.api.parsing.git_url import Transport
 from controller.runtime.network.judged_resolver import JudgedResolver
-from controller.sources.git.git_url import Transport
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.listing.reference import References, commits_of
 

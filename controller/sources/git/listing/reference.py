@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.references import COMMIT, REASON, parse_range, require_commit, require_name
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.git.complaints import LIMIT
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.provider import Revision
-from controller.sources.versions import highest, listed, near, parse_range
+from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KINDS = ("branch", "tag", "semver", "name", "commit")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-# What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
-_BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]""")
 MAX_REFERENCES: Final = 100_000
 _MANY: Final = 1_000
 _LONG: Final = 64 * 1024
@@ -28,7 +26,7 @@ _LONG: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What to follow, by Flux's order: commit, name, tag, semver, branch, HEAD. Raises `Stalled`."""
+    """What to follow, by Flux's order: commit, name, tag, semver, branch, HEAD. Raises InvalidTextError."""
 
     branch: str | None = None
     tag: str | None = None
@@ -41,14 +39,10 @@ class Reference:
 
     def __post_init__(self) -> None:
         for kind, value in (("branch", self.branch), ("tag", self.tag), ("name", self.name)):
-            if value is not None and (not value or _BAD_NAME.search(value)):
-                raise Stalled("InvalidReference", f"{value!r} is not a valid {kind} name in Git")
-        if self.name is not None and not self.name.startswith("refs/"):
-            message = f"{self.name!r} is not a full reference name; it must start with refs/"
-            raise Stalled("InvalidReference", message)
-        if self.commit is not None and not _COMMIT.fullmatch(self.commit):
-            message = f"{self.commit!r} is not a commit id; write all 40 hexadecimal digits"
-            raise Stalled("InvalidReference", message)
+            if value is not None:
+                require_name(kind, value)
+        if self.commit is not None:
+            require_commit(self.commit)
         if self.semver is not None:
             parse_range(self.semver)
 
@@ -64,7 +58,7 @@ class Reference:
             message = f"{kind!r} is not a kind of reference; write one of " + ", ".join(
                 f"{known}:…" for known in KINDS
             )
-            raise Stalled("InvalidReference", message)
+            raise InvalidTextError(message, REASON)
         return cls(**{kind: value.lower() if kind == "commit" else value})
 
     def __str__(self) -> str:
@@ -113,7 +107,7 @@ def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> R
 
 
 def _revision(name: str, oid: str) -> Revision:
-    if not _COMMIT.fullmatch(oid):
+    if not COMMIT.fullmatch(oid):
         message = (
             f"the repository does not use SHA-1 object ids ({oid!r}); only SHA-1 repositories are supported"
         )
@@ -136,7 +130,7 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     message = f"no {kind} {name!r}; {near(name, _under(refs, prefix), kinds)}"
     if other_prefix + name in refs:
         message += f"; there is a {other} of that name: write {other}:{name}"
-    elif _COMMIT.fullmatch(name):
+    elif COMMIT.fullmatch(name):
         message += f"; for a commit write commit:{name}"
     raise Failed("ReferenceNotFound", message)
 
@@ -189,7 +183,7 @@ async def parse(text: str, where: str) -> References:
 
 
 async def choose_among(references: References, reference: Reference) -> Revision:
-    """As `choose`."""
+    """Return the revision that `choose` finds among these references."""
     if len(references.commits) < _MANY:
         return choose(references.commits, references.head, reference)
     return await asyncio.to_thread(choose, references.commits, references.head, reference)

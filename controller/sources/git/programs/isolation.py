@@ -1,4 +1,4 @@
-"""What git is run with: no prompt, no user's configuration, one protocol, and no secret in an argument."""
+"""Git's environment: no prompt, no user's configuration, one protocol, and no secret in an argument."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from controller.api.parsing.git_url import Location, Transport
 from controller.runtime.process.temporary import TemporaryFolder
-from controller.sources.git.git_url import Credentials, Location, Transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
+
+    from controller.sources.git.credentials import Credentials
 
 # Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the
 # environment.

@@ -21,7 +21,7 @@ MAX_COMPLAINT: Final = 4096
 NOT_FOUND: Final = 127
 """The exit status where the program is not installed."""
 _GONE_SECONDS: Final = 5.0
-"""How long a group that was killed may take to go."""
+"""Seconds until a process group that was killed must have ended."""
 _THREADS: Final = ThreadPoolExecutor(64, "programs")
 """For starts and ends, so that neither waits for whatever else is done in threads."""
 _LIMITED: Final = (
@@ -35,18 +35,18 @@ cause.
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one child, and each child of its own, may use."""
+    """Limits of one child, and of each child of its own."""
 
     memory_bytes: int = 512 * 1024**2
-    """Of address space."""
+    """Most bytes of address space."""
     file_bytes: int = 256 * 1024**2
-    """Of any file that it writes."""
+    """Most bytes of each file that it writes."""
     output_bytes: int = 16 * 1024**2
-    """Of standard output."""
+    """Most bytes of standard output."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildResult:
     """How a child ended."""
 
     status: int
@@ -62,7 +62,7 @@ class TooMuchOutputError(Exception):
 
 async def run(
     program: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, seconds: float
-) -> Ended:
+) -> ChildResult:
     """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is
     cancelled.
 
@@ -74,7 +74,7 @@ async def run(
     child = await _started(command, environment)
     try:
         output, complaint = await _outputs(child, limits.output_bytes)
-        return Ended(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
+        return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
     finally:
         if child.returncode is None:
             _kill(child)
@@ -117,7 +117,7 @@ def _kill(child: Popen[bytes]) -> None:
 
 
 async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:
-    """All that it says, and the end of what it complains of."""
+    """Return all of standard output, and the end of standard error."""
     async with _reader(child.stdout) as said, _reader(child.stderr) as complained:
         output = asyncio.create_task(_read(said, most))
         complaint = asyncio.create_task(_read_end(complained))
@@ -146,7 +146,7 @@ async def _discard(stream: asyncio.StreamReader) -> None:
 
 @contextlib.asynccontextmanager
 async def _reader(pipe: IO[bytes] | None) -> AsyncIterator[asyncio.StreamReader]:
-    """What comes out of a child's pipe, which is closed at the block's end."""
+    """Open a reader of a child's pipe, and close the pipe at the block's end."""
     found, loop = asyncio.StreamReader(), asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, found), pipe)
     try:

@@ -7,16 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
 
+from controller.api.parsing.git_url import Transport
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git import complaints
-from controller.sources.git.git_url import Credentials, Location, Transport
 from controller.sources.git.programs.isolation import environment, secret_files
-from controller.sources.git.programs.process import NOT_FOUND, Ended, ProcessLimits, TooMuchOutputError, run
+from controller.sources.git.programs.process import (
+    NOT_FOUND,
+    ChildResult,
+    ProcessLimits,
+    TooMuchOutputError,
+    run,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from controller.api.parsing.git_url import Location
     from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.git.credentials import Credentials
     from controller.sources.looking.deadline import Deadline
 
 _LOOSE: Final = 20
@@ -98,7 +106,7 @@ class GitProgram:
             return True
         return self.location.transport.value in getproxies() and not proxy_bypass(host)
 
-    def _failure(self, ended: Ended) -> Exception:
+    def _failure(self, ended: ChildResult) -> Exception:
         where, complaint = self.location.shown, ended.complaint
         if ended.status == NOT_FOUND:
             return Stalled("GitMissing", "the program git is not installed")

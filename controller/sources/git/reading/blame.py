@@ -14,7 +14,7 @@ from controller.sources.provider import LineAuthor, Revision
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.sources.git.git_url import Location
+    from controller.api.parsing.git_url import Location
 
 _MAX_TEXT: Final = 200
 

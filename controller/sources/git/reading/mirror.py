@@ -172,12 +172,12 @@ class Mirror:
         return lock
 
     async def _tried(self) -> int | None:
-        """As `_lock`, in a thread. A lock that is taken after the caller was cancelled is let go."""
+        """As `_lock`, in a thread. A lock that is taken after the caller was cancelled is released."""
         trying = asyncio.get_running_loop().run_in_executor(None, self._lock)
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
-            trying.add_done_callback(_let_go)
+            trying.add_done_callback(_close_lock)
             raise
 
     def _lock(self) -> int | None:
@@ -224,8 +224,8 @@ def _lock_of(mirror: Path) -> Path:
     return mirror.with_suffix(".lock")
 
 
-def _let_go(trying: asyncio.Future[int | None]) -> None:
-    """Close the lock that came of it, if one did."""
+def _close_lock(trying: asyncio.Future[int | None]) -> None:
+    """Close the lock that the task took, if it took one."""
     if not trying.cancelled() and trying.exception() is None and (lock := trying.result()) is not None:
         os.close(lock)
 

@@ -34,7 +34,7 @@ class MirrorQuota:
         self.exceeded: dict[Path, tuple[Revision, TreeLimits, str]] = {}
         """The revision that exceeded limits, and how: it is not fetched again at every look."""
         self._measuring = threading.Lock()
-        """Of two that outgrow the quota together, one may stay."""
+        """Held while sizes are compared: of two mirrors that exceed the quota together, one may stay."""
 
     async def admit(self, mirror: Path, revision: Revision) -> None:
         """Before a fetch of `revision`: raises Stalled if it was too large, and there is no more room."""
@@ -50,7 +50,7 @@ class MirrorQuota:
         self._refused.pop(mirror, None)
 
     def forget(self, mirror: Path) -> None:
-        """No source uses it any more."""
+        """Forget the mirror, which no source uses any more."""
         self.exceeded.pop(mirror, None)
         self._refused.pop(mirror, None)
 

@@ -10,8 +10,9 @@ import pygit2
 from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
 
 from controller.api.meta import timestamp
+from controller.api.parsing.git_url import parse_location
+from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback
-from controller.sources.git.git_url import parse_location
 from controller.sources.git.listing.names import TAGS
 
 # Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
@@ -132,5 +133,5 @@ def _changed(repository: pygit2.Repository, folder: Path) -> bool:
 def _origin(repository: pygit2.Repository) -> str:
     try:
         return parse_location(repository.remotes["origin"].url or "").shown
-    except (KeyError, Setback):
+    except (KeyError, InvalidTextError):
         return ""

@@ -9,10 +9,11 @@ from posixpath import join, normpath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from controller.api.parsing.git_url import parse_location
+from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.complaints import LIMIT
-from controller.sources.git.git_url import Location, parse_location
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.programs.isolation import environment
 from controller.sources.git.programs.process import ProcessLimits, run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from controller.api.parsing.git_url import Location
     from controller.sources.git.reading.mirror import Mirror
 
 FILE: Final = ".gitmodules"
@@ -103,8 +105,8 @@ def _location(parent: Location, url: str, path: str) -> Location:
         url = f"{parts.scheme}://{parts.netloc}{normpath(join(parts.path, url))}"
     try:
         there = parse_location(url)
-    except Stalled as stalled:
-        raise Stalled("SubmoduleRefused", f"{what}: {stalled.message}") from None
+    except InvalidTextError as error:
+        raise Stalled("SubmoduleRefused", f"{what}: {error}") from None
     if there.path is None and (there.transport, there.server) == (parent.transport, parent.server):
         return there
     host = "this machine" if there.path is not None else f"{there.transport.value}://{there.server[0]}"
@@ -139,5 +141,5 @@ async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
 
 
 def _shown(text: str) -> str:
-    """A text of a commit, as people may see it."""
+    """Return a text of a commit as it may be shown."""
     return one_line(text, _LONGEST_TEXT)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pygit2
-from pathspec import GitIgnoreSpec
 from pygit2.enums import ObjectType, SortMode
 
+from controller.api.parsing.patterns import of_files
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.listing.names import TAGS
@@ -26,6 +26,8 @@ from controller.sources.verification.keys import Keys, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from pathspec import GitIgnoreSpec
 
 _FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 REWRITTEN: Final = "HistoryRewritten"
@@ -64,12 +66,12 @@ class Rule:
     any_of: tuple[Group, ...]
     """One group is enough."""
     merges: bool = False
-    """Whether who merges signs for all that the merge brings to its first parent."""
+    """Whether the signer of a merge commit signs for all of its changes against its first parent."""
 
     @property
     def pattern(self) -> GitIgnoreSpec:
-        """Raises ValueError, or an error of RE2's, for a path that is no pattern."""
-        return GitIgnoreSpec.from_lines(self.paths, backend="re2")
+        """Raises InvalidTextError for a path that is no pattern."""
+        return of_files(self.paths)
 
 
 def not_allowed(
@@ -123,14 +125,14 @@ def _changed(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
 
 def _is(signer: Signer, named: str) -> bool:
     if _FINGERPRINT.fullmatch(named):
-        # Names are chosen by who has the key.
+        # The holder of a key chooses its names.
         return named in {signer.key, signer.key.partition(" ")[2]}
     return named == signer.name or signer.name.endswith(f"<{named}>")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be judged."""
+    """A revision to judge."""
 
     commit: str
     """40 hexadecimal digits."""

@@ -38,9 +38,9 @@ class SignedTag(SignedObject):
     target: str
     """The id of what it marks."""
     kind: str
-    """Of what it marks: `commit`, `tag` and so on."""
+    """Type of the marked object: `commit`, `tag` and so on."""
     name: str
-    """As it calls itself."""
+    """The tag's name, as the object has it."""
 
 
 def read_commit(raw: bytes) -> SignedObject:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import lets_through
+from controller.api.verification import TAG_MODES
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.git.listing.names import TAGS
 from controller.sources.git.signatures.judging import (
     LIMIT,
     NOT_ALLOWED,
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from controller.sources.verification import Signer
 
 _HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
-TAG_MODES: Final = ("Tag", "TagAndHEAD")
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What one look at one source trusts."""
+    """The trusted keys and policy of one look at one source."""
 
     judge: Callable[[Path, Question], Awaitable[Signer | None]]
     advice: TrustAdvice
@@ -105,12 +104,3 @@ def trust_of(content: Mapping[str, bytes]) -> Trust:
     return Trust(
         _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)
     )
-
-
-def is_tag(reference: Reference) -> bool:
-    """Whether tags alone are followed."""
-    if reference.commit is not None:
-        return False
-    if reference.name is not None:
-        return reference.name.startswith(TAGS)
-    return reference.tag is not None or reference.semver is not None

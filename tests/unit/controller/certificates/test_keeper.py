@@ -9,7 +9,7 @@ import pytest
 
 from controller.admission.server import ServedCertificate
 from controller.certificates import keeper as module
-from controller.certificates.keeper import ABSENT, KEPT, SERVING, STARTING, Keeper
+from controller.certificates.keeper import ABSENT, KEPT, SERVING, STARTING, CertificateRotation
 from controller.certificates.renewal import LEFT, LIFE, certificates_of, renewed
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -56,7 +56,7 @@ class Replica:
     def __init__(self, secret: Secret, folder: Path, *, leading: bool = True) -> None:
         self.file = folder / "server.pem"
         self.served = ServedCertificate(folder, renewed(None, NAMES, NOW))
-        self.keeper = Keeper("admission", secret, NAMES, lambda: leading, self.served.replace)
+        self.keeper = CertificateRotation("admission", secret, NAMES, lambda: leading, self.served.replace)
 
     async def look(self) -> str:
         await self.keeper.look()
@@ -145,7 +145,7 @@ async def test_what_was_served_stays_so_while_nothing_can_be_read(secret: Secret
 
 
 async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trusted(secret: Secret) -> None:
-    keeper = Keeper("the proxy", secret, NAMES, lambda: True)
+    keeper = CertificateRotation("the proxy", secret, NAMES, lambda: True)
     await keeper.look()
     first = certificates_of(secret.data or {})
     assert first is not None
@@ -161,7 +161,7 @@ async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trust
 async def test_a_failure_to_store_is_reported_once_and_again_after_a_success(
     secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = Keeper("the proxy", secret, NAMES, lambda: True)
+    keeper = CertificateRotation("the proxy", secret, NAMES, lambda: True)
     for failing in ("forbidden", "forbidden", "", "forbidden"):
         secret.failing = failing
         await keeper.look()

@@ -46,6 +46,47 @@ def test_the_exit_code_says_whether_there_are_problems(arguments: list[str], wan
     assert main(["lint", *arguments]) == wanted
 
 
+MANIFESTS = """
+kind: List
+apiVersion: v1
+items:
+- apiVersion: flagstaff.dev/v1beta1
+  kind: FlagSource
+  metadata: {name: flags}
+  spec:
+    interval: 1m
+    git:
+      url: https://git.example.com/flags
+      ref: {semver: newest, branch: -x}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: flags}, spec: {interval: x}}
+---
+apiVersion: flagstaff.dev/v1beta1
+kind: FlagSet
+metadata: {name: flags}
+spec: {sourceRef: {kind: FlagSource, name: flags}}
+"""
+
+
+def test_manifests_are_judged_as_the_controller_judges_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "flags.yaml").write_text(MANIFESTS)
+    assert main(["lint", "-f", "flags.yaml"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "flags.yaml:12:13: error: FlagSource flags: spec.git.ref.semver: 'newest' is not a version range; "
+        "write for example '>=1.0 <2', '1.x' or '^2.1'",
+        "flags.yaml:12:29: error: FlagSource flags: spec.git.ref.branch: '-x' is not a valid branch name in Git",
+        "1 valid manifest, 2 errors",
+    ]
+
+
+@pytest.mark.parametrize("more", [["good.json"], ["--path", "good.json"]])
+@pytest.mark.usefixtures("folder")
+def test_manifests_are_no_definitions(more: list[str]) -> None:
+    assert main(["lint", "-f", ".", *more]) == 2
+
+
 @pytest.mark.usefixtures("folder")
 def test_text_names_file_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
     main(["lint", "bad.json"])

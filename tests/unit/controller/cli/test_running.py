@@ -9,7 +9,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from controller.cli import proxy
 from controller.cli.shared import running
-from controller.cli.shared.ending import Ended
+from controller.cli.shared.ending import Exit
 from controller.settings import ControllerSettings, InvalidSettingError
 
 
@@ -28,7 +28,7 @@ def ended(error: Exception | None, *words: str) -> tuple[int, str]:
 
     try:
         return running.run(parsed(*words), ControllerSettings, work), ""
-    except Ended as end:
+    except Exit as end:
         return end.code, str(end)
 
 

@@ -15,7 +15,7 @@ from controller.api.receipt import entry, member_id, pack, receipt_name
 from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.validation import Validation, validate
+from controller.configurations.validation import ContentVerdict, validate
 from controller.delivery.claims import Claims
 from controller.flagsets.messages import shown
 from controller.runtime.objects.cache import Cache
@@ -190,7 +190,9 @@ async def test_a_receipt_is_no_reason_to_judge_the_content_again(
 ) -> None:
     judged: list[Resource] = []
 
-    def counted(resource: Resource, part: Callable[[str], Resource | None], progress: Progress) -> Validation:
+    def counted(
+        resource: Resource, part: Callable[[str], Resource | None], progress: Progress
+    ) -> ContentVerdict:
         judged.append(resource)
         return validate(resource, part, progress)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.api.meta import Resource
-from controller.configurations.validation import Validation, validate
+from controller.configurations.validation import ContentVerdict, validate
 from controller.runtime.reconciling.result import Done
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import digest
@@ -23,11 +23,11 @@ def configuration(spec: dict[str, Any], kind: str = "FeatureFlagConfiguration") 
     return Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
 
 
-def judged(resource: Resource, *shards: Resource) -> Validation:
+def judged(resource: Resource, *shards: Resource) -> ContentVerdict:
     return validate(resource, {each.name: each for each in shards}.get)
 
 
-def refused(found: Validation) -> tuple[type[Setback], str]:
+def refused(found: ContentVerdict) -> tuple[type[Setback], str]:
     assert isinstance(found.outcome, Setback)
     return type(found.outcome), found.outcome.reason
 

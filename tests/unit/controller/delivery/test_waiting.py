@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.meta import Resource
-from controller.delivery.waiting import WaitState, Wanted, is_revision, names, wait_state
+from controller.delivery.waiting import WaitState, WaitTarget, is_revision, names, wait_state
 
 OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 
@@ -35,7 +35,7 @@ def stalled(message: str) -> list[dict[str, str]]:
 
 
 def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> WaitState:
-    return wait_state(resource(found), resource(writer), Wanted(revision, **wanted))
+    return wait_state(resource(found), resource(writer), WaitTarget(revision, **wanted))
 
 
 def resource(body: dict[str, Any] | None) -> Resource | None:

@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
-from controller.flagsets.applying.applied import LastGood, last_applied, read_back, written_by
+from controller.flagsets.applying.applied import LastDelivered, last_applied, read_back, written_by
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, body_of, document, flag
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def found(world: World) -> list[Resource]:
     return written_by(resource, read(FlagSetSpec, resource.spec), world.cluster.objects)
 
 
-def last(world: World) -> LastGood | None:
+def last(world: World) -> LastDelivered | None:
     return last_applied(found(world), world.cluster.objects)
 
 

@@ -18,7 +18,7 @@ from controller.flagsets.reading.dependencies import (
 )
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache, Change
-from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback, Stalled, Waiting, stalling
 from controller.runtime.reconciling.watches import indexes_of, woken
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
@@ -44,12 +44,14 @@ def objects(*found: Resource) -> Cache:
 
 
 def look(of: Resource, *found: Resource) -> ArtifactStatus:
-    return source_artifact(of, read(FlagSetSpec, of.spec), objects(*found))
+    with stalling():
+        return source_artifact(of, read(FlagSetSpec, of.spec), objects(*found))
 
 
 def waits(of: Resource, *found: Resource) -> None:
     artifact = ArtifactStatus.model_validate(ARTIFACT)
-    require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact)
+    with stalling():
+        require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact)
 
 
 def source(**status: Any) -> Resource:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from controller.flagsets.applying.drift import AT_ONCE, Dispute
+from controller.flagsets.applying.drift import AT_ONCE, DriftRecord
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 def test_a_clock_that_is_set_back_holds_up_no_correction() -> None:
-    dispute = Dispute()
+    dispute = DriftRecord()
     for _ in range(AT_ONCE):
         dispute.corrected("flags was changed", NOW)
     assert dispute.pause(NOW) > 0

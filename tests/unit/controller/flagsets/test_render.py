@@ -17,7 +17,7 @@ from controller.flagsets.building.render import (
     LARGEST,
     MOST_SHARDS,
     SHARD_BYTES,
-    Target,
+    RenderTarget,
     TooLargeError,
     configuration_manifests,
     flag_manifest,
@@ -29,7 +29,7 @@ from evaluator.flags.model import Flag, FlagSet, State
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TARGET = Target("shop", "checkout", "checkout", {"kind": "FlagSet", "uid": "u1"})
+TARGET = RenderTarget("shop", "checkout", "checkout", {"kind": "FlagSet", "uid": "u1"})
 METADATA = {"flagSetId": "shop/checkout", "flagstaff.dev/revision": "main@sha1:r1"}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from controller.kube.adapters.certificates import AdmissionObjects
-from controller.kube.answers import Answer
+from controller.kube.answers import ApiResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,12 +33,12 @@ class FakeCluster:
 
     async def request(
         self, method: str, path: str, _query: object = None, body: Mapping[str, Any] | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         if path == self.forbidden:
-            return Answer(403, {"message": "forbidden"})
+            return ApiResponse(403, {"message": "forbidden"})
         if method == "PUT" and body is not None:
             self.objects[path] = dict(body)
-        return Answer(200, self.objects[path])
+        return ApiResponse(200, self.objects[path])
 
     def trusted(self, path: str) -> bytes:
         return base64.b64decode(self.objects[path]["webhooks"][0]["clientConfig"].get("caBundle", ""))

@@ -11,14 +11,14 @@ import pytest
 from kubernetes.aio import client
 
 from controller.api.kinds import FLAG_SET
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 
-VIEW = View(FLAG_SET)
+VIEW = WatchScope(FLAG_SET)
 
 
 class Reported:

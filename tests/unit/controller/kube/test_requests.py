@@ -10,9 +10,9 @@ import pytest
 
 from controller.api.kinds import FLAG_SET
 from controller.kube import requests
-from controller.kube.answers import Answer, retry_after
+from controller.kube.answers import ApiResponse, retry_after
 from controller.kube.client import Cluster
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import Requests
 from tests.stub_api import stub_api
 
@@ -63,7 +63,7 @@ async def test_retry_after_is_obeyed_by_a_watch(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
         cluster = await Cluster.connect(str(stub.kubeconfig))
-        reflector = Reflector(cluster.api, View(FLAG_SET), Nobody(), clock=clock, random=lambda: 0.0)
+        reflector = Reflector(cluster.api, WatchScope(FLAG_SET), Nobody(), clock=clock, random=lambda: 0.0)
         watching = asyncio.create_task(reflector.run())
         await until(lambda: stub.count("GET", PATH, 429) == 1)
         first = clock()
@@ -83,8 +83,8 @@ async def test_requests_refused_at_once_are_repeated_at_different_times(
     async def sleep(seconds: float) -> None:
         paused.append(seconds)
 
-    async def once(*_: Any) -> Answer:
-        return Answer(503, {}, 2.0 if len(paused) == 1 else 0.0)
+    async def once(*_: Any) -> ApiResponse:
+        return ApiResponse(503, {}, 2.0 if len(paused) == 1 else 0.0)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asking = Requests(None, lambda: drawn)  # type: ignore[arg-type]  # `once` alone would need it

@@ -20,9 +20,9 @@ from aiohttp import web
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.forms import services
 from controller.notifications.forms.payloads import post_of
-from controller.notifications.forms.posts import DIRECT, Target, Way
+from controller.notifications.forms.posts import DIRECT, ProviderTarget, Way
 from controller.notifications.sending.apprise_sender import AppriseSender
-from controller.notifications.sending.posting import Answer, Poster
+from controller.notifications.sending.posting import Poster, PostResult
 from controller.runtime.user_text.secret_texts import Tls
 from tests.unit.controller.notifications.things import NOW, message
 from tests.web_server import web_server
@@ -64,14 +64,14 @@ ASKED: Final = {
 class Service:
     """Gives the answers that are set, then 200; `hold`: waits for it first."""
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[PostResult] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     ways: list[Way] = field(default_factory=list)
     hold: asyncio.Event | None = None
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         assert 0 < seconds <= 60
         self.posts.append(post)
         self.ways.append(way)
@@ -84,13 +84,13 @@ class Service:
         return (
             self.answers.pop(0)
             if self.answers
-            else Answer(200, "status 200", content=b'{"ok":true,"code":0}')
+            else PostResult(200, "status 200", content=b'{"ok":true,"code":0}')
         )
 
 
-async def send(service: Sender, address: str, seconds: float = 60.0, way: Way = DIRECT) -> Answer:
+async def send(service: Sender, address: str, seconds: float = 60.0, way: Way = DIRECT) -> PostResult:
     sender = AppriseSender(service)
-    target = Target(FlagProviderSpec(type="apprise"), address, namespace="shop")
+    target = ProviderTarget(FlagProviderSpec(type="apprise"), address, namespace="shop")
     try:
         return await sender.send(post_of(SAID, target), seconds, way)
     finally:
@@ -124,7 +124,7 @@ async def test_the_message_is_the_whole_text() -> None:
 
 
 async def test_a_topic_is_published_to_by_its_name_and_signed() -> None:
-    service = Service([Answer(200, "status 200", content=each.encode()) for each in (CREATED, PUBLISHED)])
+    service = Service([PostResult(200, "status 200", content=each.encode()) for each in (CREATED, PUBLISHED)])
     assert (await send(service, TOPIC)).status == 200
     created, published = (parse_qs(each.body.decode()) for each in service.posts)
     assert (created["Action"], created["Name"]) == (["CreateTopic"], ["flags"])
@@ -136,16 +136,16 @@ async def test_a_topic_is_published_to_by_its_name_and_signed() -> None:
 @pytest.mark.parametrize(
     ("address", "answer", "expected"),
     [
-        (BOT, Answer(429, "status 429", 30.0), Answer(429, "status 429", 30.0)),
-        (BOT, Answer(503, "status 503"), Answer(503, "status 503")),
-        (BOT, Answer(0, "api.telegram.org: connection refused"), Answer(0, "api.telegram.org: connection refused")),
-        (BOT, Answer(400, "status 400: chat not found"), Answer(400, "status 400: chat not found")),
-        (TOPIC, Answer(403, "status 403: SignatureDoesNotMatch"), Answer(403, "status 403: SignatureDoesNotMatch")),
-        (TOPIC, Answer(200, "status 200: x", content=b"x"), Answer(502, "the service refused it: status 200: x")),
+        (BOT, PostResult(429, "status 429", 30.0), PostResult(429, "status 429", 30.0)),
+        (BOT, PostResult(503, "status 503"), PostResult(503, "status 503")),
+        (BOT, PostResult(0, "api.telegram.org: connection refused"), PostResult(0, "api.telegram.org: connection refused")),
+        (BOT, PostResult(400, "status 400: chat not found"), PostResult(400, "status 400: chat not found")),
+        (TOPIC, PostResult(403, "status 403: SignatureDoesNotMatch"), PostResult(403, "status 403: SignatureDoesNotMatch")),
+        (TOPIC, PostResult(200, "status 200: x", content=b"x"), PostResult(502, "the service refused it: status 200: x")),
     ],
 )  # fmt: skip
 async def test_what_the_service_answered_decides_about_the_next_try(
-    address: str, answer: Answer, expected: Answer
+    address: str, answer: PostResult, expected: PostResult
 ) -> None:
     assert await send(Service([answer]), address) == expected
 
@@ -153,7 +153,7 @@ async def test_what_the_service_answered_decides_about_the_next_try(
 async def test_a_service_that_hangs_is_waited_for_as_long_as_the_provider_says_and_left() -> None:
     await send(Service(), TOPIC)  # imports the library, which may take longer
     service = Service(hold=asyncio.Event())
-    assert await send(service, TOPIC, 0.5) == Answer(0, "no answer within 0.5 s")
+    assert await send(service, TOPIC, 0.5) == PostResult(0, "no answer within 0.5 s")
     async with asyncio.timeout(60):
         await service.left.wait()
     assert len(service.posts) == 1
@@ -162,7 +162,7 @@ async def test_a_service_that_hangs_is_waited_for_as_long_as_the_provider_says_a
 async def test_services_that_hang_delay_no_message_of_another_namespace() -> None:
     service = Service(hold=asyncio.Event())
     sender = AppriseSender(service)
-    post = post_of(SAID, Target(FlagProviderSpec(type="apprise"), BOT, namespace="shop"))
+    post = post_of(SAID, ProviderTarget(FlagProviderSpec(type="apprise"), BOT, namespace="shop"))
     ways = [*[Way(namespace="greedy")] * 100, Way(namespace="shop")]
     tasks = [asyncio.create_task(sender.send(post, 60.0, way)) for way in ways]
     async with asyncio.timeout(60):
@@ -185,7 +185,7 @@ async def test_no_other_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     (form,) = services.SERVICES["lark"]
     monkeypatch.setitem(services.SERVICES, "lark", (replace(form, host="lark.example.com"),))
     service = Service()
-    assert await send(service, "lark://t0k-en") == Answer(0, "apprise sent no request")
+    assert await send(service, "lark://t0k-en") == PostResult(0, "apprise sent no request")
     assert service.posts == []
 
 
@@ -198,7 +198,7 @@ async def test_an_address_that_is_not_allowed_is_not_tried_again() -> None:
 async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(1, "apprise")
-    for answer in (Answer(200, "status 200"), Answer(400, "status 400"), Answer(0, "no answer")):
+    for answer in (PostResult(200, "status 200"), PostResult(400, "status 400"), PostResult(0, "no answer")):
         await send(Service([answer]), BOT)
     assert "t0k" not in caplog.text
 
@@ -246,7 +246,7 @@ async def test_a_message_arrives_through_a_proxy_and_by_an_authority_of_ones_own
         poster = Poster(lambda: NOW, allow_local=True)
         try:
             way = Way(Tls(authority.cert_pem.bytes().decode()), proxy)
-            assert await send(poster, BOT, way=way) == Answer(200, "status 200")
+            assert await send(poster, BOT, way=way) == PostResult(200, "status 200")
         finally:
             await poster.close()
     assert asked == [

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.fields import InvalidSpecError
-from controller.notifications.reporting.choosing import Fact, chooses, flag_set_id, usable
+from controller.api.alert import FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
+from controller.notifications.reporting.choosing import Fact, chooses, flag_set_id
 from tests.unit.controller.notifications.things import alert, message, thing
 
 FLAGS = ("banner-text", "checkout-v2")
@@ -24,7 +25,7 @@ def chosen(
     )
     complaints: list[str] = []
     fact = Fact(content, subject, flags)
-    return chooses(usable(alert(**spec)), fact, complaints.append), complaints
+    return chooses(read(FlagAlertSpec, alert(**spec).spec), fact, complaints.append), complaints
 
 
 @pytest.mark.parametrize(
@@ -65,8 +66,8 @@ def test_a_condition_that_cannot_be_evaluated_leaves_nothing_out_and_is_reported
     assert chosen(spec) == (
         True,
         [
-            "spec.inclusion:1:1: no such member in mapping: 'tier'",
-            "spec.exclusion:1:9: no such member in mapping: 'tier'",
+            "spec.inclusion: 1:1: no such member in mapping: 'tier'",
+            "spec.exclusion: 1:9: no such member in mapping: 'tier'",
         ],
     )
 
@@ -74,14 +75,14 @@ def test_a_condition_that_cannot_be_evaluated_leaves_nothing_out_and_is_reported
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"inclusion": "event.reason =="}, r"spec\.inclusion:1:\d+: this is not understood"),
-        ({"exclusion": 'flag == "a"'}, r'spec\.exclusion:1:1: "flag" is not known; there is event'),
+        ({"inclusion": "event.reason =="}, r"spec\.inclusion: 1:\d+: this is not understood"),
+        ({"exclusion": 'flag == "a"'}, r'spec\.exclusion: 1:1: "flag" is not known; there is event'),
         ({"providerRef": None}, "providerRef or providerRefs must name a FlagProvider"),
     ],
 )
 def test_an_invalid_alert_is_refused_with_the_field(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpecError, match=words):
-        usable(alert(**spec))
+        read(FlagAlertSpec, alert(**spec).spec)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from aiohttp import web
 from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.forms.posts import Notice, Target
+from controller.notifications.forms.posts import Notice, ProviderTarget
 from controller.notifications.forms.repositories.comments import Thread
 from controller.notifications.reporting.standing import CHANGE_REQUEST, PULL_REQUESTS, number_of
 from controller.notifications.sending.exchanges import upsert
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.provider import Message
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 TOKEN: Final = "a-token"  # noqa: S105
 AZURE: Final = "azuredevopspullrequestcomment"
@@ -134,12 +134,12 @@ async def service(type_: str) -> AsyncIterator[Service]:
         yield found
 
 
-def target(found: Service, token: str = TOKEN) -> Target:
+def target(found: Service, token: str = TOKEN) -> ProviderTarget:
     spec = FlagProviderSpec(type=found.type)  # type: ignore[arg-type]
-    return Target(spec, found.address, token, "shop", "controller-0")
+    return ProviderTarget(spec, found.address, token, "shop", "controller-0")
 
 
-async def send(found: Service, said: Message, token: str = TOKEN) -> Answer:
+async def send(found: Service, said: Message, token: str = TOKEN) -> PostResult:
     poster = Poster(lambda: NOW, allow_local=True)
     try:
         return await upsert(poster, said, target(found, token))

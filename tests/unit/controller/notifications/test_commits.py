@@ -11,11 +11,10 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
+from controller.api.parsing.addresses import AddressRefused, require_address
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
-from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.payloads import is_known, post_of
-from controller.notifications.forms.posts import Target
-from controller.notifications.forms.repositories.servers import require_repository
+from controller.notifications.forms.posts import ProviderTarget
 from controller.notifications.reporting.standing import COMMITS
 from controller.notifications.sending.exchanges import try_status
 from controller.notifications.sending.posting import Poster
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.api.provider import Message
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 SHA: Final = "1" * 40
 TOKEN: Final = "a-token"  # noqa: S105
@@ -78,11 +77,13 @@ async def server(type_: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
         yield f"http://127.0.0.1:{port}", taken
 
 
-async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> Answer:
+async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> PostResult:
     spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
     poster = Poster(lambda: NOW, allow_local=True)
     try:
-        return await poster.send(post_of(said, Target(spec, address, token, "shop", "controller-0")), 10.0)
+        return await poster.send(
+            post_of(said, ProviderTarget(spec, address, token, "shop", "controller-0")), 10.0
+        )
     finally:
         await poster.close()
 
@@ -118,14 +119,14 @@ async def test_a_repository_is_dispatched_the_event() -> None:
 
 async def test_an_app_password_of_bitbucket_is_basic() -> None:
     spec = FlagProviderSpec(type="bitbucket")
-    post = post_of(said("Applied"), Target(spec, "https://bitbucket.org/shop/flags", "ada:secret"))
+    post = post_of(said("Applied"), ProviderTarget(spec, "https://bitbucket.org/shop/flags", "ada:secret"))
     assert post.headers["Authorization"] == f"Basic {b64encode(b'ada:secret').decode()}"
     assert post.url.startswith("https://api.bitbucket.org/2.0/repositories/shop/flags/commit/")
 
 
 def test_github_itself_has_a_host_for_its_api() -> None:
     spec = FlagProviderSpec(type="github")
-    post = post_of(said("Applied"), Target(spec, "https://github.com/shop/flags.git", TOKEN))
+    post = post_of(said("Applied"), ProviderTarget(spec, "https://github.com/shop/flags.git", TOKEN))
     assert post.url == f"https://api.github.com/repos/shop/flags/statuses/{SHA}"
 
 
@@ -144,11 +145,11 @@ def test_github_itself_has_a_host_for_its_api() -> None:
 )
 def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> None:
     with contextlib.nullcontext() if good else pytest.raises(AddressRefused, match="a repository's"):
-        require_repository(type_, address)
+        require_address(type_, address, allow_local=False)
 
 
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
-    target = Target(FlagProviderSpec(type="gitlab"), "https://gitlab.com/a/b", TOKEN)
+    target = ProviderTarget(FlagProviderSpec(type="gitlab"), "https://gitlab.com/a/b", TOKEN)
     assert is_known(
         target, said("Applied"), b'{"message":"Cannot transition status via :enqueue from :pending"}'
     )
@@ -165,7 +166,7 @@ def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
 def test_a_server_that_misses_only_the_commit_of_a_test_accepted_address_and_token(
     type_: str, answer: bytes
 ) -> None:
-    target = Target(FlagProviderSpec(type=type_), f"https://{type_}.com/a/b", TOKEN)  # type: ignore[arg-type]
+    target = ProviderTarget(FlagProviderSpec(type=type_), f"https://{type_}.com/a/b", TOKEN)  # type: ignore[arg-type]
     assert is_known(target, message(alert="", reason="TestAlert"), answer)
     assert not is_known(target, said("Applied"), answer)
     assert not is_known(target, message(alert="", reason="TestAlert"), b'{"message":"404 Not Found"}')
@@ -205,7 +206,9 @@ async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_t
 
     async def test(address: str, token: str = TOKEN) -> int:
         said = message(alert="", reason="TestAlert")
-        return (await try_status(poster, said, Target(spec, address, token, "shop", "controller-0"))).status
+        return (
+            await try_status(poster, said, ProviderTarget(spec, address, token, "shop", "controller-0"))
+        ).status
 
     async with web_server(web.route("*", "/{path:.*}", take)) as port:
         origin = f"http://127.0.0.1:{port}"

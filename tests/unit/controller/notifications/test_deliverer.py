@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.forms.posts import DIRECT, Target
+from controller.notifications.forms.posts import DIRECT, ProviderTarget
 from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.sending.nats import publish
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from tests.statuses import stored
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
 
@@ -24,23 +24,25 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.forms.posts import Post, Way
 
-TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
+TARGET = ProviderTarget(
+    FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/"
+)
 
 
 @dataclass
 class Server:
     """Answers as it is reported, then with 200."""
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[PostResult] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         assert (seconds, replace(way, namespace="")) == (15.0, DIRECT)
         self.posts.append(post)
         if self.hold is not None:
             await self.hold.wait()
-        return self.answers.pop(0) if self.answers else Answer(200, "status 200")
+        return self.answers.pop(0) if self.answers else PostResult(200, "status 200")
 
     def keys(self) -> list[str]:
         return [each.headers["Idempotency-Key"] for each in self.posts]
@@ -109,7 +111,7 @@ async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
 
 
 async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothing_overtakes() -> None:
-    server = Server([Answer(503, "status 503")])
+    server = Server([PostResult(503, "status 503")])
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
         await found.until(1)
@@ -121,7 +123,7 @@ async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothin
 
 
 async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
-    async with office(Server([Answer(503, "status 503", 3_600.0)])) as found:
+    async with office(Server([PostResult(503, "status 503", 3_600.0)])) as found:
         other = alert("other", kind="FlagSource")
         found.desk.objects.learn(other)
         found.desk.accept(event("Applied"), event("NewArtifact"))
@@ -154,7 +156,7 @@ async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
 
 
 async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
-    server = Server([Answer(400, "status 400: no")])
+    server = Server([PostResult(400, "status 400: no")])
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
         await found.until(2)
@@ -164,7 +166,7 @@ async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
 
 
 async def test_a_commit_that_is_not_known_holds_up_no_other() -> None:
-    server = Server([Answer(404, "status 404: Commit Not Found")])
+    server = Server([PostResult(404, "status 404: Commit Not Found")])
     spec = FlagProviderSpec(type="gitlab", address="https://x.example.com/shop/flags")
     async with office(server) as found:
         found.deliverer.use(CHAT, replace(TARGET, spec=spec, address="https://x.example.com/shop/flags"))
@@ -177,7 +179,7 @@ async def test_a_commit_that_is_not_known_holds_up_no_other() -> None:
 
 
 async def test_another_address_is_tried_at_once() -> None:
-    server = Server([Answer(503, "status 503", 3_600.0)])
+    server = Server([PostResult(503, "status 503", 3_600.0)])
     async with office(server) as found:
         found.desk.accept(event("Applied"))
         await found.until(1)

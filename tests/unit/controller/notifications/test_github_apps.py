@@ -35,7 +35,7 @@ from tests.web_server import web_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
 
 KEY: Final = rsa.generate_private_key(65537, 2048)
 OTHER: Final = rsa.generate_private_key(65537, 2048)
@@ -109,7 +109,7 @@ async def github() -> AsyncIterator[GitHub]:
 
 async def target_of(
     server: str, secret: Mapping[str, bytes], *, local: bool = True
-) -> tuple[Any, Target | None]:
+) -> tuple[Any, ProviderTarget | None]:
     more: dict[str, Any] = {"secretRef": {"name": "app"}, "certSecretRef": None, "proxySecretRef": None}
     return await reconciled(
         {"app": secret}, local=local, type="github", address=f"{server}/shop/flags", **more
@@ -117,7 +117,7 @@ async def target_of(
 
 
 @contextlib.asynccontextmanager
-async def office(target: Target) -> AsyncIterator[Office]:
+async def office(target: ProviderTarget) -> AsyncIterator[Office]:
     """Delivers by real requests."""
     poster = Poster(lambda: NOW, allow_local=True)
     found = Office(Desk(alert()), poster)  # type: ignore[arg-type]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.fields import InvalidSpecError
+from controller.api.alert import FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey
-from controller.notifications.reporting.choosing import Alert, usable, wants
+from controller.notifications.reporting.choosing import Alert, wants
 from controller.notifications.reporting.matching import concerns
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.things import alert
@@ -32,7 +33,7 @@ LABELS = {"team": "checkout", "tier": "1"}
 )
 def test_an_alert_is_about_objects_by_kind_name_and_labels(source: dict[str, Any], found: bool) -> None:
     given = alert(eventSources=[source])
-    assert concerns(Cache(), Alert(given, usable(given)), KEY, LABELS) is found
+    assert concerns(Cache(), Alert(given, read(FlagAlertSpec, given.spec)), KEY, LABELS) is found
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_an_alert_is_about_objects_by_kind_name_and_labels(source: dict[str, Any
 def test_an_alert_wants_messages_by_severity_and_expression(
     spec: dict[str, Any], severity: str, found: bool
 ) -> None:
-    assert wants(usable(alert(**spec)), "main@sha1:1 by Ada", severity) is found
+    assert wants(read(FlagAlertSpec, alert(**spec).spec), "main@sha1:1 by Ada", severity) is found
 
 
 @pytest.mark.parametrize(
@@ -68,9 +69,9 @@ def test_an_alert_wants_messages_by_severity_and_expression(
 )
 def test_what_cannot_be_used_is_named(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpecError, match=words):
-        usable(alert(**spec))
+        read(FlagAlertSpec, alert(**spec).spec)
 
 
 def test_no_expression_takes_long() -> None:
-    spec = usable(alert(exclusionList=["(a*)*b"]))
+    spec = read(FlagAlertSpec, alert(exclusionList=["(a*)*b"]).spec)
     assert wants(spec, "a" * 2_000, "error")

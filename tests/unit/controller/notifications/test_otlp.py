@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.forms.otlp import trace_id
-from controller.notifications.forms.posts import Target
+from controller.notifications.forms.posts import ProviderTarget
 from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.test_deliverer import Office
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
@@ -99,7 +99,7 @@ async def collecting(
     async with web_server(*routes) as port:
         to = FlagProviderSpec(type="otlp")
         office.deliverer.use(
-            CHAT, Target(to, f"http://127.0.0.1:{port}/", "the-token", "shop", "controller-0")
+            CHAT, ProviderTarget(to, f"http://127.0.0.1:{port}/", "the-token", "shop", "controller-0")
         )
         try:
             yield collector, office

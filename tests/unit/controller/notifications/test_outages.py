@@ -8,7 +8,7 @@ from datetime import timedelta
 from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.alert_reconciler import FlagAlertReconciler
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from controller.notifications.sending.retries import Again, Dead, verdict
 from controller.runtime.reconciling.setbacks import Waiting
 from tests.unit.controller.notifications.things import NOW, Desk, alert, event, failed, message, status
@@ -51,12 +51,12 @@ def test_an_hour_without_the_provider_gives_nothing_up() -> None:
     now, tries, waiting = NOW, 0, message()
     while now < NOW + timedelta(hours=1):
         tries += 1
-        again = verdict(waiting, Answer(0, "connection refused"), tries, 0.5, now, "generic")
+        again = verdict(waiting, PostResult(0, "connection refused"), tries, 0.5, now, "generic")
         assert isinstance(again, Again)
         now += timedelta(seconds=again.delay)
     assert 12 <= tries <= 40
     assert now < NOW + timedelta(hours=1, minutes=6)
-    assert not isinstance(verdict(waiting, Answer(204, ""), tries, 0.5, now, "generic"), Again | Dead)
+    assert not isinstance(verdict(waiting, PostResult(204, ""), tries, 0.5, now, "generic"), Again | Dead)
 
 
 async def test_a_provider_of_another_namespace_is_not_found_and_sent_nothing() -> None:

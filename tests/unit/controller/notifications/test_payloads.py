@@ -20,11 +20,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from controller.api.parsing.addresses import AddressRefused, opened
 from controller.api.provider import SEVERITIES, FlagProviderSpec, Message
-from controller.notifications.addresses import AddressRefused
-from controller.notifications.forms.incidents import opened
 from controller.notifications.forms.payloads import FORMS, is_refusal, post_of
-from controller.notifications.forms.posts import Target
+from controller.notifications.forms.posts import ProviderTarget
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import message
 
@@ -57,11 +56,11 @@ ADDRESSES: Final = {
 MAILBOXES: Final = ("team@example.com", "flags@example.com")
 
 
-def target(kind: str) -> Target:
+def target(kind: str) -> ProviderTarget:
     channel, username = MAILBOXES if kind == "email" else ("#flags", "Flagstaff")
     spec = FlagProviderSpec(type=kind, channel=channel, username=username)  # type: ignore[arg-type]
     address = "" if kind in {"pagerduty", "opsgenie", "datadog"} else f"https://{kind}.example.com/hook/x"
-    return Target(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
+    return ProviderTarget(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
 
 
 def sent(kind: str, said: Message) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def test_a_room_takes_a_message_once() -> None:
 )
 def test_a_topic_is_named_behind_the_channel(channel: str, topic: str) -> None:
     spec = FlagProviderSpec(type="zulip", channel=channel)
-    post = post_of(SAID[0], Target(spec, "https://zulip.example.com/", "bot@example.com:key", "shop"))
+    post = post_of(SAID[0], ProviderTarget(spec, "https://zulip.example.com/", "bot@example.com:key", "shop"))
     sent = dict(parse_qsl(post.body.decode()))
     assert (sent["to"], sent["topic"]) == ("flags", topic)
     assert post.headers["Authorization"] == "Basic " + b64encode(b"bot@example.com:key").decode()

@@ -17,7 +17,7 @@ from tests.unit.controller.notifications.things import NOW
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.sending.posting import PostResult
 
 
 @contextlib.asynccontextmanager
@@ -42,7 +42,7 @@ async def server(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[st
         listening.close()
 
 
-async def ask(url: str, *, local: bool = True, seconds: float = 10.0) -> Answer:
+async def ask(url: str, *, local: bool = True, seconds: float = 10.0) -> PostResult:
     poster = Poster(lambda: NOW, allow_local=local)
     try:
         return await poster.send(Post(url, b"{}", {"Idempotency-Key": "k"}), seconds)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from controller.api.kinds import FLAG_PROVIDER
 from controller.api.meta import TEST_ALERT
-from controller.api.provider import FlagProviderStatus
+from controller.api.provider import FlagProviderStatus, ProviderType, needs_of
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -20,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.meta import ObjectKey
-    from controller.api.provider import ProviderType
-    from controller.notifications.forms.posts import Target
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.reconciling.result import Result
 
 ADDRESS = "https://hooks.example.com/x"
@@ -31,9 +34,9 @@ class Routes:
     """What a deliverer is reported."""
 
     def __init__(self) -> None:
-        self.used: dict[ObjectKey, Target] = {}
+        self.used: dict[ObjectKey, ProviderTarget] = {}
 
-    def use(self, key: ObjectKey, target: Target) -> None:
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
         self.used[key] = target
 
     def shut(self, key: ObjectKey) -> None:
@@ -79,21 +82,21 @@ def bound(token: bytes, address: bytes = b"") -> SecretContent:
 
 SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
 ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
-    "nowhere": (spec(), None, Stalled, "AddressNotFound", 'type generic needs spec.address, or spec.secretRef: a Secret with a key "address"'),
+    "nowhere": (spec(), None, Stalled, "AddressNotFound", 'spec.secretRef: type generic needs spec.address, or a Secret with a key "address"'),
     "no Secret": (spec(**SECRET), None, Waiting, "SecretNotFound", 'Secret "hook" not found'),
     "an empty Secret": (spec(**SECRET), {}, Stalled, "AddressNotFound", 'type generic needs spec.address, or a key "address" in Secret "hook"'),
     "no token": (spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b""}, Stalled, "TokenNotFound", 'type generic-hmac needs a key "token" in Secret "hook"'),
-    "no Secret for a token": (spec("pagerduty"), None, Stalled, "TokenNotFound", 'type pagerduty needs spec.secretRef: a Secret with a key "token"'),
+    "no Secret for a token": (spec("pagerduty"), None, Stalled, "TokenNotFound", 'spec.secretRef: type pagerduty needs a Secret with a key "token"'),
     "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", "Secret hook: 'address' is not UTF-8 text"),
     "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
     "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
     "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "the API of a repository's server": (spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host api.github.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "another's server": (spec("pagerduty", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host events.pagerduty.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "an apprise URL in the spec": (spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"}, Stalled, "InvalidAddress", "the address cannot be used: it holds a token: write it into the Secret of spec.secretRef"),
-    "no room": (spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"}, Stalled, "ChannelNotFound", "type matrix needs spec.channel"),
-    "nobody who mails": (spec("email", address="smtps://mail.example.com", channel="a@example.com"), None, Stalled, "UsernameNotFound", "type email needs spec.username"),
-    "a mail server in clear": (spec("email", address="http://mail.example.com", channel="a@example.com", username="b@example.com"), None, Stalled, "InvalidAddress", "the address cannot be used: it must be smtps://HOST, or smtp://HOST for a server with STARTTLS"),
+    "an apprise URL in the spec": (spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"}, Stalled, "InvalidAddress", "spec.address: it holds a token: write it into the Secret of spec.secretRef"),
+    "no room": (spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"}, Stalled, "ChannelNotFound", "spec.channel: type matrix needs it"),
+    "nobody who mails": (spec("email", address="smtps://mail.example.com", channel="a@example.com"), None, Stalled, "UsernameNotFound", "spec.username: type email needs it"),
+    "a mail server in clear": (spec("email", address="http://mail.example.com", channel="a@example.com", username="b@example.com"), None, Stalled, "InvalidAddress", "spec.address: it must be smtps://HOST, or smtp://HOST for a server with STARTTLS"),
     "another's mail server": (spec("email", address="smtps://mail.example.com", channel="a@example.com", username="b@example.com", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host mail.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "a DSN of this machine": (spec("sentry", address="https://key@127.0.0.1/42"), None, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
     "no apprise URL": (spec("apprise", **SECRET), {}, Stalled, "AddressNotFound", 'type apprise needs a key "address" in Secret "hook"'),
@@ -124,7 +127,27 @@ async def test_what_the_secret_says_comes_before_the_spec() -> None:
     assert (target.address, target.token, target.namespace) == ("https://other.example.com/y", "t", "shop")
 
 
-@pytest.mark.parametrize("kind", [each for each, form in FORMS.items() if "address" not in form.needs])
+ADDRESSES: Final = st.builds(
+    "{}{}".format,
+    st.sampled_from(
+        ["https://h.example.com/a/b", "smtps://h", "tls://h:4222", "https://k1@h/1", "https://10.0.0.1", ""]
+    ),
+    st.sampled_from(["", "/_git/c", ":99999", "?x", "#", " ", "\n", "é", "\ud800", "[", "@"])
+    | st.text(max_size=5),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(get_args(ProviderType)), ADDRESSES, st.sampled_from(["flags.a", "a@x.com", ".", "a b"])
+)
+def test_a_provider_that_is_not_refused_by_its_spec_is_used(kind: str, address: str, name: str) -> None:
+    asked = spec(kind, address=address, channel=name, username=name)
+    if not FLAG_PROVIDER.validate(asked):
+        assert asyncio.run(Around(local=True).reconcile(asked)).kind == "success"
+
+
+@pytest.mark.parametrize("kind", [each for each in FORMS if "address" not in needs_of(each)])
 async def test_a_service_with_one_address_needs_none(kind: ProviderType) -> None:
     around = Around({"token": b"t"})
     assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"
@@ -221,7 +244,7 @@ async def test_an_alert_says_why_a_condition_could_not_be_evaluated_until_it_is_
     assert (asking.key, 0.0) in desk.woken
     reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
     message = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
-    assert message.endswith("could be evaluated: spec.inclusion:1:1: no such member in mapping: 'tier'")
+    assert message.endswith("could be evaluated: spec.inclusion: 1:1: no such member in mapping: 'tier'")
     edited = replace(asking, generation=2)
     message = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
     assert message == "alerts go to FlagProvider chat"

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from controller.notifications.forms.posts import DIRECT, Post, Way
-from controller.notifications.sending.posting import Answer, Senders
+from controller.notifications.sending.posting import PostResult, Senders
 
 
 @dataclass
 class Named:
     name: str
 
-    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> Answer:
-        return Answer(200, f"{self.name} {post.url} {seconds:g} {way.proxy}")
+    async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
+        return PostResult(200, f"{self.name} {post.url} {seconds:g} {way.proxy}")
 
 
 @pytest.mark.parametrize(

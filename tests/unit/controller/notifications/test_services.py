@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from controller.notifications.addresses import AddressRefused
+from controller.api.parsing.addresses import AddressRefused
 from controller.notifications.forms.services import SERVICES, known
 from controller.notifications.sending.apprise_sender import built
 

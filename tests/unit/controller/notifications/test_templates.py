@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.fields import InvalidSpecError
-from controller.notifications.messages import MOST_FILLED, NAMES, TemplateError, check_template, filled
-from controller.notifications.reporting.choosing import usable
+from controller.api.alert import FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
+from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing.templates import NAMES, check
+from controller.notifications.messages import MOST_FILLED, filled
 from tests.unit.controller.notifications.things import Desk, alert, event, failed, message
 
 SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flagstaff.dev/author": "Ada"})
@@ -25,7 +27,7 @@ SAID = message(state="failing", message="it is $wrong ${name}", metadata={"flags
     ],
 )
 def test_a_template_is_filled(text: str, want: str) -> None:
-    check_template(text)
+    check(text)
     assert filled(text, SAID, "shop") == want
 
 
@@ -40,8 +42,8 @@ def test_a_template_is_filled(text: str, want: str) -> None:
 )
 def test_an_invalid_template_is_refused_with_its_place(text: str, want: str) -> None:
     with pytest.raises(InvalidSpecError) as raised:
-        usable(alert(template=text))
-    assert f"spec.template:{want}" in str(raised.value)
+        read(FlagAlertSpec, alert(template=text).spec)
+    assert f"spec.template: {want}" in str(raised.value)
 
 
 def test_messages_wait_with_the_words_of_the_template_and_are_chosen_by_their_own() -> None:
@@ -56,8 +58,8 @@ _PARTS = st.sampled_from(["$", "${", "}", "$$", "{", "%s", "\n", ".", *sorted(NA
 @given(st.lists(_PARTS, max_size=200).map("".join) | st.text(), st.text())
 def test_any_template_is_refused_or_filled_within_bounds(text: str, words: str) -> None:
     try:
-        check_template(text)
-    except TemplateError:
+        check(text)
+    except InvalidTextError:
         return
     said = message(message=words * 100)
     assert len(filled(text, said, "shop")) <= MOST_FILLED

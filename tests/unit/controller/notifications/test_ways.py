@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.meta import ObjectKey
-    from controller.notifications.forms.posts import Target
-    from controller.notifications.sending.posting import Answer
+    from controller.notifications.forms.posts import ProviderTarget
+    from controller.notifications.sending.posting import PostResult
 
 OURS: Final = trustme.CA()
 SERVER, CLIENT = OURS.issue_cert("localhost"), OURS.issue_cert("flags.example.com")
@@ -51,7 +51,7 @@ async def server(*, asks: bool = False) -> AsyncIterator[str]:
         yield f"https://localhost:{port}/hook"
 
 
-async def ask(url: str, way: Way, *, local: bool = True) -> Answer:
+async def ask(url: str, way: Way, *, local: bool = True) -> PostResult:
     poster = Poster(lambda: NOW, allow_local=local)
     try:
         return await poster.send(Post(url, b"{}", {}), 20.0, way)
@@ -101,9 +101,9 @@ class Routes:
     """What a deliverer is given."""
 
     def __init__(self) -> None:
-        self.target: Target | None = None
+        self.target: ProviderTarget | None = None
 
-    def use(self, key: ObjectKey, target: Target) -> None:
+    def use(self, key: ObjectKey, target: ProviderTarget) -> None:
         del key
         self.target = target
 
@@ -118,7 +118,7 @@ class Routes:
 
 async def reconciled(
     secrets: Mapping[str, Mapping[str, bytes]], *, local: bool = False, **more: Any
-) -> tuple[Any, Target | None]:
+) -> tuple[Any, ProviderTarget | None]:
     """(outcome, target) of a provider that names Secrets `certs` and `proxy`."""
     routes = Routes()
 

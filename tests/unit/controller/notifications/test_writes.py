@@ -14,7 +14,7 @@ from controller.notifications.deliverer import Deliverer
 from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.nats import publish
-from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.posting import PostResult
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
 from tests.unit.controller.notifications.test_deliverer import Server
@@ -111,7 +111,7 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(*answers: Answer) -> AsyncIterator[Bench]:
+async def bench(*answers: PostResult) -> AsyncIterator[Bench]:
     found = Bench(Server(list(answers)), Desk(alert(), thing("FlagSet", "flags", status=status())))
     tasks = [asyncio.create_task(each()) for each in (found.loop.run, found.alerts.run, found.deliverer.run)]
     try:
@@ -153,7 +153,7 @@ async def test_a_burst_costs_one_write_of_its_alert_some_seconds_later() -> None
 
 
 async def test_a_provider_that_goes_on_failing_costs_one_write_more_for_a_message() -> None:
-    down = Answer(503, "status 503", 0.01)
+    down = PostResult(503, "status 503", 0.01)
     async with bench(*[down] * 2) as found:
         await found.idle()
         found.desk.outbox.accept(event("Applied"))

@@ -15,10 +15,10 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import shard
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
-from controller.proxy.access.access import Access
+from controller.proxy.access.access import AccessReviews
 from controller.proxy.access.users import User
 from controller.proxy.receipts.pods import PodUids
-from controller.proxy.server import Options, Proxy, ReceiptPorts
+from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.watch import CatalogSink
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
@@ -87,11 +87,11 @@ class Scene:
         loop = asyncio.get_running_loop()
         self.reviews = FakeReviews()
         self.now = 1_000.0
-        self.access = Access(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
+        self.access = AccessReviews(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
         limits = {"max_streams": 100, "max_streams_per_host": 100, "stream_seconds": 0, **options}
         self.pods = PodUids()
         self.proxy = Proxy(
-            Options(context={"region": "eu"}, auth=auth, **limits),
+            ProxyOptions(context={"region": "eu"}, auth=auth, **limits),
             self.access,
             ReceiptPorts(self.pods, lambda: self.now),
             loop,

@@ -9,7 +9,7 @@ import pytest
 
 from controller.delivery.members import count
 from controller.proxy.receipts.members import FORGOTTEN, REMEMBERED, SILENT, Membership
-from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.standing import MemberIdentity, Report
 from controller.proxy.receipts.status import receipt_status
 
 DIGEST, OLD = "sha256:new", "sha256:old"
@@ -27,8 +27,8 @@ class Pods:
         return uid in self.gone
 
 
-def pod(name: str, **fields: Any) -> Identity:
-    return Identity("shop", name, f"uid-{name}", f"i-{name}", verified=True, **fields)
+def pod(name: str, **fields: Any) -> MemberIdentity:
+    return MemberIdentity("shop", name, f"uid-{name}", f"i-{name}", verified=True, **fields)
 
 
 def membership(*names: str, pods: Pods | None = None) -> Membership:
@@ -101,11 +101,11 @@ def test_a_proxy_that_was_paused_counts_no_member_as_silent() -> None:
         pytest.param(pod("a"), {"uid-a"}, 1, id="a pod that is there stays"),
         pytest.param(pod("a"), None, 1, id="a pod of which nothing is known now stays"),
         pytest.param(pod("a"), set(), 0, id="a pod that nobody knows goes"),
-        pytest.param(Identity("", "", "", "i-1"), {"uid-a"}, 0, id="a process outside pods goes"),
-        pytest.param(Identity("shop", "a", "", "i-1"), set(), 0, id="a pod without a uid goes"),
+        pytest.param(MemberIdentity("", "", "", "i-1"), {"uid-a"}, 0, id="a process outside pods goes"),
+        pytest.param(MemberIdentity("shop", "a", "", "i-1"), set(), 0, id="a pod without a uid goes"),
     ],
 )
-def test_after_five_minutes_of_silence(who: Identity, there: set[str] | None, members: int) -> None:
+def test_after_five_minutes_of_silence(who: MemberIdentity, there: set[str] | None, members: int) -> None:
     pods = Pods()
     pods.there = there
     known = membership(pods=pods)
@@ -178,7 +178,7 @@ def test_a_claim_does_not_displace_a_member_that_is_vouched_for() -> None:
     assert (len(known), names(known)) == (1, [])
 
 
-FORGED = Identity("shop", "a", "uid-a", "forger")
+FORGED = MemberIdentity("shop", "a", "uid-a", "forger")
 LATER = 2**60
 
 
@@ -199,9 +199,11 @@ def test_a_claim_does_not_say_goodbye_for_a_silent_member_that_is_vouched_for() 
     assert names(known) == ["shop/a"]
 
 
-@pytest.mark.parametrize(("who", "late"), [(pod("a"), 9000), (Identity("shop", "a", "uid-a", "i"), LATER)])
+@pytest.mark.parametrize(
+    ("who", "late"), [(pod("a"), 9000), (MemberIdentity("shop", "a", "uid-a", "i"), LATER)]
+)
 def test_a_clock_that_was_set_back_keeps_a_member_out_only_until_it_is_silent(
-    who: Identity, late: int
+    who: MemberIdentity, late: int
 ) -> None:
     known = membership()
     known.hear(who, Report(late, OLD), 101.0)
@@ -296,10 +298,10 @@ def test_a_member_that_said_goodbye_at_one_proxy_counts_at_none() -> None:
     "back",
     [
         pytest.param(pod("a"), id="a clock that was set back"),
-        pytest.param(Identity("shop", "a", "uid-a", "i"), id="a claim"),
+        pytest.param(MemberIdentity("shop", "a", "uid-a", "i"), id="a claim"),
     ],
 )
-def test_a_goodbye_elsewhere_does_not_exclude_a_member_that_goes_on_reporting(back: Identity) -> None:
+def test_a_goodbye_elsewhere_does_not_exclude_a_member_that_goes_on_reporting(back: MemberIdentity) -> None:
     one, other = membership("a"), membership()
     one.leave(pod("a"), 1000, 102.0)
     other.hear(back, Report(998, DIGEST), 103.0)
@@ -322,7 +324,7 @@ def test_a_goodbye_of_long_ago_still_ends_one_that_is_silent_elsewhere() -> None
 def test_claims_of_one_pod_are_one_member_in_whichever_namespace_they_say_it_is() -> None:
     known = membership("a")
     for number in range(3):
-        known.hear(Identity(f"ns{number}", "x", "uid-a", f"f{number}"), Report(1), 102.0)
+        known.hear(MemberIdentity(f"ns{number}", "x", "uid-a", f"f{number}"), Report(1), 102.0)
     assert [each.who.verified for each in known.standings()] == [True]
 
 

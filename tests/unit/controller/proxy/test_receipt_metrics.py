@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.api.meta import ObjectKey, Resource
 from controller.proxy.receipts import metrics as module
 from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
-from controller.proxy.receipts.receipts import Expected, Receipts
+from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
@@ -42,8 +42,8 @@ class World:
             raise RpcError(Code.PERMISSION_DENIED, "no")
         return "shop", selector
 
-    def expected(self, place: Place) -> Expected:
-        return Expected(
+    def expected(self, place: Place) -> ExpectedDigest:
+        return ExpectedDigest(
             Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
         )
 

@@ -12,7 +12,7 @@ from controller.proxy.access.users import Caller
 from controller.proxy.receipts import receipts as module
 from controller.proxy.receipts.fleet import fleet
 from controller.proxy.receipts.members import REMEMBERED
-from controller.proxy.receipts.receipts import Expected, Receipts
+from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
@@ -36,7 +36,7 @@ class World:
     """What is around the service."""
 
     now: float = 1000.0
-    expected: Expected | None = field(default_factory=lambda: Expected(OWNER, DIGEST, 990.0))
+    expected: ExpectedDigest | None = field(default_factory=lambda: ExpectedDigest(OWNER, DIGEST, 990.0))
     caller: Caller | None = None
     changed: list[Place] = field(default_factory=list)
 
@@ -165,7 +165,7 @@ def test_a_heartbeat_changes_nothing(receipts: Receipts, world: World) -> None:
 
 def test_another_content_makes_laggards(receipts: Receipts, world: World) -> None:
     report(receipts)
-    world.expected = Expected(OWNER, "sha256:newest", 1001.0)
+    world.expected = ExpectedDigest(OWNER, "sha256:newest", 1001.0)
     receipts.tick(1.0)
     assert (world.changed, counted(receipts)) == ([PLACE, PLACE], [(PLACE, 0, 1)])
 

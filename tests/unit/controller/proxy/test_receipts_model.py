@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from controller.api.receipt import FlagReceiptStatus
 from controller.delivery.members import Count, count
 from controller.proxy.receipts.members import FORGOTTEN, SILENT, Membership
-from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.standing import MemberIdentity, Report
 from controller.proxy.receipts.status import receipt_status
 
 PROXIES = 3
@@ -25,7 +25,7 @@ MEMBERS = 5
 class Member:
     """A process as it truly is."""
 
-    who: Identity
+    who: MemberIdentity
     proxy: int | None = None
     connected_at: int = 0
     digest: str = ""
@@ -103,7 +103,7 @@ class Receipts(RuleBasedStateMachine):
         name = f"m{self.numbers}"
         if in_pod:
             self.truth.pods.add(name)
-        who = Identity("ns", name if in_pod else "", name if in_pod else "", name, verified=in_pod)
+        who = MemberIdentity("ns", name if in_pod else "", name if in_pod else "", name, verified=in_pod)
         member = Member(who, digest=self.truth.digest if newest else "")
         self.members.append(member)
         self.connect(member, proxy)

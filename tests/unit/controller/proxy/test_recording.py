@@ -15,7 +15,7 @@ import pytest
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
 from controller.proxy.receipts import recording
-from controller.proxy.receipts.receipts import Expected, Receipts
+from controller.proxy.receipts.receipts import ExpectedDigest, Receipts
 from controller.proxy.receipts.recording import Recorder, Schedule
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
@@ -202,7 +202,7 @@ async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluste
 async def test_receipts_are_of_feature_flag_configurations(
     world: World, cluster: Cluster, kind: str, writes: int
 ) -> None:
-    world.expected = Expected(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
+    world.expected = ExpectedDigest(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await asyncio.sleep(0.3)
@@ -213,7 +213,7 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, c
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
-        world.expected = Expected(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
+        world.expected = ExpectedDigest(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
     assert cluster.of("FlagReceipt")[1]["metadata"]["ownerReferences"][0]["uid"] == "another"
 

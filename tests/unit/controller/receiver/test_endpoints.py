@@ -15,7 +15,7 @@ from controller.receiver.endpoints import (
     WINDOW,
     Endpoint,
     Endpoints,
-    Guard,
+    ReplayGuard,
     webhook_path,
 )
 from tests.unit.controller.receiver.sending import OLD, TOKEN
@@ -65,7 +65,7 @@ def test_what_was_taken_is_remembered_while_the_receiver_is_opened_again() -> No
 
 
 def test_a_delivery_is_a_replay_within_the_window_only() -> None:
-    guard = Guard()
+    guard = ReplayGuard()
     guard.take("a", 100.0)
     assert guard.is_replay("a", 100.0 + WINDOW - 1)
     assert not guard.is_replay("a", 100.0 + WINDOW)
@@ -73,7 +73,7 @@ def test_a_delivery_is_a_replay_within_the_window_only() -> None:
 
 
 def test_more_than_a_burst_waits_and_what_waited_is_no_replay() -> None:
-    guard = Guard()
+    guard = ReplayGuard()
     taken = [guard.take(str(number), 0.0) for number in range(int(BURST) + 1)]
     assert taken[:-1] == [0.0] * int(BURST)
     assert taken[-1] == 1 / PER_SECOND
@@ -84,7 +84,7 @@ def test_more_than_a_burst_waits_and_what_waited_is_no_replay() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=200))
 def test_no_more_is_taken_than_the_rate_allows(pauses: list[float]) -> None:
-    guard, now, taken = Guard(), 0.0, 0
+    guard, now, taken = ReplayGuard(), 0.0, 0
     for number, pause in enumerate(pauses):
         now += pause
         taken += guard.take(str(number), now) == 0.0
@@ -92,7 +92,7 @@ def test_no_more_is_taken_than_the_rate_allows(pauses: list[float]) -> None:
 
 
 def test_only_so_many_are_remembered() -> None:
-    guard = Guard()
+    guard = ReplayGuard()
     for number in range(REMEMBERED + 10):
         guard.take(str(number), number / PER_SECOND / 10 + number)
     assert not guard.is_replay("0", 0.0)

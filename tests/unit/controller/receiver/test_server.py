@@ -38,7 +38,7 @@ from tests.unit.evaluator.http.serving import serving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.flagsource import FlagSourceSpec
+    from controller.api.flagsource import GitSpec
     from controller.receiver.payload import Sender
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -113,13 +113,13 @@ def test_sources_of_other_repositories_are_not_read(monkeypatch: pytest.MonkeyPa
     around = Around(flag_source("production"), learnt("FlagSource", "other", {"interval": "1h", "git": git}))
     specs: list[Any] = []
 
-    def noted(model: type[FlagSourceSpec], spec: Any) -> FlagSourceSpec:
+    def noted(model: type[GitSpec], spec: Any) -> GitSpec:
         specs.append(spec)
         return read(model, spec)
 
     monkeypatch.setattr(server, "read", noted)
     around.send()
-    assert [each["git"]["url"] for each in specs] == ["ssh://git@github.com/acme/flags"]
+    assert [each["url"] for each in specs] == ["ssh://git@github.com/acme/flags"]
 
 
 def test_only_sources_that_the_receiver_names_are_woken() -> None:

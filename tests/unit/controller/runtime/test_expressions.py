@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.user_text.expression_syntax import ExpressionError
+from controller.api.parsing.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 
 EVENT: Final[dict[str, Any]] = {

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.tenancy.shares import Shares
+from controller.runtime.tenancy.shares import FairShare
 
 
-def filled(shares: Shares[str], group: str, wanted: int) -> list[str]:
+def filled(shares: FairShare[str], group: str, wanted: int) -> list[str]:
     """What a group gets that wants so many."""
     for number in range(wanted):
         shares.add(group, f"{group}{number}")
     return taken(shares)
 
 
-def taken(shares: Shares[str]) -> list[str]:
+def taken(shares: FairShare[str]) -> list[str]:
     found = []
     while (item := shares.take()) is not None:
         found.append(item)
@@ -29,12 +29,12 @@ def taken(shares: Shares[str]) -> list[str]:
     ("places", "gets"), [(1, [1]), (2, [1, 1]), (3, [2, 1]), (16, [8, 4, 2, 1, 1, 0]), (64, [32])]
 )
 def test_each_that_comes_gets_half_of_what_the_others_left(places: int, gets: list[int]) -> None:
-    shares: Shares[str] = Shares(places)
+    shares: FairShare[str] = FairShare(places)
     assert [len(filled(shares, group, 99)) for group in "abcdef"[: len(gets)]] == gets
 
 
 def test_who_has_none_finds_one_where_those_before_keep_all() -> None:
-    shares: Shares[str] = Shares(4, 3)
+    shares: FairShare[str] = FairShare(4, 3)
     assert [len(filled(shares, group, 99)) for group in "abc"] == [2, 1, 1]
     assert [len(filled(shares, group, 1)) for group in "defg"] == [1, 1, 1, 0]
     shares.done("d")
@@ -46,18 +46,18 @@ def test_who_has_none_finds_one_where_those_before_keep_all() -> None:
 
 
 def test_without_want_of_places_everybody_has_one() -> None:
-    assert len(filled(Shares(float("inf")), "a", 500)) == 500
+    assert len(filled(FairShare(float("inf")), "a", 500)) == 500
 
 
 def test_groups_take_turns_and_their_items_keep_their_order() -> None:
-    shares: Shares[str] = Shares(12)
+    shares: FairShare[str] = FairShare(12)
     for group, number in [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]:
         shares.add(group, f"{group}{number}")
     assert taken(shares) == ["a0", "b0", "c0", "a1", "b1", "a2"]
 
 
 def test_a_group_that_has_many_gives_way_as_it_gives_back() -> None:
-    shares: Shares[str] = Shares(8)
+    shares: FairShare[str] = FairShare(8)
     assert len(filled(shares, "a", 99)) == 4
     assert len(filled(shares, "b", 99)) == 2
     shares.done("a")
@@ -67,7 +67,7 @@ def test_a_group_that_has_many_gives_way_as_it_gives_back() -> None:
 
 
 def test_what_waits_no_more_gets_nothing() -> None:
-    shares: Shares[str] = Shares(9)
+    shares: FairShare[str] = FairShare(9)
     shares.add("a", "a0")
     shares.add("a", "a1")
     shares.add("a", "a1")
@@ -89,7 +89,7 @@ class Looked:
 
 
 def test_without_a_free_place_no_waiting_key_is_examined() -> None:
-    shares: Shares[str] = Shares(1)
+    shares: FairShare[str] = FairShare(1)
     shares.add("a", "a0")
     taken(shares)
     group = Looked()
@@ -107,7 +107,7 @@ steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.sampled_
 def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
     places: int, steps: list[tuple[str, str]]
 ) -> None:
-    shares: Shares[str] = Shares(places)
+    shares: FairShare[str] = FairShare(places)
     has, wanted, given_out = Counter[str](), list[str](), list[str]()
     for number, (step, group) in enumerate(steps):
         if step == "add":
@@ -136,7 +136,7 @@ def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
 @settings(max_examples=50)
 @given(st.integers(1, 16), st.integers(1, 40))
 def test_one_that_comes_last_waits_only_for_those_before_it(places: int, groups: int) -> None:
-    shares: Shares[str] = Shares(places)
+    shares: FairShare[str] = FairShare(places)
     out = [item for number in range(groups) for item in filled(shares, f"{number}-", 50)]
     shares.add("last", "last")
     for _ in range(places + groups + 1):

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.upgrades.observed import Budget, Workload
-from controller.upgrades.plan import Halt, Policy, Progress, State, Step, plan
+from controller.upgrades.plan import Halt, Policy, State, UpgradeProgress, UpgradeStep, plan
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
-BEGUN: Final = Progress()
-AT_IT: Final = Progress(targets=hashlib.sha256(b"new").hexdigest()[:16])
+BEGUN: Final = UpgradeProgress()
+AT_IT: Final = UpgradeProgress(targets=hashlib.sha256(b"new").hexdigest()[:16])
 """The pause before the first restart is over."""
 
 
@@ -36,11 +36,13 @@ def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
     return State(workload, more.pop("pods", 3), outdated, "new", **more)
 
 
-def chosen(step: Step) -> list[str]:
+def chosen(step: UpgradeStep) -> list[str]:
     return [each.name.removeprefix("Deployment/") for each in step.restart]
 
 
-def looked(*states: State, now: datetime = NOW, before: Progress = BEGUN, **policy: Any) -> Step:
+def looked(
+    *states: State, now: datetime = NOW, before: UpgradeProgress = BEGUN, **policy: Any
+) -> UpgradeStep:
     return plan(states, Policy(**policy), before, now)
 
 
@@ -130,7 +132,7 @@ def test_an_excluded_workload_is_named_and_delays_no_other() -> None:
 
 def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
     late = state("a", restarted=NOW, settled=False, trouble="Pod/a-1: container app: CrashLoopBackOff")
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     then = NOW + 10 * MINUTE
     early = looked(late, state("b"), before=before, now=then - MINUTE, max_concurrent=2)
     assert (chosen(early), early.progress.halt) == (["b"], None)
@@ -150,14 +152,14 @@ def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
 
 
 def test_one_of_many_pods_has_the_deadline_for_each_of_them() -> None:
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     going = state("a", restarted=NOW, settled=False, progressed_at=NOW + 25 * MINUTE)
     assert looked(going, before=before, now=NOW + 34 * MINUTE).progress.halt is None
     assert looked(going, before=before, now=NOW + 35 * MINUTE).progress.halt is not None
 
 
 def test_one_that_is_paused_while_it_rolls_out_keeps_its_place_for_its_deadline_and_halts_nothing() -> None:
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     out = state("a", restarted=NOW, settled=False, paused="paused", left="paused")
     assert chosen(looked(out, state("b"), before=before, now=NOW + 9 * MINUTE)) == []
     after = looked(out, state("b"), before=before, now=NOW + 10 * MINUTE)
@@ -166,7 +168,7 @@ def test_one_that_is_paused_while_it_rolls_out_keeps_its_place_for_its_deadline_
 
 def test_one_whose_pods_would_be_refused_since_it_was_restarted_halts() -> None:
     stuck = state("a", restarted=NOW, settled=False, left="its pods would be refused")
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     assert looked(stuck, before=before, now=NOW + 10 * MINUTE).progress.halt is not None
 
 
@@ -183,7 +185,7 @@ def test_a_restart_whose_status_was_lost_is_known_by_its_mark() -> None:
 
 def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
     same = state("a", restarted=NOW)
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     assert chosen(looked(same, state("b"), before=before, now=NOW + MINUTE)) == []
     step = looked(same, state("b"), before=before, now=NOW + 10 * MINUTE)
     assert step.progress.halt == Halt("Deployment/a", "its pods are outdated")
@@ -203,7 +205,7 @@ def test_one_that_was_restarted_long_ago_is_restarted_again_though_it_was_for_th
 
 
 def test_one_whose_pods_stay_outdated_is_restarted_once_for_each_time_that_it_is_to_go_on() -> None:
-    before, restarts, at = Progress({"Deployment/a": NOW}), 0, NOW
+    before, restarts, at = UpgradeProgress({"Deployment/a": NOW}), 0, NOW
     for minute in range(40):
         now = NOW + minute * MINUTE
         if minute == 15:
@@ -217,14 +219,14 @@ def test_one_whose_pods_stay_outdated_is_restarted_once_for_each_time_that_it_is
 
 
 def test_a_restart_that_is_undone_halts_until_it_goes_on() -> None:
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     earlier = NOW - timedelta(days=9)
     for undone in (state("a"), state("a", restarted=earlier), state("a", restarted=earlier, settled=False)):
         step = looked(undone, state("b"), before=before, now=NOW + MINUTE)
         assert (chosen(step), step.progress.halt) == ([], Halt("Deployment/a", "its restart was undone"))
         assert chosen(looked(undone, before=step.progress, now=NOW + 2 * MINUTE)) == []
     # A person may have it restarted again, also before we have seen that it was undone: once.
-    for halted in (before, Progress(halt=Halt("Deployment/a", "its restart was undone"))):
+    for halted in (before, UpgradeProgress(halt=Halt("Deployment/a", "its restart was undone"))):
         on = replace(halted, halt=None, resumed_at=NOW + MINUTE)
         again = looked(state("a"), before=on, now=NOW + MINUTE)
         assert chosen(again) == ["a"]
@@ -233,13 +235,13 @@ def test_a_restart_that_is_undone_halts_until_it_goes_on() -> None:
 
 
 def test_an_undone_restart_halts_nothing_where_its_owner_removed_it_or_its_pods_are_current() -> None:
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     for fine in (state("a", paused="paused", left="paused"), state("a", outdated=0)):
         assert chosen(looked(fine, state("b"), before=before, now=NOW + MINUTE)) == ["b"]
 
 
 def test_another_change_while_one_rolls_out_waits_for_it_and_restarts_it_again() -> None:
-    before = Progress({"Deployment/a": NOW})
+    before = UpgradeProgress({"Deployment/a": NOW})
     rolling = state("a", restarted=NOW, settled=False, restarted_for="old")
     assert chosen(looked(rolling, before=before, now=NOW + MINUTE)) == []
     settled = state("a", restarted=NOW, restarted_for="old")
@@ -268,7 +270,7 @@ def test_the_canary_goes_first_and_the_others_once_it_stayed_ready() -> None:
 
 def test_a_canary_that_stayed_ready_stops_no_other_until_it_is_outdated_again() -> None:
     policy: dict[str, Any] = {"soak": 5 * MINUTE, "canary": "Deployment/z"}
-    before, then = Progress(canary="Deployment/z", canary_ready_at=NOW), NOW + 5 * MINUTE
+    before, then = UpgradeProgress(canary="Deployment/z", canary_ready_at=NOW), NOW + 5 * MINUTE
     passed = looked(state("a"), state("z", outdated=0, restarted=NOW), before=before, now=then, **policy)
     assert (chosen(passed), passed.progress.canary_passed) == (["a"], True)
     # An autoscaler adds a pod to it.
@@ -296,9 +298,9 @@ def test_a_canary_that_is_named_is_waited_for_even_where_it_is_left_alone() -> N
 
 
 def test_the_next_upgrade_has_a_canary_of_its_own() -> None:
-    before = Progress(canary="Deployment/a", canary_ready_at=NOW, canary_passed=True)
+    before = UpgradeProgress(canary="Deployment/a", canary_ready_at=NOW, canary_passed=True)
     step = looked(state("a", outdated=0), before=before, soak=MINUTE)
-    assert step.progress == Progress()
+    assert step.progress == UpgradeProgress()
 
 
 # -- whole upgrades ----------------------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ class Fleet:
             for name in self.restarts
         ]
 
-    def take(self, step: Step, now: datetime) -> None:
+    def take(self, step: UpgradeStep, now: datetime) -> None:
         for each in step.restart:
             name = each.name[-1]
             self.restarts[name] += 1
@@ -365,7 +367,7 @@ def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
     """`losses`: whether the status of a look is lost, as by a crash of the controller; not all of them for as
     long as the deadline.
     """
-    fleet, progress, now = Fleet(manners, allowed), Progress(), NOW
+    fleet, progress, now = Fleet(manners, allowed), UpgradeProgress(), NOW
     for number, may_be_lost in enumerate(losses):
         lost = may_be_lost and number % 15 != 0
         step = plan(fleet.states(now), policy, progress, now)
@@ -387,7 +389,7 @@ def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
 def test_every_good_fleet_gets_there_and_every_bad_one_halts(
     manners: list[str], policy: Policy, *, old_stay: bool
 ) -> None:
-    fleet, progress, now = Fleet(manners, 3, old_stay), Progress(), NOW
+    fleet, progress, now = Fleet(manners, 3, old_stay), UpgradeProgress(), NOW
     for _ in range(100):
         step = plan(fleet.states(now), policy, progress, now)
         fleet.take(step, now)

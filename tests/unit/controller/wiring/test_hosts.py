@@ -11,7 +11,7 @@ from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ObjectKey
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.forms.posts import Post, Target, Way
+from controller.notifications.forms.posts import Post, ProviderTarget, Way
 from controller.notifications.sending.mail_sender import MailSender
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Poster
@@ -100,7 +100,7 @@ PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="p
 async def test_a_provider_has_a_host_of_the_list_by_whichever_protocol(host: str, why: str) -> None:
     poster = Poster(lambda: NOW, allow_local=True, hosts=PROVIDERS)
     mail = MailSender(allow_local=True, hosts=PROVIDERS)
-    nats = Target(FlagProviderSpec(type="nats", channel="flags"), f"nats://{host}:1")
+    nats = ProviderTarget(FlagProviderSpec(type="nats", channel="flags"), f"nats://{host}:1")
     try:
         answers = [
             await poster.send(Post(f"http://{host}:1/", b"{}", {}), 30),

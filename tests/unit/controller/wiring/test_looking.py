@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from controller.wiring.client.looking import View
+from controller.wiring.client.looking import ClusterView
 
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_wait_ends_when_it_is_cancelled_while_something_changes(steps: int) -> None:
-    view = View()
+    view = ClusterView()
 
     async def follow() -> None:
         while True:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.parsing.oci_address import parse_address
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.oci.address import parse_address
-from controller.sources.oci.credentials import Login
+from controller.sources.oci.credentials import RegistryLogin
 from controller.wiring.offline.registries import artifact_source, registry_of
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
@@ -43,7 +43,7 @@ def helper(docker: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", f"{docker}:{os.environ['PATH']}")
 
 
-async def login() -> Login | None:
+async def login() -> RegistryLogin | None:
     async with registry_of(ADDRESS) as found:
         return found.access.login
 
@@ -54,9 +54,9 @@ async def test_without_a_configuration_no_helper_is_asked(docker: Path) -> None:
 
 async def test_a_login_of_the_configuration_is_used_and_one_that_is_given_goes_before(docker: Path) -> None:
     configure(docker, auths={"ghcr.io": {"username": "ada", "password": "word"}}, credsStore="never")
-    assert await login() == Login("ada", "word")
-    async with registry_of(ADDRESS, login=Login("bob", "other")) as found:
-        assert found.access.login == Login("bob", "other")
+    assert await login() == RegistryLogin("ada", "word")
+    async with registry_of(ADDRESS, login=RegistryLogin("bob", "other")) as found:
+        assert found.access.login == RegistryLogin("bob", "other")
 
 
 @pytest.mark.parametrize("how", [{"credsStore": "tests"}, {"credHelpers": {"ghcr.io": "tests"}}])
@@ -66,7 +66,7 @@ async def test_a_helper_is_asked_for_the_host(
     configure(docker, auths={"ghcr.io": {}}, **how)
     answer = '{"Username": "ada", "Secret": "of %s"}'
     helper(docker, monkeypatch, f'[ "$1" = get ] && printf \'{answer}\' "$(cat)"')
-    assert await login() == Login("ada", "of ghcr.io")
+    assert await login() == RegistryLogin("ada", "of ghcr.io")
 
 
 async def test_a_helper_that_knows_no_login_leaves_the_request_anonymous(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.model import ABSENT
-from evaluator.flags.syntax.document import Document, Format, format_of, read_document
+from evaluator.flags.syntax.document import Document, Syntax, format_of, read_document
 from evaluator.flags.syntax.numbers import normal
 from evaluator.flags.syntax.text import Bounds
 
@@ -46,14 +46,14 @@ def faults(content: str | bytes, file: str = "flags.json", **bounds: int) -> lis
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("a.json", Format.JSON),
-        ("b/a.yaml", Format.YAML),
-        ("a.YML", Format.YAML),
+        ("a.json", Syntax.JSON),
+        ("b/a.yaml", Syntax.YAML),
+        ("a.YML", Syntax.YAML),
         ("a.txt", None),
         ("json", None),
     ],
 )
-def test_the_extension_names_the_format(file: str, expected: Format | None) -> None:
+def test_the_extension_names_the_format(file: str, expected: Syntax | None) -> None:
     assert format_of(file) is expected
 
 

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from evaluator.http.messages import Code, Response, RpcError
 from evaluator.http.routes import Routes, merged
 from evaluator.server.monitoring import health
-from evaluator.server.monitoring.health import Health
+from evaluator.server.monitoring.health import HealthService
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import serve
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, *, serving: bool = True) -> None:
         self.store = Store()
-        self.health = Health(self.store)
+        self.health = HealthService(self.store)
         self.routes = health.routes(self.health, BESIDE)
         if serving:
             self.swap()

@@ -13,7 +13,7 @@ import pytest
 
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
-from evaluator.sync.lastgood import KEPT_SECONDS, Keeper, LastGood, sweep
+from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, LastGoodWriter, sweep
 from evaluator.sync.schedule import Backoff
 from tests.unit.evaluator.sync.fakes import Clock, until
 
@@ -92,8 +92,8 @@ def test_what_could_not_be_read_back_is_not_written() -> None:
 
 
 @contextlib.asynccontextmanager
-async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[Keeper]:
-    keeper = Keeper(last_good, "one", Backoff(lambda: 0.0), clock)
+async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[LastGoodWriter]:
+    keeper = LastGoodWriter(last_good, "one", Backoff(lambda: 0.0), clock)
     task = asyncio.create_task(keeper.run())
     try:
         yield keeper

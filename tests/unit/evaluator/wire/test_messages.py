@@ -8,7 +8,7 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
 from evaluator.http.messages import Code, RpcError
-from evaluator.wire.messages import METHODS, Method, encode_metadata, read_selector
+from evaluator.wire.messages import METHODS, SyncMethod, encode_metadata, read_selector
 
 FLAGS = '{"flags":{"é":{}}}'
 CONTEXT = {"region": "eu", "n": 1.5}
@@ -28,7 +28,7 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: meth
 
 
 @each_method
-def test_a_request_has_a_selector(method: Method) -> None:
+def test_a_request_has_a_selector(method: SyncMethod) -> None:
     message = REQUESTS[method.path](provider_id="me", selector="source=x").SerializeToString()
     assert read_selector(message) == "source=x"
 
@@ -40,7 +40,7 @@ def test_a_malformed_request_is_refused() -> None:
 
 
 @each_method
-def test_a_message_is_what_the_published_stubs_read(method: Method) -> None:
+def test_a_message_is_what_the_published_stubs_read(method: SyncMethod) -> None:
     kind, beside = RESPONSES[method.path]
     read = kind.FromString(method.write(FLAGS.encode(), CONTEXT))
     assert MessageToDict(read) == {"flagConfiguration": FLAGS, **beside}

@@ -14,8 +14,8 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
-from controller.sources.bucket.place import Store
+from controller.sources.bucket.factory import BucketFactory, bucket_of
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.reading import TASK
 from controller.sources.provider import Look
 from tests.s3 import LOGIN, S3, manifest
@@ -36,6 +36,11 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 def of(**spec: Any) -> BucketSpec:
     return BucketSpec.model_validate({"bucketName": "flags", **spec})
+
+
+def opened(spec: dict[str, Any], content: dict[str, str]) -> Bucket:
+    """The bucket of a spec that names a Secret with this content."""
+    return bucket_of(of(**spec, secretRef={"name": "bucket"}), secret(**content), {})
 
 
 def secret(**content: str) -> SecretTexts:
@@ -150,7 +155,7 @@ async def test_a_helper_that_is_not_needed_any_more_is_ended(cluster: Cluster, s
     ],
 )
 def test_an_endpoint_is_a_host_or_a_url(spec: dict[str, Any], url: str) -> None:
-    assert endpoint_of(of(**spec)) == url
+    assert of(**spec).store_url == url
 
 
 @pytest.mark.parametrize(
@@ -181,19 +186,19 @@ def test_a_spec_that_cannot_be_meant_names_its_field(spec: dict[str, Any], says:
 @pytest.mark.parametrize(
     ("spec", "content", "store", "endpoint", "config"),
     [
-        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Store.S3, "", {"region": "eu-west-1", "skip_signature": False}),
-        ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Store.GOOGLE, "", {}),
-        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Store.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
-        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Store.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Store.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Store.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
-        ({"endpoint": "minio"}, None, Store.S3, "https://minio", {"skip_signature": True}),
+        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Scheme.S3, "", {"region": "eu-west-1", "skip_signature": False}),
+        ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Scheme.GOOGLE, "", {}),
+        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Scheme.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
+        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Scheme.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Scheme.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Scheme.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
+        ({"endpoint": "minio"}, None, Scheme.S3, "https://minio", {"skip_signature": True}),
     ],
 )  # fmt: skip
 def test_each_provider_is_opened_as_flux_opens_it(
-    spec: dict[str, Any], content: dict[str, str] | None, store: Store, endpoint: str, config: dict[str, Any]
+    spec: dict[str, Any], content: dict[str, str] | None, store: Scheme, endpoint: str, config: dict[str, Any]
 ) -> None:
-    found = bucket_of(of(**spec), None if content is None else secret(**content), {})
+    found = bucket_of(of(**spec), None, {}) if content is None else opened(spec, content)
     assert (found.store, found.endpoint) == (store, endpoint)
     assert found.config.items() >= config.items()
 
@@ -201,7 +206,7 @@ def test_each_provider_is_opened_as_flux_opens_it(
 @pytest.mark.parametrize("key", ["accountKey", "sasKey"])
 def test_a_client_that_is_not_needed_is_no_reason_to_ask_another_host(key: str) -> None:
     login = {key: "a", "tenantId": "t", "clientId": "c", "clientSecret": "x"}
-    found = bucket_of(of(provider="azure", endpoint="https://me.example.com"), secret(**login), {})
+    found = opened({"provider": "azure", "endpoint": "https://me.example.com"}, login)
     assert found.config.keys().isdisjoint({"tenant_id", "client_id", "client_secret"})
 
 
@@ -215,7 +220,7 @@ def test_a_client_that_is_not_needed_is_no_reason_to_ask_another_host(key: str) 
 )
 def test_a_secret_without_a_key_is_named(spec: dict[str, Any], content: dict[str, str], says: str) -> None:
     with pytest.raises(Stalled, match=f"Secret apps/bucket: .*{says}"):
-        bucket_of(of(**spec), secret(**content), {})
+        opened(spec, content)
 
 
 @pytest.mark.parametrize(
@@ -265,9 +270,9 @@ async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> N
     await allowed.close()
 
 
-@pytest.mark.parametrize("bound", ["secretRef", "proxySecretRef"])
+@pytest.mark.parametrize("bound", ["login", "proxy"])
 async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bound: str, store: S3) -> None:
-    contents = {"secretRef": LOGIN, "proxySecretRef": {"address": "http://proxy.example.com"}}
+    contents = {"login": LOGIN, "proxy": {"address": "http://proxy.example.com"}}
 
     async def read(namespace: str, name: str, account: str | None) -> SecretContent:
         content = {key: text.encode() for key, text in contents[name].items()}
@@ -275,7 +280,7 @@ async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bou
             content, Binding(namespace, name, ("s3.example.com",) if name == bound else None)
         )
 
-    spec = manifest(store) | {each: {"name": each} for each in contents}
+    spec = manifest(store) | {"secretRef": {"name": "login"}, "proxySecretRef": {"name": "proxy"}}
     with pytest.raises(Stalled, match=f"Secret apps/{bound} may not be used for host ") as setback:
         await BucketFactory(read).open(BucketSpec.model_validate(spec), LOOK)
     assert setback.value.reason == "SecretHostDenied"
@@ -283,15 +288,13 @@ async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bou
 
 
 async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_name(store: S3) -> None:
-    contents = {"secretRef": LOGIN, "proxySecretRef": {"address": "http://proxy.example.com"}}
+    contents = {"login": LOGIN, "proxy": {"address": "http://proxy.example.com"}}
 
     async def read(namespace: str, name: str, account: str | None) -> SecretContent:
         content = {key: text.encode() for key, text in contents[name].items()}
-        return SecretContent(
-            content, Binding(namespace, name, ("127.0.0.1",) if name == "secretRef" else None)
-        )
+        return SecretContent(content, Binding(namespace, name, ("127.0.0.1",) if name == "login" else None))
 
-    spec = manifest(store) | {each: {"name": each} for each in contents}
+    spec = manifest(store) | {"secretRef": {"name": "login"}, "proxySecretRef": {"name": "proxy"}}
     with pytest.raises(Stalled, match=r"used for host proxy\.example\.com"):
         await BucketFactory(read).open(BucketSpec.model_validate(spec), LOOK)
 

@@ -13,7 +13,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.bucket.command_line import open_bucket
-from controller.sources.bucket.place import Bucket, Store
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import call_here
 from tests.s3 import BUCKET, S3, listed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def provider(store: S3, prefix: str = "", **more: Any) -> BucketProvider:
-    bucket = Bucket(Store.S3, BUCKET, prefix, store.url, {"region": "us-east-1"}, access=(S3_KEY, S3_SECRET))
+    bucket = Bucket(Scheme.S3, BUCKET, prefix, store.url, {"region": "us-east-1"}, access=(S3_KEY, S3_SECRET))
     return BucketProvider(bucket, **more)
 
 
@@ -52,7 +52,7 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
 async def test_refused_keys_are_distinguished_and_not_shown(
     store: S3, access: tuple[str, str], code: str
 ) -> None:
-    bucket = Bucket(Store.S3, BUCKET, "", store.url, access=access, secrets=access)
+    bucket = Bucket(Scheme.S3, BUCKET, "", store.url, access=access, secrets=access)
     source = BucketProvider(bucket, advice={"AuthenticationFailed": "look there"})
     with pytest.raises(Failed, match=code) as setback:
         await source.resolve()
@@ -64,7 +64,7 @@ async def test_refused_keys_are_distinguished_and_not_shown(
 async def test_a_store_that_does_not_answer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         bucket = Bucket(
-            Store.S3, BUCKET, "", f"http://127.0.0.1:{silent.getsockname()[1]}", access=("k", "s")
+            Scheme.S3, BUCKET, "", f"http://127.0.0.1:{silent.getsockname()[1]}", access=("k", "s")
         )
         with pytest.raises(Failed, match=r"no answer within 0\.5 seconds") as setback:
             await BucketProvider(bucket, partial(call_here, seconds=0.5)).resolve()

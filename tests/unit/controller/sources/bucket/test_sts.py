@@ -16,7 +16,7 @@ from controller.api.flagsource import BucketSpec
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.bucket.client import list_objects
 from controller.sources.bucket.factory import bucket_of
-from controller.sources.bucket.place import Bucket, Store
+from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.provider import TreeLimits
 from tests.s3 import BUCKET, S3
 from tests.sync_sources import S3_KEY, S3_SECRET
@@ -97,7 +97,7 @@ def asking(store: S3, sts: Sts, authority: trustme.CA, tmp_path: Path) -> Bucket
     identity = {"role_arn": ROLE, "web_identity_token_file": str(tmp_path / "token")}
     config = {**made.config, **identity, "aws_endpoint_url_sts": sts.url}
     client = {"root_certificate": authority.cert_pem.bytes().decode()}
-    return Bucket(Store.S3, BUCKET, "", store.url, config, client)
+    return Bucket(Scheme.S3, BUCKET, "", store.url, config, client)
 
 
 async def test_keys_for_the_web_identity_are_asked_of_the_service_that_is_named(

@@ -17,7 +17,7 @@ from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.artifacts.archive import unpack
 from controller.cli import main
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.bucket.listing import MANIFEST, SIGNATURE, Manifest
+from controller.sources.bucket.listing import MANIFEST, SIGNATURE, BucketManifest
 from controller.sources.bucket.reading import call_here
 from tests.s3 import LOGIN, S3, manifest
 from tests.signing import run
@@ -103,7 +103,7 @@ class Signed(Verified):
         """As another clock says."""
         content = (self.folder / MANIFEST).read_bytes()
         files = json.loads(content)["files"]
-        (self.folder / MANIFEST).write_bytes(Manifest(signed_at, files).content())
+        (self.folder / MANIFEST).write_bytes(BucketManifest(signed_at, files).content())
         made = run("openssl", "dgst", "-sha256", "-sign", str(self.private), str(self.folder / MANIFEST))
         (self.folder / SIGNATURE).write_text(base64.b64encode(made).decode())
 

@@ -13,15 +13,10 @@ from urllib.parse import quote
 import pytest
 import trustme
 
+from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
-from controller.sources.git.git_url import (
-    Credentials,
-    Transport,
-    credentials_from,
-    parse_location,
-    with_proxy,
-)
+from controller.sources.git.credentials import Credentials, credentials_from, with_proxy
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
 from tests.git_http import command_lines, git_server, http_proxy

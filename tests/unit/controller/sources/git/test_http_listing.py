@@ -11,9 +11,10 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.user_text.secret_texts import Tls
-from controller.sources.git.git_url import Credentials, parse_location
+from controller.sources.git.credentials import Credentials
 from controller.sources.git.listing import http_listing
 from controller.sources.git.listing.http_listing import HttpListing, parse_advertisement
 from controller.sources.git.listing.reference import References, parse

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.sources.git.git_url import Credentials, parse_location
+from controller.api.parsing.git_url import parse_location
+from controller.sources.git.credentials import Credentials
 from controller.sources.git.programs.isolation import environment, secret_files, ssh_command
 
 SECRET = "s3cr3t"  # noqa: S105 - it guards nothing

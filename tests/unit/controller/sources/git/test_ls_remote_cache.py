@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.git_url import Credentials, parse_location
+from controller.sources.git.credentials import Credentials
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.looking.freshness import SHARED, Freshness

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.git_url import Credentials, parse_location
+from controller.sources.git.credentials import Credentials
 from controller.sources.git.listing.reference import Reference
 from controller.sources.git.programs.process import ProcessLimits
 from controller.sources.git.programs.program import GitProgram

@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.parsing.git_url import parse_location
+from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import is_damage, limit_of, reason_of, shown
-from controller.sources.git.git_url import Credentials, parse_location
+from controller.sources.git.credentials import Credentials
 from controller.sources.git.programs.process import MAX_COMPLAINT, ProcessLimits, run
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.looking.deadline import Deadline
@@ -96,7 +98,7 @@ def test_credentials_are_in_no_argument_of_any_process(server: GitServer) -> Non
     written = (SECRET, quote(SECRET), base64.b64encode(f"me:{SECRET}".encode()).decode())
     assert not [line for line in server.command_lines if any(text in line for text in written)]
     asked = len(server.command_lines)
-    with pytest.raises(Stalled, match="a token belongs into the Secret"):
+    with pytest.raises(InvalidTextError, match="a token belongs into the Secret"):
         asyncio.run(program(f"{server.url}/repository/.git?token={quote(SECRET)}").list_references())
     assert len(server.command_lines) == asked
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.sources.git.listing.reference import KINDS, Reference, choose
 from controller.sources.provider import Revision
@@ -58,18 +59,18 @@ def test_a_reference_is_read_as_people_write_it(text: str | None, reference: Ref
         ("semver:>=1.0 &&", "not a version range"),
     ],
 )
-def test_what_can_name_nothing_stalls(text: str, says: str) -> None:
-    with pytest.raises(Stalled, match=says) as setback:
+def test_what_can_name_nothing_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidTextError, match=says) as refused:
         Reference.parse(text)
-    assert setback.value.reason == "InvalidReference"
+    assert refused.value.reason == "InvalidReference"
 
 
 @settings(max_examples=200)
 @given(st.sampled_from(["", *(f"{kind}:" for kind in KINDS)]), st.text(max_size=30))
-def test_any_text_is_a_reference_or_stalls(kind: str, text: str) -> None:
+def test_any_text_is_a_reference_or_refused(kind: str, text: str) -> None:
     try:
         reference = Reference.parse(kind + text)
-    except Stalled:
+    except InvalidTextError:
         return
     named = reference.branch or reference.tag or reference.name or ""
     assert not named.startswith("-")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.git.git_url import Credentials, Transport, credentials_from, parse_location
+from controller.sources.git.credentials import Credentials, credentials_from
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.looking.deadline import Deadline
 from tests.repositories import Repository

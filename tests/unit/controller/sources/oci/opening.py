@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ObjectKey
+from controller.runtime.reconciling.setbacks import stalling
 from controller.sources.looking.freshness import Freshness
 from controller.sources.oci.factory import OciFactory
 from controller.sources.provider import Look
@@ -40,10 +41,11 @@ class Opener:
         seconds = oci.pop("seconds", 60.0)
         signers = oci.pop("signers", None)
         verify = {"secretRef": {"name": signers}} if signers else oci.pop("verify", None)
-        spec = read(
-            FlagSourceSpec,
-            {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, "verify": verify},
-        )
+        with stalling():
+            spec = read(
+                FlagSourceSpec,
+                {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, "verify": verify},
+            )
         assert spec.oci is not None
         look = Look(
             ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW), verify=spec.verify

@@ -14,9 +14,9 @@ import pytest
 
 from controller.sources.oci.factory import public_root
 from controller.sources.verification import NotBelievedError
-from controller.sources.verification.keyless import Identity, verify_keyless
+from controller.sources.verification.keyless import SignerIdentity, verify_keyless
 
-WORKFLOW: Final = Identity(
+WORKFLOW: Final = SignerIdentity(
     "^https://token\\.actions\\.githubusercontent\\.com$",
     "^https://github\\.com/trailofbits/rfc8785\\.py/\\.github/workflows/release\\.yml@refs/tags/v0\\.1\\.2$",
 )
@@ -57,7 +57,7 @@ def bundle(**changed: Any) -> bytes:
     return json.dumps(made).encode()
 
 
-def refused(made: bytes, identity: Identity = WORKFLOW) -> str:
+def refused(made: bytes, identity: SignerIdentity = WORKFLOW) -> str:
     with pytest.raises(NotBelievedError) as raised:
         verify_keyless(made, f"sha256:{'0' * 64}", public_root(), [identity])
     return str(raised.value)
@@ -69,7 +69,7 @@ def test_its_certificate_and_its_entry_are_trusted_by_the_copy_of_the_public_roo
 
 
 def test_its_signer_is_the_one_in_its_certificate() -> None:
-    message = refused(bundle(), Identity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
+    message = refused(bundle(), SignerIdentity(WORKFLOW.issuer, "rfc8785[.]py/.*@refs/tags/v0[.]1[.]3$"))
     workflow = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"
     assert f"for {workflow} (keyless https://token.actions.githubusercontent.com)" in message
 

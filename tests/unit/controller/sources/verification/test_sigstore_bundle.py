@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
+from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless
 from tests.registry.signing import Key, bundle
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DIGEST = f"sha256:{'1' * 64}"
 OLDER = f"sha256:{'0' * 64}"
-TRUSTED = Identity("^https://login\\.example$", "^https://git\\.example/shop/flags/")
+TRUSTED = SignerIdentity("^https://login\\.example$", "^https://git\\.example/shop/flags/")
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def sigstore() -> Iterator[Instance]:
         yield made
 
 
-def judged(made: bytes, root: bytes, *identities: Identity) -> Signer:
+def judged(made: bytes, root: bytes, *identities: SignerIdentity) -> Signer:
     return verify_keyless(made, DIGEST, root.decode(), identities or (TRUSTED,))
 
 
-def refused(made: bytes, root: bytes, *identities: Identity) -> str:
+def refused(made: bytes, root: bytes, *identities: SignerIdentity) -> str:
     with pytest.raises(NotBelievedError) as raised:
         judged(made, root, *identities)
     return str(raised.value)
@@ -60,12 +60,12 @@ def test_a_signature_in_the_newer_log_with_a_timestamp_is_believed(sigstore: Ins
 def test_certificates_of_people_and_of_older_authorities_are_read(sigstore: Instance) -> None:
     sigstore.old = True
     made = sigstore.sign(DIGEST, subject="ada@shop.example")
-    people = Identity(TRUSTED.issuer, "@shop[.]example$")
+    people = SignerIdentity(TRUSTED.issuer, "@shop[.]example$")
     assert str(judged(made, sigstore.root, TRUSTED, people)) == f"ada@shop.example (keyless {ISSUER})"
 
 
 def test_an_expression_finds_something_anywhere_as_with_flux(sigstore: Instance) -> None:
-    judged(sigstore.sign(DIGEST), sigstore.root, Identity("login", "flags/.github"))
+    judged(sigstore.sign(DIGEST), sigstore.root, SignerIdentity("login", "flags/.github"))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_another_issuer_or_subject_is_refused_by_name(sigstore: Instance, issuer
 
 
 def test_an_issuer_and_a_subject_of_two_identities_are_none(sigstore: Instance) -> None:
-    two = Identity(TRUSTED.issuer, "^ada@"), Identity("^https://other", TRUSTED.subject)
+    two = SignerIdentity(TRUSTED.issuer, "^ada@"), SignerIdentity("^https://other", TRUSTED.subject)
     assert f"for {SUBJECT}" in refused(sigstore.sign(DIGEST), sigstore.root, *two)
 
 

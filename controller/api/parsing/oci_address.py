@@ -6,12 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from yarl import URL
+from controller.api.parsing.invalid import InvalidTextError
 
-from controller.api.flagsource import OciReference
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.oci import SCHEME
-
+SCHEME: Final = "oci://"
+"""How an address begins."""
 DEFAULT_TAG: Final = "latest"
 
 _HOST: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -56,7 +54,7 @@ class Address:
 
 
 def parse_address(text: str, *, insecure: bool = False) -> Address:
-    """`oci://HOST/REPOSITORY`. Raises Stalled (URLInvalid)."""
+    """`oci://HOST/REPOSITORY`. Raises InvalidTextError (URLInvalid)."""
     if not text.startswith(SCHEME):
         raise _invalid("it does not begin with oci://")
     host, _, repository = text.removeprefix(SCHEME).partition("/")
@@ -70,6 +68,8 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
         raise _invalid(
             "its repository is missing or malformed: it has lower-case letters, digits and . _ - /"
         )
+    from yarl import URL  # noqa: PLC0415 - it takes long to load, and most sources are no registries
+
     address = Address(host.lower(), repository, insecure)
     try:
         known = bool(URL(address.origin).host)
@@ -80,34 +80,20 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
     return address
 
 
-def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, OciReference]:
-    """`oci://HOST/REPOSITORY[:TAG][@DIGEST]`. Raises Stalled (URLInvalid, InvalidReference)."""
-    bare, _, digest = text.partition("@sha256:")
-    head, slash, end = bare.rpartition("/")
-    name, colon, tag = end.partition(":")
-    address = parse_address(head + slash + name, insecure=insecure)
-    if colon:
-        check_tag(tag)
-    if digest:
-        check_digest(f"sha256:{digest}")
-    return address, OciReference(tag=tag or None, digest=f"sha256:{digest}" if digest else None)
-
-
 def check_tag(tag: str) -> None:
-    """Raises Stalled (InvalidReference) for what can be no tag."""
+    """Raises InvalidTextError (InvalidReference) for what can be no tag."""
     if not TAG.fullmatch(tag):
         message = f"{tag!r} is not a tag: it has at most 128 letters, digits and . _ -"
-        raise Stalled("InvalidReference", message)
+        raise InvalidTextError(message, "InvalidReference")
 
 
 def check_digest(digest: str) -> None:
-    """Raises Stalled (InvalidReference) for what is no digest."""
+    """Raises InvalidTextError (InvalidReference) for what is no digest."""
     if not DIGEST.fullmatch(digest):
         message = f"{digest!r} is not a digest; write sha256: and 64 hexadecimal digits"
-        raise Stalled("InvalidReference", message)
+        raise InvalidTextError(message, "InvalidReference")
 
 
-def _invalid(why: str) -> Stalled:
-    return Stalled(
-        "URLInvalid", f"not a valid address of a repository: {why} (expected oci://HOST/REPOSITORY)"
-    )
+def _invalid(why: str) -> InvalidTextError:
+    message = f"not a valid address of a repository: {why} (expected oci://HOST/REPOSITORY)"
+    return InvalidTextError(message, "URLInvalid")

@@ -1,4 +1,4 @@
-"""The text of an expression to its tree: what it may hold, and which names it may use."""
+"""The text of an expression to its tree: what it may hold, and which names it may use. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import lark
 from celpy.celparser import CELParseError, CELParser
 
-from controller.runtime.user_text.plain_text import one_line
+from controller.api.parsing.invalid import InvalidTextError
 
 LONGEST: Final = 1_024
 """Characters of an expression."""
@@ -48,6 +48,14 @@ def parse(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
         raise ExpressionError(f"{place if ended else f'{error.line}:{error.column}'}: {why}") from None
     _check(tree, variables, 0)
     return _shortened(tree)
+
+
+def require(text: str, variables: frozenset[str]) -> None:
+    """Raises InvalidTextError for what is no expression over `variables`."""
+    try:
+        parse(text, variables)
+    except ExpressionError as error:
+        raise InvalidTextError(str(error)) from None
 
 
 def _check_texts(text: str) -> None:
@@ -145,4 +153,4 @@ def _listed(names: frozenset[str]) -> str:
 
 def shown(what: object) -> str:
     """One line of a text that others wrote, or of an error."""
-    return one_line(str(what), _SHOWN) or type(what).__name__
+    return "".join(each if each.isprintable() else " " for each in str(what)[:_SHOWN]) or type(what).__name__

@@ -1,0 +1,72 @@
+"""Patterns that users write: regular expressions in RE2's syntax, whose search takes time in proportion to
+the text, and patterns of files as in .gitignore. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import re2
+from pathspec import GitIgnoreSpec
+
+from controller.api.parsing.invalid import InvalidTextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SMALL: Final = 1 << 18
+"""Bytes of a compiled expression: some 10,000 instructions. RE2's own bound is 32 times as much, and takes a
+second to reach.
+"""
+
+_ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
+_DEFAULT: Final = (
+    "*.jpg", "*.jpeg", "*.gif", "*.png", "*.wmv", "*.flv", "*.tar.gz", "*.zip",
+    ".github/", ".circleci/", ".travis.yml", ".gitlab-ci.yml", "appveyor.yml", ".drone.yml",
+    "cloudbuild.yaml", "codeship-services.yml", "codeship-steps.yml",
+    "**/.goreleaser.yml", "**/.sops.yaml", "**/.flux.yaml",
+)  # fmt: skip
+"""Files that are ignored where the source has no patterns of its own, as with Flux."""
+
+
+def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
+    """Raises InvalidTextError for what is no expression of RE2, and for one that takes more than `memory`
+    bytes.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    try:
+        # re2.compile() keeps 128 of them, for every tenant's expressions.
+        return re2._Regexp(pattern, options)
+    except re2.error as error:
+        why = error.args[0] if error.args else ""
+        why = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+    except UnicodeEncodeError:
+        why = "it is no Unicode text"
+    raise InvalidTextError(f"not an RE2 expression: {why[:200]}")
+
+
+def require_somebody(pattern: str) -> None:
+    """Raises InvalidTextError for what is no expression, or finds something in every text."""
+    if compiled(pattern).search("") is not None:
+        raise InvalidTextError("matches everybody; write who must have signed")
+
+
+def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
+    """Raises InvalidTextError for what is no pattern, and for more than can be matched at once (some
+    thousands).
+    """
+    # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
+    try:
+        return GitIgnoreSpec.from_lines(patterns, backend="re2")
+    except (ValueError, re.error, re2.error) as error:
+        raise InvalidTextError(f"cannot be read as patterns: {str(error)[:200]}") from error
+
+
+@lru_cache(maxsize=128)
+def ignored(patterns: str | None) -> GitIgnoreSpec:
+    """What is no part of an artifact, by these lines or the defaults. Raises InvalidTextError."""
+    return of_files((*_ALWAYS, *(_DEFAULT if patterns is None else patterns.splitlines())))

@@ -1,0 +1,46 @@
+"""What is followed of a repository: names and commits of Git, ranges of versions as npm writes them. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import semantic_version
+
+from controller.api.parsing.invalid import InvalidTextError
+
+REASON: Final = "InvalidReference"
+COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+# What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
+_BAD_NAME: Final = re.compile(
+    r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]"""
+)
+
+
+def require_name(kind: str, name: str) -> None:
+    """Raises InvalidTextError for what is no name in Git; `kind`: branch, tag, or name for a full name such
+    as `refs/heads/x`.
+    """
+    if not name or _BAD_NAME.search(name):
+        raise InvalidTextError(f"{name!r} is not a valid {kind} name in Git", REASON)
+    if kind == "name" and not name.startswith("refs/"):
+        raise InvalidTextError(f"{name!r} is not a full reference name; it must start with refs/", REASON)
+
+
+def require_commit(text: str) -> None:
+    """Raises InvalidTextError for what is no commit's id of 40 hexadecimal digits."""
+    if not COMMIT.fullmatch(text):
+        raise InvalidTextError(f"{text!r} is not a commit id; write all 40 hexadecimal digits", REASON)
+
+
+def parse_range(text: str) -> semantic_version.NpmSpec:
+    """A range as in npm or Flux (commas, `v1`, a space after `>=`). Raises InvalidTextError."""
+    plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
+    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
+    # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
+    plain = re.sub(r"<(\d+\.\d+\.\d+)-0(?=\s|$)", r"<\1", " ".join(plain.split()))
+    try:
+        return semantic_version.NpmSpec(plain)
+    except ValueError:
+        message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
+        raise InvalidTextError(message, REASON) from None

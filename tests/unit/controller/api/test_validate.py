@@ -1,0 +1,364 @@
+"""All that a spec alone says is wrong with it, by kind; and that stages take what is not refused here."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.alert import VARIABLES, FlagAlertSpec
+from controller.api.fields import read
+from controller.api.flagset import DEPENDENCY_VARIABLES, FlagSetSpec
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.kinds import (
+    EVALUATOR_UPGRADE,
+    FEATURE_FLAG,
+    FLAG_ALERT,
+    FLAG_GRANT,
+    FLAG_PROVIDER,
+    FLAG_RECEIVER,
+    FLAG_SET,
+    FLAG_SOURCE,
+    FLAGD,
+    WATCHED,
+    type_of,
+)
+from controller.api.meta import ObjectKey
+from controller.flagsets.reading.layers import within
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.user_text.expressions import Expression
+from controller.sources.bucket.factory import BucketFactory
+from controller.sources.files.ignore import matcher
+from controller.sources.git.factory import GitFactory
+from controller.sources.looking.freshness import Freshness
+from controller.sources.oci.factory import OciFactory
+from controller.sources.provider import Look
+from controller.sources.versions import highest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from controller.api.kinds import ResourceType
+
+GIT: Final = {"url": "https://example.com/flags"}
+OCI: Final = {"url": "oci://ghcr.io/team/flags"}
+BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
+REF: Final = {"kind": "FlagSource", "name": "flags"}
+KEY: Final = {"secretRef": {"name": "keys"}}
+SIGNERS: Final = [{"signers": ["ada"]}]
+
+
+def git(**spec: Any) -> dict[str, Any]:
+    return {"interval": "1m", "git": {**GIT, **spec}}
+
+
+def oci(**spec: Any) -> dict[str, Any]:
+    return {"interval": "1m", "oci": {**OCI, **spec}}
+
+
+def bucket(**spec: Any) -> dict[str, Any]:
+    return {"interval": "1m", "bucket": {**BUCKET, **spec}}
+
+
+def flag_set(**spec: Any) -> dict[str, Any]:
+    return {"sourceRef": REF, **spec}
+
+
+def alert(**spec: Any) -> dict[str, Any]:
+    return {"providerRef": {"name": "chat"}, "eventSources": [{"kind": "FlagSet", "name": "*"}], **spec}
+
+
+def provider(type_: str, **spec: Any) -> dict[str, Any]:
+    return {"type": type_, **spec}
+
+
+def keyless(**identity: str) -> dict[str, Any]:
+    return {"matchOIDCIdentity": [{"issuer": "^https://a$", "subject": "^ada$", **identity}]}
+
+
+ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
+    (FLAG_SOURCE, git(), []),
+    (FLAG_SOURCE, None, ["InvalidSpec spec: Input should be a valid dictionary"]),
+    (FLAG_SOURCE, {"git": GIT, "oci": OCI, "interval": "1m"}, ["InvalidSpec spec: set exactly one of git"]),
+    (
+        FLAG_SOURCE,
+        {"interval": "1d", "timeout": "x", "ignore": "!", "git": {"url": "https://h", "ref": {"tag": "a b", "semver": "new"}}},
+        [
+            "InvalidSpec spec.interval: must be a duration",
+            "InvalidSpec spec.timeout: must be a duration",
+            "InvalidSpec spec.ignore: cannot be read as patterns",
+            "URLInvalid spec.git.url: not a valid repository location: it names a host but no repository",
+            "InvalidReference spec.git.ref.tag: 'a b' is not a valid tag name in Git",
+            "InvalidReference spec.git.ref.semver: 'new' is not a version range",
+        ],
+    ),
+    (FLAG_SOURCE, git(url="git@h:a"), ["InvalidSpec spec.git.url: write ssh://git@h/a"]),
+    (FLAG_SOURCE, git(url="https://a%0Ab@h/r"), ["InvalidCredentials spec.git.url: a username, password or token with"]),
+    (FLAG_SOURCE, git(url="ssh://git@h/a"), ["AuthenticationFailed spec.git.secretRef: ssh needs a Secret"]),
+    (FLAG_SOURCE, git(url="ssh://git@h/a", **KEY), []),
+    (FLAG_SOURCE, git(ref={"commit": "a" * 64}), ["InvalidReference spec.git.ref.commit: 'aaaa"]),
+    (FLAG_SOURCE, git(ref={"name": "main"}), ["InvalidReference spec.git.ref.name: 'main' is not a full reference name"]),
+    (FLAG_SOURCE, git(sparseCheckout=["../a"]), ["InvalidSpec spec.git.sparseCheckout.0: must be a folder within"]),
+    (FLAG_SOURCE, git(url="file:///a", recurseSubmodules=True), ["InvalidSpec spec.git.recurseSubmodules: needs a remote"]),
+    (FLAG_SOURCE, {**git(), "verify": {"mode": "Tag", **KEY}}, ["InvalidVerificationMode spec.verify.mode: Tag needs a tag"]),
+    (FLAG_SOURCE, {**git(ref={"semver": "1.x"}), "verify": {"mode": "Tag", **KEY}}, []),
+    (
+        FLAG_SOURCE,
+        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
+        ["InvalidSpec spec.verify.rules.0.paths: [z-a]: cannot be read as patterns"],
+    ),
+    (
+        FLAG_SOURCE,
+        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
+        ["InvalidSpec spec.verify: rules need mode", "InvalidSpec spec.verify: set exactly one of secretRef"],
+    ),
+    (
+        FLAG_SOURCE,
+        {**oci(url="oci://h", ref={"tag": "-", "digest": "x", "semverFilter": "("}), "verify": keyless(issuer="(", subject=".*")},
+        [
+            "URLInvalid spec.oci.url: not a valid address of a repository",
+            "InvalidReference spec.oci.ref.tag: '-' is not a tag",
+            "InvalidReference spec.oci.ref.semverFilter: not an RE2 expression: missing )",
+            "InvalidReference spec.oci.ref.digest: 'x' is not a digest",
+            "InvalidIdentity spec.verify.matchOIDCIdentity.0.issuer: not an RE2 expression",
+            "InvalidIdentity spec.verify.matchOIDCIdentity.0.subject: matches everybody",
+        ],
+    ),
+    (FLAG_SOURCE, bucket(), []),
+    (FLAG_SOURCE, bucket(endpoint=""), ["InvalidSpec spec.bucket.endpoint: is required for provider generic"]),
+    (FLAG_SOURCE, bucket(endpoint="http://h"), ["URLInvalid spec.bucket.endpoint: http:// needs insecure: true"]),
+    (FLAG_SOURCE, bucket(endpoint="h?x"), ["URLInvalid spec.bucket.endpoint: write HOST"]),
+    (FLAG_SOURCE, bucket(provider="aws"), ["InvalidSpec spec.bucket.endpoint: without secretRef it must be a host of aws"]),
+    (FLAG_SOURCE, bucket(provider="aws", **KEY), []),
+    (FLAG_SET, flag_set(paths=["flags/base", "**"]), []),
+    (FLAG_SET, flag_set(paths=["/a", "a/../b"]), ["InvalidSpec spec.paths.0: absolute path", "InvalidSpec spec.paths.1: leads out of the repository"]),
+    (
+        FLAG_SET,
+        flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[{"kind": "Secret", "name": "A"}]),
+        [f"InvalidSpec spec.{each}: must be an object's name" for each in ("target.name", "substituteFrom.0.name", "serviceAccountName")],
+    ),
+    (
+        FLAG_SET,
+        flag_set(
+            sourceRef={**REF, "apiVersion": "source.toolkit.fluxcd.io/v1"},
+            dependsOn=[{"name": "base"}, {"name": "base", "readyExpr": "dep.x =="}, {"name": "base", "readyExpr": "event.x"}],
+        ),
+        [
+            "InvalidSpec spec.sourceRef.apiVersion: a FlagSource belongs to the API group flagstaff.dev",
+            "InvalidSpec spec.dependsOn.1.readyExpr: 1:",
+            'InvalidSpec spec.dependsOn.2.readyExpr: 1:1: "event" is not known; there is dep, self',
+        ],
+    ),
+    (FLAG_ALERT, alert(inclusion="event.severity == 'error'", template="$name"), []),
+    (
+        FLAG_ALERT,
+        alert(inclusionList=["a", "("], inclusion="x", exclusion="event", template="$x", **{"for": "1"}),
+        [
+            "InvalidSpec spec.inclusionList.1: not an RE2 expression: missing )",
+            'InvalidSpec spec.inclusion: 1:1: "x" is not known; there is event',
+            "InvalidSpec spec.for: must be a duration",
+            'InvalidSpec spec.template: 1:1: "x" is not known; there is alert',
+        ],
+    ),
+    (FLAG_RECEIVER, {"type": "svn", "resources": []}, ["InvalidSpec spec.type: ", "InvalidSpec spec.secretRef: ", "InvalidSpec spec.resources: "]),
+    (FLAG_GRANT, {"from": [{"group": "", "kind": "Node", "namespace": "a"}]}, ["InvalidSpec spec.from.0.kind: ", "InvalidSpec spec.to: "]),
+    (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, ["InvalidSpec spec.maxConcurrent: ", "InvalidSpec spec.pause: "]),
+    (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}}, ["InvalidSpec spec.replicas: ", "InvalidSpec spec.featureFlagSource: ", "InvalidSpec spec.ingress.flagdPath: "]),
+    (FLAG_PROVIDER, {"type": "generic", "address": "https://hooks.example.com/x"}, []),
+    (FLAG_PROVIDER, provider("generic"), ['AddressNotFound spec.secretRef: type generic needs spec.address, or a Secret with a key "address"']),
+    (FLAG_PROVIDER, provider("github", address="https://github.com/shop/flags"), ['TokenNotFound spec.secretRef: type github needs a Secret with a key "token", or those of a GitHub App']),
+    (FLAG_PROVIDER, provider("github", address="https://github.com/shop", **KEY), []),
+    (FLAG_PROVIDER, provider("gitea", address="https://gitea.com/shop"), ["TokenNotFound spec.secretRef: type gitea", "InvalidAddress spec.address: it must be a repository's"]),
+    (FLAG_PROVIDER, provider("generic", address="http://10.0.0.1/x"), []),
+    (FLAG_PROVIDER, provider("generic", address="http://169.254.169.254/x"), ["InvalidAddress spec.address: 169.254.169.254 is not a public address"]),
+    (FLAG_PROVIDER, provider("sentry", address="https://sentry.io/1"), ["InvalidAddress spec.address: it must be a DSN"]),
+    (FLAG_PROVIDER, provider("apprise", address="lark://t", **KEY), ["InvalidAddress spec.address: it holds a token"]),
+    (FLAG_PROVIDER, provider("nats", channel="a.*", proxySecretRef={"name": "p"}, **KEY), ["InvalidSpec spec.proxySecretRef: a provider of type nats is reached directly", "InvalidSpec spec.channel: not a subject"]),
+    (
+        FLAG_PROVIDER,
+        provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
+        ["InvalidAddress spec.channel: must be one mailbox", "InvalidAddress spec.username: must be one mailbox"],
+    ),
+    (FLAG_PROVIDER, provider("matrix", **KEY), ["ChannelNotFound spec.channel: type matrix needs it"]),
+    (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: Input should be 'generic'"]),
+    (FEATURE_FLAG, {"flagSpec": 7}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "spec", "wanted"), ROWS)
+def test_all_that_is_wrong_is_told_by_field_with_the_reason_of_its_condition(
+    kind: ResourceType, spec: Any, wanted: list[str]
+) -> None:
+    found = [f"{each.reason} {each}" for each in kind.validate(spec)]
+    assert [each[: len(start)] for each, start in zip_longest(found, wanted, fillvalue="")] == wanted
+
+
+def test_each_kind_that_a_user_writes_is_validated_and_has_a_row() -> None:
+    written = {each.kind for each in WATCHED if each.spec is not None}
+    assert {kind.kind for kind, _, _ in ROWS} == written | {FEATURE_FLAG.kind}
+    assert type_of({"apiVersion": "flagstaff.dev/v9", "kind": "FlagSet"}) == FLAG_SET
+    assert type_of({"apiVersion": "example.com/v1", "kind": "FlagSet"}) is None
+
+
+# -- what is not refused here is used ------------------------------------------------------------------------------------
+
+PARTS: Final = st.lists(
+    st.sampled_from(
+        ["a", "main", "-", "..", "/", "//", "refs/heads/", "@", ":", "*", "[", "]", "!", "\\", ".", "~", "^", " ", "\n", "\0",
+         "1.2", ">=1", "v1", ",", "x", "(", ")", "|", "?", "%0a", "%2e", "#", "é", "\ud800", "git@", "h", "https://", "http://", "ssh://",
+         "file:///", "oci://", "event", "dep", "self", " == ", "'", "$", "${", "}", "name", "[::1]", "99999"]
+    ),
+    max_size=6,
+).map("".join) | st.text(max_size=12)  # fmt: skip
+JSON: Final = st.recursive(
+    PARTS | st.none() | st.integers() | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(PARTS, inner), max_leaves=4
+)  # fmt: skip
+
+
+def of(required: dict[str, Any], **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with these fields, now and then with one that is something else altogether."""
+    fields = {
+        name: each if isinstance(each, st.SearchStrategy) else st.just(each)
+        for name, each in required.items()
+    }
+    odd = st.dictionaries(st.sampled_from(sorted({*required, *optional})), JSON, min_size=1, max_size=1)
+    other = st.integers(0, 15).flatmap(lambda number: odd if number == 15 else st.just({}))
+    return st.builds(
+        lambda made, more: {**made, **more}, st.fixed_dictionaries(fields, optional=optional), other
+    )
+
+
+def near(*right: str) -> st.SearchStrategy[str]:
+    """Texts of which many are right."""
+    return st.sampled_from(right) | st.builds("{}{}".format, st.sampled_from(right), PARTS) | PARTS
+
+
+NAME: Final = st.just({"name": "keys"})
+PATTERNS: Final = near("*.md", "flags/**", "!a")
+RULES: Final = st.lists(
+    of({"paths": st.lists(PATTERNS, min_size=1, max_size=2), "anyOf": SIGNERS}), max_size=2
+)
+IDENTITIES: Final = st.lists(
+    of({"issuer": near("^https://a$"), "subject": near("^ada@")}), min_size=1, max_size=2
+)
+SIGNED: Final = of({"secretRef": NAME, "mode": "EveryCommit", "rules": RULES}) | of(
+    {"secretRef": NAME}, mode=st.sampled_from(["HEAD", "Tag"])
+)
+KEYLESS: Final = of({"matchOIDCIdentity": IDENTITIES})
+SEMVER: Final = near("1.x", ">=1 <2", "^2, v3")
+GIT_REFS: Final = of(
+    {},
+    branch=near("main", "a/b"),
+    tag=near("v1"),
+    semver=SEMVER,
+    name=near("refs/heads/a", "refs/tags/v1"),
+    commit=near("a" * 40),
+)
+OCI_REFS: Final = of(
+    {}, tag=near("v1"), semver=SEMVER, semverFilter=near("^v", "."), digest=near("sha256:" + "0" * 64)
+)
+GITS: Final = of(
+    {"url": near("https://h/a", "ssh://git@h/a", "file:///a"), "secretRef": NAME},
+    recurseSubmodules=st.booleans(),
+    sparseCheckout=st.lists(near("flags"), max_size=2),
+    ref=GIT_REFS,
+)
+OCIS: Final = of({"url": near("oci://h/a", "oci://[::1]:1/a/b")}, ref=OCI_REFS)
+BUCKETS: Final = of(
+    {"bucketName": "flags"},
+    endpoint=near("h", "https://s3.amazonaws.com", "http://h:1"),
+    provider=st.sampled_from(["generic", "aws", "gcp", "azure"]),
+    insecure=st.booleans(),
+    prefix=PARTS,
+    secretRef=NAME,
+)
+SOURCES: Final = (
+    of({"interval": "1m", "git": GITS}, ignore=PATTERNS, verify=SIGNED)
+    | of({"interval": "1m", "oci": OCIS}, ignore=PATTERNS, verify=KEYLESS)
+    | of({"interval": "1m", "bucket": BUCKETS}, ignore=PATTERNS)
+)
+SETS: Final = of(
+    {"sourceRef": of({"kind": "FlagSource", "name": "flags"}, apiVersion=near("flagstaff.dev/v1"))},
+    paths=st.lists(near("flags", "flags/**", "a/*.json"), min_size=1, max_size=3),
+    dependsOn=st.lists(of({"name": "base"}, readyExpr=near("dep.status.x == self.spec.y")), max_size=2),
+)
+ALERTS: Final = of(
+    {"providerRef": NAME, "eventSources": [{"kind": "FlagSet", "name": "*"}]},
+    inclusionList=st.lists(near("^a", "[b-c]+"), max_size=2),
+    inclusion=near("event.reason == 'a'", "has(event.labels.b)"),
+    template=near("$name", "${reason}: $message"),
+)
+SECRET: Final = {"username": b"ada", "password": b"x", "identity": b"x", "known_hosts": b"x"}
+NOW: Final = datetime(2026, 1, 2, tzinfo=UTC)
+OF_SPECS: Final = {"URLInvalid", "InvalidSpec", "InvalidReference", "InvalidIdentity", "InvalidVerificationMode", "AuthenticationFailed"}  # fmt: skip
+
+
+async def secret(namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:
+    del namespace, name, account
+    return SECRET
+
+
+async def opened(spec: FlagSourceSpec, folder: Path) -> None:
+    look = Look(ObjectKey("FlagSource", "shop", "flags"), 1.0, Freshness(NOW, NOW), verify=spec.verify)
+    factories: dict[str, Any] = {
+        "git": lambda: GitFactory(secret, folder, allow_local=True),
+        "oci": lambda: OciFactory(secret),
+        "bucket": lambda: BucketFactory(secret),
+    }
+    factory = factories[spec.provider]()
+    try:
+        await factory.open(getattr(spec, spec.provider), look)
+    except Stalled as stalled:
+        # What the Secret has may not be what is needed.
+        if stalled.reason in OF_SPECS:
+            raise
+    finally:
+        await factory.close()
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
+@settings(max_examples=150, deadline=None)
+@given(spec=SOURCES)
+def test_a_factory_opens_each_source_that_is_not_refused(
+    spec: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if FLAG_SOURCE.validate(spec):
+        return
+    made = read(FlagSourceSpec, spec)
+    matcher(made.ignore, "spec.ignore")
+    for provider in (made.git, made.oci):
+        if provider is not None and provider.ref.semver is not None:
+            highest(["1.2.3", "v2"], provider.ref.semver)
+    asyncio.run(opened(made, tmp_path_factory.getbasetemp() / "mirrors"))
+
+
+@given(spec=SETS)
+def test_a_flag_set_that_is_not_refused_is_read(spec: Any) -> None:
+    if FLAG_SET.validate(spec):
+        return
+    made = read(FlagSetSpec, spec)
+    for path in made.paths:
+        within(path)
+    for each in made.depends_on:
+        if each.ready_expr is not None:
+            Expression.of(each.ready_expr, DEPENDENCY_VARIABLES)
+
+
+@given(spec=ALERTS)
+def test_an_alert_that_is_not_refused_is_used(spec: Any) -> None:
+    if FLAG_ALERT.validate(spec):
+        return
+    made = read(FlagAlertSpec, spec)
+    if made.inclusion is not None:
+        Expression.of(made.inclusion, VARIABLES)
+
+
+@given(st.sampled_from([each for each in WATCHED if each.spec is not None]), JSON)
+def test_nothing_that_stands_there_raises(kind: ResourceType, spec: Any) -> None:
+    assert all(each.field.startswith("spec") and each.message for each in kind.validate(spec))
