@@ -58,8 +58,8 @@ async def test_a_loop_that_is_held_is_counted_and_the_place_is_logged(
 async def test_a_loop_held_by_others_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with watched() as lag:
-            time.sleep(2 * HELD_SECONDS)  # noqa: ASYNC251 - to hold the loop
-            await looks(lag, 1)
+            time.sleep(3 * HELD_SECONDS)  # noqa: ASYNC251 - to hold the loop
+            await looks(lag, 2)
     assert "by no code of ours" in caplog.text
 
 
