@@ -1,1 +1,1 @@
-"""HTTP/1.1 and HTTP/2 on one port and one loop: frames below, handlers above, `routes` between them."""
+"""A server of HTTP/1.1, HTTP/2, gRPC, gRPC-Web and Connect on one port; `routes` maps paths to handlers."""

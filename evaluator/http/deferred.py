@@ -38,10 +38,10 @@ class Deferred(Generic[T]):
     """An answer that takes milliseconds: made in steps, so that others are answered in between."""
 
     steps: Generator[None, None, Any]
-    """Yields after at most some hundred microseconds; closed where its end is not waited for."""
+    """Does the work; yields every few hundred microseconds; is closed if the caller stops waiting."""
     finish: Callable[[Result[Any]], T] = _call
-    """Makes the answer of the result of the steps, or raises what a handler may raise. The result raises
-    DEADLINE_EXCEEDED once the caller waits no longer, GeneratorExit where the client is gone.
+    """Makes the answer from the result of `steps`, or raises what a handler may raise. The result raises
+    DEADLINE_EXCEEDED if the caller's deadline has passed, GeneratorExit if the client has disconnected.
     """
     seconds: float | None = None
     """Seconds that the caller waits."""
@@ -52,7 +52,7 @@ class Deferred(Generic[T]):
         return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """The same answer, with one of the two called at its end."""
+        """Return the same answer, which calls `well` with its value or `ill` with its error at the end."""
 
         def seen(result: Result[T]) -> T:
             try:
@@ -67,7 +67,7 @@ class Deferred(Generic[T]):
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """The answer of steps that are few."""
+    """Run all steps without a pause and return their result."""
     while True:
         try:
             next(steps)
@@ -84,7 +84,7 @@ class Job(Generic[T]):
     def __init__(
         self, answer: Deferred[T], clock: Callable[[], float], done: Callable[[Result[T]], None]
     ) -> None:
-        """`clock`: seconds. `done` is called with the result."""
+        """Take a clock in seconds, and a function to call with the result."""
         self._answer = answer
         self._clock = clock
         self._until = inf if answer.seconds is None else clock() + answer.seconds

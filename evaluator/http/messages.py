@@ -1,4 +1,4 @@
-"""What is asked and answered, whichever protocol carries it: requests, responses, calls, streams."""
+"""Requests, responses, RPC calls and streams, as handlers see them in every protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-"""Names in lower case, in order of arrival; repeated names stay apart."""
+"""Pairs of a lower-case name and a value, in order of arrival; a repeated name is not merged."""
 
 
 class Code(IntEnum):
@@ -42,12 +42,12 @@ class RpcError(Exception):
 
 
 def too_late() -> RpcError:
-    """What ends a call whose caller waits no longer."""
+    """Return the error that ends a call whose deadline has passed."""
     return RpcError(Code.DEADLINE_EXCEEDED, "deadline exceeded")
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """The first value of `name` (lower case), or None."""
+    """Return the first value of the header `name` (lower case), or None."""
     for key, value in headers:
         if key == name:
             return value
@@ -64,21 +64,21 @@ class Call(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One plain HTTP request, read whole."""
+    """One HTTP request with its complete body."""
 
     method: str
     path: str
-    """Percent-decoded, without the query."""
+    """The path, percent-decoded and without the query."""
     query: str
     headers: Headers
     body: bytes
     peer: str
     waited: float = 0.0
-    """Seconds since it came, behind others of its connection."""
+    """Seconds that the request has waited behind earlier requests of its connection."""
 
 
 class Response(NamedTuple):
-    """One plain HTTP response; the listener adds content-length and date."""
+    """One HTTP response with its complete body; the listener adds content-length and date."""
 
     status: int
     body: bytes = b""
@@ -86,43 +86,45 @@ class Response(NamedTuple):
 
 
 class MessageStream(Protocol):
-    """A server stream, open. All calls happen on the loop; none blocks.
+    """An open server stream. All methods are called on the event loop; none blocks.
 
-    The subscriber owns latest-value-wins: it sends only while `writable`, and when `on_writable` comes it
-    sends what is newest by then. `send` on a stream that is not writable or has ended is a programming error
+    The handler sends only while `writable` is true, and when `on_writable` is called it sends the newest
+    value: older ones are skipped. `send` on a stream that is not writable or has ended is a programming error
     and raises RuntimeError.
     """
 
     on_writable: Callable[[], None] | None
-    """Called once flow control and the transport take more, after `writable` was False."""
+    """Called when flow control and the transport accept data again, after `writable` was False."""
     on_closed: Callable[[], None] | None
-    """Called once when the stream has ended for whatever reason but `close`."""
+    """Called once when the stream has ended in any other way than by `close`."""
     on_ended: Callable[[Code], None] | None
-    """Called once with the status that it ended with, whoever ended it: CANCELLED where the peer did."""
+    """Called once with the final status, whichever side ended the stream: CANCELLED if the peer did."""
 
     @property
     def writable(self) -> bool:
-        """True while open and nothing sent before is still waiting in a buffer of ours."""
+        """Return whether the stream is open and the server buffers no earlier message of it."""
 
     @property
     def closed(self) -> bool:
-        """True once ended by either side."""
+        """Return whether either side has ended the stream."""
 
     def send(self, message: bytes) -> None:
-        """Send one message (serialised, unframed)."""
+        """Send one serialised message; the framing is added."""
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End the stream with a status, as far as its format can say one; harmless if it has ended."""
+        """End the stream with a status, if its format can carry one; do nothing if it has ended."""
 
 
 class ByteStream(MessageStream, Protocol):
-    """The body of a response that is sent as it comes: a message is any bytes."""
+    """A response body that is sent piece by piece: a message is any bytes."""
 
     def finish(self, last: bytes = b"") -> None:
-        """End the body well, with `last` behind whatever waits; harmless if it has ended."""
+        """Complete the body, with `last` behind the buffered bytes; do nothing if it has ended."""
 
     def break_off(self) -> None:
-        """End the body so that the peer sees it was cut; `on_closed` is not called. Harmless if ended."""
+        """End the body so that the peer sees that it is incomplete, without calling `on_closed`; do nothing
+        if it has ended.
+        """
 
 
 def _whole(message: bytes) -> Sequence[bytes]:
@@ -131,14 +133,14 @@ def _whole(message: bytes) -> Sequence[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a protocol writes messages and a status into a response."""
+    """How a protocol encodes messages and the final status in a response body."""
 
     pieces: Callable[[bytes], Sequence[bytes]] = _whole
-    """A message as it goes out; a large one as a piece of its own, which all streams share."""
+    """Encodes a message; a large one is a piece of its own, so that all streams share its bytes."""
     ending: Callable[[Code, str], bytes] | None = None
-    """The end of a response, where the format can say why it ended."""
+    """Encodes the final status; None if the format cannot carry one."""
     sized: bool = False
-    """The headers give the length: an end before it cannot be taken for the whole."""
+    """Whether the headers give the length, so that a client notices a body that ends early."""
 
 
 PLAIN: Final = Framing()
@@ -147,14 +149,14 @@ SIZED: Final = Framing(sized=True)
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A plain HTTP response whose body lasts: headers at once, then what `start` sends at any time."""
+    """An HTTP response that sends its headers at once, and its body piece by piece later."""
 
     status: int
-    """Of a response that may have a body: not 204, not 304."""
+    """The status of a response that may have a body: neither 204 nor 304."""
     headers: Headers
-    """With a content-length just as many bytes are to be sent."""
+    """The headers. If they have a content-length, exactly as many bytes must be sent."""
     start: Callable[[ByteStream], None]
-    """Called once headers are sent, not for HEAD: keeps the ByteStream, sets its callbacks, returns."""
+    """Called before the headers are sent, not for HEAD: keeps the ByteStream, sets its callbacks, returns."""
     framing: Framing = PLAIN
     seconds: float | None = None
-    """How long the caller waits for the end; DEADLINE_EXCEEDED then."""
+    """Seconds until the stream is ended with DEADLINE_EXCEEDED; None for no deadline."""

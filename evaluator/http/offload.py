@@ -1,4 +1,4 @@
-"""Answers that take long: made in a thread, one at a time, while the loop answers others."""
+"""Makes slow answers in a thread, one at a time, while the event loop answers other requests."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream, Headers
 
 MOST_WAITING: Final = 8
-"""Answers that may be under way; beyond, the answer is 503."""
+"""Most answers that are being made or wait for the thread; further requests get 503."""
 
 log = logging.getLogger(__name__)
 
 
 class Offload:
-    """One thread, for several handlers."""
+    """A thread that several handlers share."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._waiting = 0
 
     def answer(self, headers: Headers, make: Callable[[], bytes]) -> Response | Streamed:
-        """A response of 200 whose body `make` returns; 503 where too many wait already."""
+        """Return a response of 200 whose body `make` returns in the thread, or 503 if too many wait."""
         if self._waiting >= MOST_WAITING:
             return Response(503, b"", (("retry-after", "1"),))
         return Streamed(200, headers, partial(self._start, make))
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Cancel the answers that wait; one that is being made goes on."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, make: Callable[[], bytes], stream: ByteStream) -> None:

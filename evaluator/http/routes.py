@@ -1,7 +1,7 @@
-"""The table from protocol and path to a handler that knows nothing of frames.
+"""The table that maps paths to handlers, which know no protocol's framing.
 
-Unary handlers are plain functions, called in place on the loop: they must return within microseconds, or
-defer their answer. What lasts longer is a stream, which is notified when it may write and never waits.
+The event loop calls unary handlers as plain functions: they must return within microseconds, or return a
+Deferred. Handlers of streams return at once, too, and are called back when they may send.
 """
 
 from __future__ import annotations
@@ -14,40 +14,45 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, MessageStream, Request, Response, Streamed
 
 UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes | Deferred[bytes]]
-"""(call, message) -> message. Raises RpcError; any other error is logged and answered INTERNAL."""
+"""Takes a call and its message, returns the answer's message. Raises RpcError; any other error is logged and
+answered with INTERNAL.
+"""
 
 StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
-"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns. Raises RpcError to refuse."""
+"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns. Raises RpcError to refuse the
+call.
+"""
 
 Answer: TypeAlias = Response | Streamed | Deferred[Response]
-"""What a plain request may come to."""
+"""What a handler of a plain HTTP request may return."""
 
 HttpHandler: TypeAlias = Callable[[Request], Answer]
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What one port answers. All protocols share it: gRPC, gRPC-Web and Connect are known by content-type.
+    """The paths and handlers of one port. All protocols share it: the content-type tells gRPC, gRPC-Web and
+    Connect apart.
 
-    An RPC path serves no plain request: it shadows a route of `http` with the same path.
+    An RPC path shadows a route of `http` with the same path.
     """
 
     unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
-    """By RPC path, `/package.Service/Method`."""
+    """The handler of each RPC path, `/package.Service/Method`."""
     streams: Mapping[str, StreamHandler] = field(default_factory=dict)
     json_unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
-    """The same calls with messages in protobuf's JSON mapping, for Connect; a missing path has no JSON."""
+    """The same calls with messages in protobuf's JSON mapping, for Connect; a call may lack it."""
     json_streams: Mapping[str, StreamHandler] = field(default_factory=dict)
     idempotent: frozenset[str] = frozenset()
-    """RPC paths without side effects: Connect may GET them."""
+    """RPC paths without side effects: Connect clients may call them by GET."""
     http: Mapping[tuple[str, str], HttpHandler] = field(default_factory=dict)
-    """By (method, exact path), or (method, prefix ending in `/*`): the longest match wins. An unknown path is
-    404, a known path with another method 405 with `allow`.
+    """The handler of each method and path. A path that ends in `/*` is a prefix; an exact path comes before
+    prefixes, a longer prefix before a shorter one. An unknown path gets 404, another method 405 with `allow`.
     """
 
 
 def merged(*several: Routes) -> Routes:
-    """All of them on one port. Raises ValueError for a path that two of them answer."""
+    """Return the routes of all arguments together. Raises ValueError for a path that two of them have."""
     taken: set[object] = set()
     for routes in several:
         own = {*routes.unary, *routes.streams, *routes.http}

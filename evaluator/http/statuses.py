@@ -1,4 +1,4 @@
-"""HTTP's status codes in words, and the responses that have nothing but them."""
+"""Reason phrases of HTTP status codes, and responses without other content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from evaluator.http.messages import Headers, Response
 
 BODILESS: Final = frozenset({204, 304})
-"""Their responses have no body, and no length of one."""
+"""Statuses whose responses have neither a body nor a content-length."""
 JSON: Final[Headers] = (("content-type", "application/json"),)
 _TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
 _REASONS: Final = {
@@ -38,10 +38,10 @@ _REASONS: Final = {
 
 
 def reason_phrase(status: int) -> str:
-    """The words that go with `status` (RFC 9110), or `Unknown`."""
+    """Return the reason phrase of `status` (RFC 9110), or `Unknown`."""
     return _REASONS.get(status, "Unknown")
 
 
 def refusal(status: int, headers: Headers = ()) -> Response:
-    """The response that refuses a request with `status` before any handler saw it."""
+    """Return a plain-text response that refuses a request with `status`."""
     return Response(status, reason_phrase(status).encode() + b"\n", _TEXT + headers)

@@ -1,7 +1,7 @@
-"""RPCs that come as plain requests, over either HTTP version: their path says which handler, their
-content-type which protocol.
+"""Answers RPCs of gRPC-Web and Connect, which are plain requests over either HTTP version: the path names the
+handler, the content-type the protocol.
 
-gRPC itself needs HTTP/2's trailers and is recognised earlier, in `h2.answers`.
+gRPC itself needs HTTP/2's trailers, and `h2.answers` answers it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Endpoint: TypeAlias = Unary | Stream
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One RPC, in all protocols but gRPC."""
+    """One RPC in all protocols but gRPC."""
 
     posts: Mapping[str, Endpoint]
-    """By content-type."""
+    """What answers a POST of each content-type."""
     gets: connect.GetUnary | None
 
     def answer(self, request: Request) -> Answer:
-        """The answer to a request for the RPC's path."""
+        """Answer a request for the RPC's path."""
         if request.method == "POST":
             endpoint = self._chosen(request.headers)
             if endpoint is not None:
@@ -52,7 +52,7 @@ class Method:
         return refusal(405, (("allow", "GET, HEAD, POST"),))
 
     def too_large(self, headers: Headers) -> Response:
-        """The response to a request whose body is over the limit."""
+        """Return the response to a request whose body is over the limit, by its headers."""
         endpoint = self._chosen(headers)
         if endpoint is None:
             return refusal(413)
@@ -64,7 +64,7 @@ class Method:
 
 
 def methods(routes: Routes, limit: int) -> dict[str, Method]:
-    """The RPCs of Routes by path. limit: bytes of a message."""
+    """Return the RPCs of `routes` by path; a message may have `limit` bytes."""
     found = {}
     for path in {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}:
         posts = _posts(routes, path, limit)
@@ -77,7 +77,7 @@ def _content_type(name: str) -> Headers:
 
 
 def canonical(content_type: str) -> str:
-    """In lower case, without the parameter that says nothing new: all of our types are UTF-8 or bytes."""
+    """Return a content-type in lower case and without `charset=utf-8`, the encoding of all text here."""
     name, _, parameters = content_type.lower().partition(";")
     if parameters.replace(" ", "").replace('"', "") in {"", "charset=utf-8"}:
         return name.strip()

@@ -1,7 +1,6 @@
 """The Connect protocol: unary calls as ordinary POST and GET, server streams in envelopes, errors in JSON.
 
-Source of the format: https://connectrpc.com/docs/protocol. It needs nothing of one HTTP version: a call is a
-plain request, its answer a plain response.
+It is specified in https://connectrpc.com/docs/protocol, and is the same over HTTP/1.1 and HTTP/2.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ERRORS: Final[Mapping[Code, tuple[str, int]]] = {
     Code.DATA_LOSS: ("data_loss", 500),
     Code.UNAUTHENTICATED: ("unauthenticated", 401),
 }
-"""Connect's name and HTTP status of each code."""
+"""Connect's name and HTTP status of each gRPC code."""
 
 _END_OF_STREAM: Final = b"\x02"
 _VERSION, _TIMEOUT = "connect-protocol-version", "connect-timeout-ms"
@@ -53,13 +52,13 @@ def _error(code: Code, message: str) -> dict[str, str]:
 
 
 def error_response(error: RpcError) -> Response:
-    """The response to a unary call that failed."""
+    """Return the response to a unary call that failed."""
     body = json.dumps(_error(error.code, error.message), separators=(",", ":")).encode()
     return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, JSON)
 
 
 def end_of_stream(code: Code, message: str) -> bytes:
-    """The envelope that ends every stream."""
+    """Return the envelope that ends a stream with a status."""
     end = {} if code is Code.OK else {"error": _error(code, message)}
     body = json.dumps(end, separators=(",", ":")).encode()
     return _END_OF_STREAM + frame(body)[1:]
@@ -69,14 +68,18 @@ ENVELOPES: Final = Framing(envelope, end_of_stream)
 
 
 def timeout_seconds(value: str) -> float:
-    """Seconds of a `connect-timeout-ms` of at most ten digits. Raises RpcError INVALID_ARGUMENT otherwise."""
+    """Convert a `connect-timeout-ms` to seconds. Raises RpcError INVALID_ARGUMENT unless it has one to ten
+    digits.
+    """
     if not (value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS):
         raise RpcError(Code.INVALID_ARGUMENT, "malformed connect-timeout-ms")
     return int(value) / 1000
 
 
 def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
-    """(those of `wanted` that were sent; seconds the caller still waits). RpcError for a bad version."""
+    """Return the headers with the `wanted` names, and the seconds left until the caller's deadline. Raises
+    RpcError for an unknown version of the protocol.
+    """
     found = {name: value for name, value in request.headers if name in wanted}
     if found.get(_VERSION, "1") != "1":
         raise RpcError(Code.INVALID_ARGUMENT, 'connect-protocol-version must be "1"')
@@ -87,7 +90,7 @@ def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], 
 
 @dataclass(frozen=True, slots=True)
 class ConnectUnaryFormat:
-    """A unary call: its message is the body, in either direction."""
+    """A unary call: the request's and the response's body is the message."""
 
     headers: Headers
     limit: int
@@ -111,13 +114,14 @@ class ConnectUnaryFormat:
 
 @dataclass(frozen=True, slots=True)
 class GetUnary:
-    """Calls of one unary handler by GET, the message in the query; for handlers without side effects."""
+    """Answers GET requests of one RPC without side effects, whose message is in the query."""
 
     codecs: Mapping[str, Unary]
+    """What answers each value of the parameter `encoding`: `json` or `proto`."""
     limit: int
 
     def answer(self, request: Request) -> Response | Deferred[Response]:
-        """The response, or the error as one; 415 for a codec that we lack."""
+        """Answer a request, 415 if its codec is not known."""
         try:
             _, left = _checked(request, _UNARY_FIELDS)
             query = parse_query(request.query)
@@ -131,7 +135,7 @@ class GetUnary:
 
 
 def parse_query(query: str) -> dict[str, bytes]:
-    """The parameters, percent-decoded. Raises RpcError INVALID_ARGUMENT for too many or a wrong version."""
+    """Parse the query. Raises RpcError INVALID_ARGUMENT for too many parameters or an unknown version."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, encoding="latin-1", max_num_fields=_MOST_PARAMETERS)
     except ValueError as error:
@@ -143,7 +147,7 @@ def parse_query(query: str) -> dict[str, bytes]:
 
 
 def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
-    """The message in the parameters of a GET. Raises RpcError as `framing.only_message` does."""
+    """Return the message in a query. Raises RpcError as `grpc.only_message` does."""
     message = query.get("message")
     if message is None:
         raise RpcError(Code.INVALID_ARGUMENT, "the query lacks the parameter `message`")
@@ -161,7 +165,7 @@ def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ConnectStreamFormat:
-    """A server stream: messages in envelopes, the last of which says how it ended."""
+    """A server stream: each message is in an envelope, and a last envelope has the status."""
 
     headers: Headers
     limit: int

@@ -1,4 +1,4 @@
-"""Handlers of RPCs that come as plain requests, each spoken to in one format."""
+"""Adapts RPC handlers to plain requests: an endpoint is a handler with one format of calls."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
 
 class Format(Protocol):
-    """How calls of one protocol and codec are read from requests, and refused."""
+    """Reads calls of one protocol and codec from requests, and encodes errors."""
 
     def read(self, request: Request) -> tuple[bytes, float | None]:
-        """The message, and how many seconds the caller still waits; raises RpcError."""
+        """Return the message, and the seconds left until the caller's deadline. Raises RpcError."""
 
     def refused(self, error: RpcError) -> Response:
-        """The response to a call that failed, or is not made."""
+        """Return the response to a call that ended with an error."""
 
 
 class UnaryFormat(Format, Protocol):
-    """One whose calls have one answer."""
+    """The format of a call with one answer."""
 
     def answered(self, message: bytes) -> Response:
-        """The response to a call that ended well."""
+        """Return the response with the answer's message."""
 
 
 class StreamFormat(Format, Protocol):
-    """One whose calls have many."""
+    """The format of a call that a stream answers."""
 
     @property
     def headers(self) -> Headers:
-        """Of the response."""
+        """Return the headers of the response."""
 
     @property
     def framing(self) -> Framing:
-        """Of its messages."""
+        """Return the framing of the messages in its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """Calls of one unary handler."""
+    """Answers calls of one unary handler in one format."""
 
     handler: UnaryHandler
     format: UnaryFormat
 
     def answer(self, request: Request) -> Response | Deferred[Response]:
-        """The response, or the error as one."""
+        """Read a call from the request and answer it."""
         try:
             message, left = self.format.read(request)
         except RpcError as error:
@@ -61,7 +61,7 @@ class Unary:
         return self.call(request, message, left)
 
     def call(self, request: Request, message: bytes, left: float | None) -> Response | Deferred[Response]:
-        """The same, for a message that was read. left: seconds that the caller still waits."""
+        """Answer a call with this message, and `left` seconds until the caller's deadline."""
         if left is not None and left <= 0:
             return self.format.refused(too_late())
         try:
@@ -81,13 +81,13 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Calls of one stream handler. The status is 200; an error is at the stream's end."""
+    """Answers calls of one stream handler in one format, always with 200; an error ends the stream."""
 
     handler: StreamHandler
     format: StreamFormat
 
     def answer(self, request: Request) -> Response | Streamed:
-        """The stream, or the end of one."""
+        """Read a call from the request and answer it with a stream, or with an error."""
         try:
             message, left = self.format.read(request)
         except RpcError as error:

@@ -1,7 +1,6 @@
-"""gRPC over HTTP/2, as bytes: message framing, compression, time limits, statuses.
+"""Encodes and decodes gRPC over HTTP/2: message framing, compression, timeouts, statuses.
 
-Source of the format: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md and compression.md beside
-it.
+It is specified in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, and compression.md there.
 """
 
 from __future__ import annotations
@@ -18,43 +17,43 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PREFIX: Final = 5
-"""Bytes before a message: a compressed flag, then the length in 4 bytes."""
+"""Bytes in front of a message: a flag for compression, then the length in 4 bytes."""
 ENCODINGS: Final = ("grpc-accept-encoding", "identity,gzip")
 SHARED_BYTES: Final = 8_192
-"""Of a message that goes out apart from its prefix."""
+"""A message with more bytes is not copied behind its prefix, so that all streams share its bytes."""
 MESSAGE_CHARACTERS: Final = 1_000
-"""Clients refuse header blocks of more than 8 KiB, and a character may grow to 12 bytes."""
+"""Most characters of `grpc-message`: clients refuse header blocks over 8 KiB, and one may take 12 bytes."""
 
 _PRINTABLE: Final = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _GZIP_WINDOW: Final = 31
 
 START: Final = encode_block([(":status", "200"), ("content-type", "application/grpc"), ENCODINGS])
-"""Response headers of a call that may have messages."""
+"""The header block that begins a response."""
 TRAILERS: Final = encode_block([("grpc-status", "0")])
-"""Trailers of a call that ended well."""
+"""The header block that ends a response with OK."""
 
 
 def frame(message: bytes) -> bytes:
-    """`message` behind its prefix, uncompressed."""
+    """Return an uncompressed message behind its prefix."""
     return prefix(message) + message
 
 
 def prefix(message: bytes) -> bytes:
-    """What stands before `message` on the wire: not compressed, and its length."""
+    """Return the prefix of an uncompressed message."""
     return b"\0" + len(message).to_bytes(4, "big")
 
 
 def envelope(message: bytes) -> Sequence[bytes]:
-    """`message` behind its prefix; a large one stays apart, so that slow peers share one copy."""
+    """Return a message behind its prefix; a large one as a piece of its own."""
     return (prefix(message), message) if len(message) > SHARED_BYTES else (frame(message),)
 
 
 def only_message(body: bytes, encoding: str | None, limit: int, broken: Code = Code.INTERNAL) -> bytes:
-    """The one message that `body` frames, decompressed to at most `limit` bytes (0: no limit).
+    """Return the only message in `body`, decompressed to at most `limit` bytes (0: no limit).
 
-    Raises RpcError: `broken` for framing or compression that is, UNIMPLEMENTED for an encoding that we do not
-    know, RESOURCE_EXHAUSTED for a message that is too large.
+    Raises RpcError: with the code `broken` for malformed framing or compression, UNIMPLEMENTED for an unknown
+    encoding, RESOURCE_EXHAUSTED for a message that is too large.
     """
     length = int.from_bytes(body[1:PREFIX], "big")
     if len(body) < PREFIX or length != len(body) - PREFIX:
@@ -70,7 +69,7 @@ def only_message(body: bytes, encoding: str | None, limit: int, broken: Code = C
 
 
 def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> bytes:
-    """`message` without its encoding. Raises RpcError as `only_message` does."""
+    """Decompress a message. Raises RpcError as `only_message` does."""
     if encoding is None or encoding == "identity":
         return message
     if encoding != "gzip":
@@ -89,7 +88,9 @@ def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> by
 
 
 def timeout_seconds(value: str) -> float:
-    """Seconds of a `grpc-timeout`: 1 to 8 ASCII digits and a unit. Raises RpcError INTERNAL otherwise."""
+    """Convert a `grpc-timeout` to seconds. Raises RpcError INTERNAL unless it has one to eight digits and a
+    unit.
+    """
     digits, unit = value[:-1], _UNITS.get(value[-1:])
     if unit is None or not (0 < len(digits) <= 8 and digits.isascii() and digits.isdigit()):
         raise RpcError(Code.INTERNAL, "malformed grpc-timeout")
@@ -97,13 +98,13 @@ def timeout_seconds(value: str) -> float:
 
 
 def grpc_timeout(headers: Headers) -> float | None:
-    """Seconds that the caller waits; None: for ever. Raises RpcError INTERNAL for a malformed timeout."""
+    """Return the caller's timeout in seconds, or None. Raises RpcError INTERNAL for a malformed one."""
     timeout = header(headers, "grpc-timeout")
     return None if timeout is None else timeout_seconds(timeout)
 
 
 def percent_encode(message: str) -> str:
-    """`message` as `grpc-message` carries it: UTF-8, with all but printable ASCII, and `%` itself, as %XX."""
+    """Encode a text for `grpc-message`: UTF-8, with `%` and all bytes but printable ASCII as %XX."""
     return quote(message, safe=_PRINTABLE, errors="replace")
 
 
@@ -114,14 +115,14 @@ def _status(code: Code, message: str) -> bytes:
 
 
 def trailers(code: Code, message: str) -> bytes:
-    """The header block that ends a call whose response headers were sent."""
+    """Return the header block that ends a response with a status."""
     return _status(code, message[:MESSAGE_CHARACTERS])
 
 
 GRPC: Final = Framing(envelope, trailers)
-"""A server stream; its end is a header block."""
+"""The framing of messages; the final status is a header block and not a part of the body."""
 
 
 def trailers_only(code: Code, message: str) -> bytes:
-    """The one header block of a call that ends without a message."""
+    """Return the header block that is the whole response to a call without a message."""
     return START + _status(code, message[:MESSAGE_CHARACTERS])

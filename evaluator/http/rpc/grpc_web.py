@@ -1,7 +1,7 @@
-"""gRPC-Web: gRPC's messages in the body of a plain response, its trailers as the last frame of it; all in
-base64 if asked.
+"""gRPC-Web: the body of a plain response has gRPC's messages and, in a last frame, its trailers; in base64 if
+the client asks for it.
 
-Source of the format: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md
+It is specified in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _TRAILERS: Final = b"\x80"
 _PADDED: Final = re.compile(rb"[^=]+=*|=+")
-"""Base64 from one padding to the next: senders may pad wherever they flush."""
+"""A piece of base64 with its padding: senders may pad in the middle, wherever they flush."""
 _MOST_PADDING: Final = 128
 
 
 def trailer_frame(code: Code, message: str) -> bytes:
-    """The frame that ends every response."""
+    """Return the frame that ends a response with a status."""
     block = f"grpc-status: {int(code)}\r\n"
     if message:
         block += f"grpc-message: {percent_encode(message[:MESSAGE_CHARACTERS])}\r\n"
@@ -48,11 +48,11 @@ def _text_trailers(code: Code, message: str) -> bytes:
 
 BINARY: Final = Framing(envelope, trailer_frame)
 TEXT: Final = Framing(_text_frame, _text_trailers)
-"""Each frame in base64 of its own, padded: clients take padding between frames."""
+"""Each frame is encoded and padded alone: clients accept padding between frames."""
 
 
 def read_message(request: Request, framing: Framing, limit: int) -> bytes:
-    """The one message of a request. Raises RpcError as `framing.only_message` does."""
+    """Return the only message of a request. Raises RpcError as `grpc.only_message` does."""
     body = request.body
     if framing is TEXT:
         if body.count(b"=") > _MOST_PADDING:
@@ -66,7 +66,7 @@ def read_message(request: Request, framing: Framing, limit: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WebFormat:
-    """The status is always 200: what went wrong stands in the trailers."""
+    """Calls of gRPC-Web. The HTTP status is 200 always; the trailers have the status of the call."""
 
     headers: Headers
     framing: Framing

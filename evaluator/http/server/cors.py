@@ -1,4 +1,4 @@
-"""Cross-origin requests of browsers (https://fetch.spec.whatwg.org/#http-cors-protocol), as in flagd."""
+"""CORS for scripts of browsers (https://fetch.spec.whatwg.org/#http-cors-protocol), set up as in flagd."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ EXPOSED: Final = (
     "grpc-status-details-bin",
     "retry-after",
 )
-"""Response headers that scripts may read, beside those that they always may."""
+"""Response headers that scripts may read beside those that every script may."""
 PREFLIGHT_SECONDS: Final = 7200
-"""How long a browser may remember the answer to a preflight: as long as any of them does."""
+"""Seconds for which a browser may cache the answer to a preflight; none caches it for longer."""
 
 _VARIES: Final = ("vary", "origin")
 _PREFLIGHT_VARIES: Final = (
@@ -35,18 +35,16 @@ _PREFLIGHT_VARIES: Final = (
     "origin, access-control-request-method, access-control-request-headers",
 )
 _EXPOSES: Final = ("access-control-expose-headers", ", ".join(EXPOSED))
-# These values go back in response headers, whose encoded form is cached: no client may fill them with long
-# values.
+# These values go back in response headers, whose encoded form is cached: long ones would fill the cache.
 _ORIGIN_CHARACTERS: Final = 512
 _REQUESTED_CHARACTERS: Final = 2048
 
 
 class Cors:
-    """Which origins may read a port's answers. No origins, or `*` among them: all may.
+    """The origins whose scripts may read a port's answers. Without any, or with `*`, all may.
 
-    An origin is compared without regard to case; one `*` in it stands for any characters:
-    `https://*.example.com`, or `*.example.com` for any scheme. Raises ValueError for one with more than one
-    `*`.
+    Case does not matter. One `*` in an origin matches any characters: `https://*.example.com`, or
+    `*.example.com` for any scheme. Raises ValueError for an origin with more than one `*`.
     """
 
     def __init__(self, origins: Sequence[str] = ()) -> None:
@@ -65,7 +63,7 @@ class Cors:
         self._public = (_VARIES, ("access-control-allow-origin", "*"), _EXPOSES)
 
     def allows(self, origin: str) -> bool:
-        """Whether scripts of `origin` may read answers."""
+        """Return whether scripts of `origin` may read answers."""
         if self._everyone:
             return True
         origin = origin.lower()
@@ -78,7 +76,7 @@ class Cors:
         )
 
     def preflight(self, request: Request) -> Response | None:
-        """The answer to a browser that asks before it sends; None if `request`, an OPTIONS, does not."""
+        """Answer a browser's preflight; return None for any other OPTIONS request."""
         method = header(request.headers, "access-control-request-method")
         if method is None:
             return None
@@ -102,7 +100,7 @@ class Cors:
         return Response(204, b"", headers + named)
 
     def headers(self, request: Headers) -> Headers:
-        """What an answer to a request with these headers says of its origin."""
+        """Return the CORS headers for the answer to a request with these headers."""
         origin = header(request, "origin")
         if origin is None or not self.allows(origin):
             return (_VARIES,)

@@ -1,4 +1,4 @@
-"""Plain HTTP requests to handlers, whichever protocol version they came by."""
+"""Calls the handlers of plain HTTP requests, over either HTTP version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _NO_METHODS: Final[_Methods] = {}
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """(path, percent-decoded; query) of a request target in origin or absolute form (RFC 9112, 3.2)."""
+    """Return the percent-decoded path and the query of a request target in origin or absolute form (RFC 9112,
+    3.2).
+    """
     if target.startswith(("http://", "https://")):
         slash = target.find("/", target.index("//") + 2)
         target = target[slash:] if slash >= 0 else "/"
@@ -30,7 +32,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def check_headers(headers: Headers) -> None:
-    """Raises ValueError for headers that may not go out: a line break would let a value forge others."""
+    """Raise ValueError for headers that must not be sent: a line break in a value would add a header."""
     for name, value in headers:
         value.encode("latin-1")
         if name != name.lower() or not name.isascii() or any(c in name + value for c in "\r\n\0"):
@@ -44,7 +46,9 @@ def _check_streamed(answer: Streamed) -> None:
 
 
 class Dispatch:
-    """Routes for all requests but gRPC's: RPC paths first, then plain ones, exact before longest prefix."""
+    """Finds and calls the handler of every request but gRPC's: first RPC paths, then exact plain paths, then
+    the longest prefix.
+    """
 
     def __init__(
         self,
@@ -63,8 +67,8 @@ class Dispatch:
         self._under = tuple(prefixes)
 
     def answer(self, request: Request) -> tuple[Answer, Headers]:
-        """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged. And the
-        headers that it has beside, because of the request's origin.
+        """Return the handler's answer, or 404, 405 or 415, or 500 for a handler that failed, which is logged;
+        and the CORS headers to add to it.
         """
         cors = self._cors
         if cors is not None and request.method == "OPTIONS" and (preflight := cors.preflight(request)):
@@ -74,20 +78,20 @@ class Dispatch:
         return answer, () if cors is None else cors.headers(request.headers)
 
     def knows(self, path: str) -> bool:
-        """Whether anything answers at the path, by whatever method."""
+        """Return whether the path has a handler for any method."""
         return path in self._exact or path in self._rpcs or path.startswith(self._under)
 
     def unknown(self, headers: Headers) -> Response:
-        """The response to a request for a path that is not known, before its body is read."""
+        """Return the response to a request for an unknown path, whose body need not be read."""
         return self._said(refusal(404), headers)
 
     def too_large(self, path: str, headers: Headers) -> Response:
-        """The response to a request whose body is over the limit."""
+        """Return the response to a request whose body is over the limit."""
         rpc = self._rpcs.get(path)
         return self._said(refusal(413) if rpc is None else rpc.too_large(headers), headers)
 
     def _said(self, response: Response, request: Headers) -> Response:
-        """`response` with the headers that the request's origin adds."""
+        """Return the response with the CORS headers for the request's origin."""
         if self._cors is None:
             return response
         return response._replace(headers=response.headers + self._cors.headers(request))

@@ -1,4 +1,4 @@
-"""What a peer may use of us."""
+"""Limits on what clients may use of a port."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a peer may use of us, on one port; a breach gets the protocol's error."""
+    """Limits of one port; a client that exceeds one gets the error of its protocol."""
 
     body_bytes: int = 1_000_000
-    """Request body or message; 413 over HTTP, RESOURCE_EXHAUSTED over gRPC. 0: no limit."""
+    """Most bytes of a request body or message; beyond, 413 over HTTP, RESOURCE_EXHAUSTED over gRPC. 0 means
+    no limit.
+    """
     header_bytes: int = 65_536
-    """Decoded header block; 431 over HTTP/1.1, GOAWAY(ENHANCE_YOUR_CALM) over HTTP/2. Never 0."""
+    """Most bytes of a decoded header block; beyond, 431 over HTTP/1.1, GOAWAY(ENHANCE_YOUR_CALM) over HTTP/2.
+    Must be positive.
+    """
     streams_per_connection: int = 250
     connections: int = 20_000
     connections_per_host: int = 10_000
-    """Of one address; a mesh or a node may stand behind it. Unix sockets have no address."""
+    """Most connections from one IP address, which a node or mesh may share. Unix sockets do not count."""
     buffered_bytes: int = 16_777_216
-    """Kept for all connections together: requests until they are answered, and answers that are not read
-    within a second; messages of streams apart, which have bounds of their own. Beyond it the largest
-    connection of the address that holds most is refused: 429, or GOAWAY(ENHANCE_YOUR_CALM).
+    """Most bytes in memory for all connections together: requests until they are answered, and answers that
+    are not read within a second. Messages of streams have limits of their own and do not count. Beyond it, of
+    the address that uses most the connection that uses most is ended: 429, or GOAWAY(ENHANCE_YOUR_CALM).
     """
     header_seconds: float = 3.0
-    """From a connection's first byte to a whole header block."""
+    """Most seconds from the first byte of a header block to its last."""
     body_seconds: float = 5.0
-    """From a header block to its whole body."""
+    """Most seconds from the end of a header block to the end of its body."""
     idle_seconds: float = 300.0
-    """A connection without an open stream or request is closed after this."""
+    """Seconds after which a connection without an open stream or request is closed."""
     resets_per_second: int = 100
-    """RST_STREAM frames, and idle frames beyond what we send; over it GOAWAY(ENHANCE_YOUR_CALM)."""
+    """Most RST_STREAM frames, and most frames without work (see `h2.guard`) beyond those that sent frames
+    allow; beyond, GOAWAY(ENHANCE_YOUR_CALM).
+    """
     ping_seconds: float = 0.0
-    """The least time between a peer's pings; after two that come early GOAWAY(ENHANCE_YOUR_CALM)."""
+    """Least seconds between a client's pings; a third that comes too early gets GOAWAY(ENHANCE_YOUR_CALM)."""
     pings_without_stream: bool = True
     write_buffer_bytes: int = 1_048_576
-    """A connection whose peer reads nothing is closed once this much waits for it."""
+    """Unread bytes beyond which a client that reads nothing is disconnected after `body_seconds`, and not
+    only after `idle_seconds`.
+    """
 
 
 MANAGEMENT: Final = Limits(
@@ -45,4 +53,4 @@ MANAGEMENT: Final = Limits(
     connections_per_host=500,
     buffered_bytes=8_388_608,
 )
-"""For health, metrics and the like, which few ask for."""
+"""Limits of ports for health checks and metrics, which have few clients."""

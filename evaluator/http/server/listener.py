@@ -1,4 +1,4 @@
-"""One port: accepts connections, tells HTTP/2 from HTTP/1.1, ends what lasts too long, and drains."""
+"""Listens on a port: accepts connections, tells HTTP/2 from HTTP/1.1, enforces timeouts, and drains."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 SWEEP_SECONDS: Final = 1.0
 _BACKLOG: Final = 4096
 _TLS_BUFFER_BYTES: Final = 65_536
-"""As a transport's without TLS; the loops' own figure for TLS is eight times as much for each connection."""
+"""A transport's write buffer with TLS: as large as without; the event loops' default is eight times as much.
+"""
 _TLS_GOODBYE_SECONDS: Final = 30.0
-"""For the peer to read what is left and to say goodbye. No shorter way is safe."""
+"""Seconds for the client to read the last bytes and answer close_notify: closing earlier may lose bytes."""
 _wall_date = partial(formatdate, usegmt=True)
 
 
 class _Greeting(Peer):
-    """A connection until its first bytes show its protocol; with TLS, those after the handshake.
+    """A connection during the TLS handshake and until its first bytes show its protocol.
 
-    It counts from when it is accepted, so that a client that never ends a handshake takes no more places than
-    others.
+    It counts as a connection from when it is accepted, so that unfinished handshakes fall under the limits,
+    too.
     """
 
     __slots__ = ("_accepted", "_first", "_handshake", "_since", "_tls")
@@ -63,17 +64,17 @@ class _Greeting(Peer):
         if not self.port.enter(self) or self.port.draining:
             made.abort()
         elif self._tls is not None:
-            # Not left to the server: it reports a connection only once the handshake is over, and of a
-            # failed one never. Nor start_tls: uvloop may read from the plain transport before. So the socket
-            # goes over to a transport of its own. Where descriptors have run out it is lost, and the place
-            # with it.
+            # The handshake does not use the server's `ssl`: that would report a connection only after its
+            # handshake, and a failed one never. Nor start_tls: uvloop may have read from the plain transport.
+            # So the socket is duplicated for a transport with TLS. If no file descriptor is left for that,
+            # the connection is closed.
             with suppress(OSError):
                 self._accepted = _duplicate(made)
                 self._handshake = asyncio.create_task(self._secure(self._tls, self._accepted))
             made.abort()
 
     async def _secure(self, tls: TlsFiles, accepted: socket.socket) -> None:
-        """Shake hands. A client that fails or takes too long is disconnected without a line in the log."""
+        """Do the TLS handshake. A client that fails or takes too long is disconnected; nothing is logged."""
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self,
@@ -87,7 +88,7 @@ class _Greeting(Peer):
             self.port.leave(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # During the handshake only the transport that was left is lost.
+        # A handshake goes on over a duplicate of the socket: what is closed is the first transport.
         if self._handshake is None:
             super().connection_lost(exc)
 
@@ -101,7 +102,7 @@ class _Greeting(Peer):
         if self._handshake is None or self._accepted is None:
             super().cut()
         else:
-            # The transport that shakes hands is out of reach; it sees that the connection has ended.
+            # asyncio does not show the transport during a handshake; shutting the socket down ends it.
             with suppress(OSError):
                 self._accepted.shutdown(socket.SHUT_RDWR)
 
@@ -119,18 +120,18 @@ class _Greeting(Peer):
         successor.data_received(first)
 
     def measure(self) -> int:
-        """A few bytes of a greeting."""
+        """Return 0: the first bytes are too few to count."""
         return 0
 
     def refuse(self) -> None:
-        """It holds nothing, so that it is never the largest."""
+        """Close the connection; Port calls this only for those that hold bytes."""
         self.transport.abort()
 
     def resumed(self) -> None:
-        """Nothing was written, so nothing waits."""
+        """Do nothing: nothing was written."""
 
     def go_on(self) -> None:
-        """Nothing was asked, so nothing waits."""
+        """Do nothing: there was no request."""
 
     def check(self, now: float) -> None:
         limits = self.port.limits
@@ -143,7 +144,7 @@ class _Greeting(Peer):
 
 
 def _name(peer: object) -> str:
-    """`host:port`; `unix:` for a client of a unix socket; empty for one that has gone already."""
+    """Return `host:port`, `unix:` for a unix socket, or nothing if the client has disconnected already."""
     match peer:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -157,11 +158,10 @@ def _duplicate(transport: asyncio.Transport) -> socket.socket:
 
 
 class Listener:
-    """One port that answers `routes` within `limits`. All of it happens on the loop that `start` was called
-    on.
+    """Answers the requests of one port by `routes`, on the event loop that `start` was called on.
 
-    `name` is the port's in logs and errors; `cors` says which browsers' scripts may read it, none without;
-    `date` gives the `date` header and is asked once a second.
+    `name` names the port in logs and errors. Without `cors` no script of a browser may read answers. `date`
+    returns the `date` header and is called once a second.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Listener:
         date: Callable[[], str] = _wall_date,
         queue: FairQueue | None = None,
     ) -> None:
-        """`queue`: shared with others that take turns of the loop; None: this listener's alone."""
+        """Listeners that share a `queue` share its time budget; None makes one for this listener alone."""
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
@@ -187,24 +187,23 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Return how many connections are open."""
         return len(self._port.peers)
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes requests and unread answers make the port keep."""
+        """Return about how many bytes requests and unread answers take in memory."""
         return self._port.held
 
     @property
     def refused(self) -> int:
-        """How many connections were refused, for their number or because they made the port keep too much."""
+        """Return how many connections were refused because they were too many or took too much memory."""
         return self._port.refused
 
     async def start(self, host: str, port: int, *, tls: TlsFiles | None = None) -> int:
-        """Listen, and return the bound port (0 takes a free one). Raises OSError if the address cannot be
-        had.
+        """Listen, and return the bound port (0 takes a free one). Raises OSError if it cannot be bound.
 
-        With `tls` nothing else is spoken there, and its files are watched from now on.
+        With `tls` the port accepts nothing but TLS, and the files are watched from now on.
         """
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
@@ -214,7 +213,7 @@ class Listener:
         return cast("int", server.sockets[0].getsockname()[1])
 
     async def start_on(self, bound: socket.socket) -> None:
-        """Listen on a TCP socket that is bound already, for a caller that must know the port first."""
+        """Listen on a bound TCP socket, for a caller that must know the port before it makes the listener."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             partial(_Greeting, self._port, loop.time, None), sock=bound, backlog=_BACKLOG
@@ -222,10 +221,9 @@ class Listener:
         self._serve(server, None, loop)
 
     async def start_unix(self, path: str | Path, *, tls: TlsFiles | None = None, mode: int = MODE) -> None:
-        """Listen on a unix socket at `path`, for users that may write to it by `mode`. Raises OSError as
-        `sockets.bind` does.
+        """Listen on a unix socket at `path` with the mode `mode`. Raises OSError as `sockets.bind` does.
 
-        The file goes when the listener drains.
+        The file is removed when the listener drains.
         """
         loop = asyncio.get_running_loop()
         unix = bind(path, mode)
@@ -243,7 +241,7 @@ class Listener:
             self._sweep_later(loop)
 
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # At a whole second, as all listeners do: an idle process wakes up once for all of them.
+        # All listeners sweep at whole seconds, so that an idle process wakes up once for all of them.
         due = (loop.time() // SWEEP_SECONDS + 1) * SWEEP_SECONDS
         self._sweeping = loop.call_at(due, self._sweep_on, loop)
 
@@ -254,16 +252,15 @@ class Listener:
         self.sweep(loop.time())
 
     def sweep(self, now: float) -> None:
-        """End what has lasted too long by `now` (loop.time()). Runs once a second in place of many timers."""
+        """Enforce all timeouts at `now` (loop.time()). Runs once a second in place of many timers."""
         self._port.date = self._date()
         for peer in tuple(self._port.peers):
             peer.sweep(now)
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting, ask every peer to go elsewhere, wait up to `seconds` for calls in flight, then
-        close.
+        """Stop accepting, ask clients to disconnect, wait up to `seconds` for calls in flight, then close.
 
-        Streams are their owners' to close, before; one that is still open at the end is ended with
+        Handlers must close their streams before; one that is still open after `seconds` ends with
         UNAVAILABLE.
         """
         port = self._port

@@ -1,4 +1,4 @@
-"""One accepted connection as all protocols share it: back-pressure, its end, and what it belongs to."""
+"""What connections of all protocols share: back-pressure, memory accounting, turns on the loop, closing."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LINGER_SECONDS: Final = 2.0
-"""How long a connection that we half-closed may still send: closing at once would lose what we wrote."""
+"""Seconds between half-closing and closing a connection: closing at once would lose what was written."""
 MOST_DEFERRED: Final = 8
-"""Deferred answers of one connection; its further requests wait, as those of a peer that does not read."""
+"""Most deferred answers in progress for one connection; then its further requests wait."""
 QUIET_SECONDS: Final = 1.0
-"""While draining, a kept-alive connection is closed after as long a silence: a request may be on its way."""
+"""Seconds of silence after which draining closes a kept-alive connection: a request may be under way."""
 BATCH_BYTES: Final = 65_536
-"""Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
+"""Bytes of responses that are gathered into one write; then the transport says whether it accepts more."""
 
 
 LARGE_READ_BYTES: Final = 32_768
-"""A read of as much is parsed in a turn, and the next read waits for it: parsed at once, as many as there are
-connections would be between two turns of the loop. uvloop alone would read one connection 32 times before it
-looks at others.
+"""Bytes of a read that is parsed in a turn of the FairQueue, and not at once: otherwise large reads of all
+connections would be parsed in one iteration of the loop, and uvloop reads one connection up to 32 times
+before it goes on to others.
 """
 
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """What the connections of one listener have in common."""
+    """The state that the connections of one listener share."""
 
     routes: Routes
     dispatch: Dispatch
@@ -57,15 +57,15 @@ class Port:
     queue: FairQueue = field(default_factory=FairQueue)
     draining: bool = False
     emptied: asyncio.Event | None = None
-    """Set, while draining, once the last connection is gone."""
+    """Set while draining when the last connection is closed."""
     held: int = 0
-    """About how many bytes all peers make us keep."""
+    """About how many bytes all connections take in memory."""
     refused: int = 0
-    """Connections that were refused, for their number or for what they held."""
+    """How many connections were refused because they were too many or took too much memory."""
     _hosts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, peer: Peer) -> bool:
-        """Count a connection that was accepted; False if there are too many, in all or from its address."""
+        """Add an accepted connection; return False if there are too many, in all or from its address."""
         full = len(self.peers) >= self.limits.connections
         crowded = bool(peer.host) and self._hosts[peer.host] >= self.limits.connections_per_host
         self.peers.add(peer)
@@ -74,12 +74,12 @@ class Port:
         return not (full or crowded)
 
     def succeed(self, peer: Peer, successor: Peer) -> None:
-        """Another object stands for the same connection from now on."""
+        """Replace the object of a connection by another."""
         self.peers.discard(peer)
         self.peers.add(successor)
 
     def leave(self, peer: Peer) -> None:
-        """Forget a connection that is lost."""
+        """Remove a connection that is closed."""
         if peer in self.peers:
             self.peers.discard(peer)
             self.charge(peer, 0)
@@ -90,7 +90,7 @@ class Port:
             self.emptied.set()
 
     def charge(self, peer: Peer, held: int) -> None:
-        """Have `held` bytes counted for a peer; beyond the budget the largest are refused."""
+        """Set how many bytes a connection takes; beyond the limit of all, end those that take most."""
         self.held += held - peer.held
         peer.held = held
         while self.held > self.limits.buffered_bytes:
@@ -101,7 +101,7 @@ class Port:
             largest.refuse()
 
     def _largest(self) -> Peer:
-        """The peer that holds most, of the address that does."""
+        """Return the connection that takes most memory, of the address that takes most."""
         totals: Counter[str] = Counter()
         for each in self.peers:
             totals[each.host] += each.held
@@ -110,7 +110,7 @@ class Port:
 
 
 class Peer(asyncio.Protocol):
-    """One connection. While `paused`, the transport's buffer is full, and nothing is read or grows."""
+    """One connection. While `paused`, the transport's write buffer is full, and nothing is read."""
 
     __slots__ = (
         "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "held", "host",
@@ -120,47 +120,47 @@ class Peer(asyncio.Protocol):
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         self.port = port
         self.clock = clock
-        """The loop's."""
+        """Returns the event loop's time."""
         self.transport = cast("asyncio.Transport", None)
         self.name = self.host = ""
-        """`host` is empty for a unix socket."""
+        """The name is `host:port`, or `unix:` with an empty host for a unix socket."""
         self.held = 0
-        """About how many bytes it makes us keep."""
+        """About how many bytes the connection takes in memory."""
         self.active = clock()
-        """When the peer last asked for something."""
+        """Time of the client's last request."""
         self.paused = False
         self.ended: float | None = None
-        """When our side was half-closed; nothing that comes after is read."""
+        """Time at which our side was half-closed; later requests are not read."""
         self.until = 0.0
-        """When the turn that is being taken is over, by the port's stopwatch."""
+        """Time at which the current turn ends, by the queue's stopwatch."""
         self._jobs: deque[Job[Any]] = deque()
-        """Answers that are being made, in turn: the fewest are half made at any moment."""
+        """Answers in progress. The first is completed before the next is begun."""
         self._queued = False
         self._late = False
-        """Requests wait for the next turn."""
+        """Whether requests wait for the next turn."""
         self._left = 0
         self._left_since = 0.0
 
     def adopt(self, transport: asyncio.Transport, name: str) -> None:
-        """Take the connection over; `name`: `host:port`, or `unix:`."""
+        """Take over the connection of a transport; `name` is `host:port` or `unix:`."""
         self.transport = transport
         self.name = name
         self.host = "" if name == "unix:" else name.rpartition(":")[0]
 
     def recharge(self) -> None:
-        """Have what the peer makes us keep counted anew."""
+        """Measure again how many bytes the connection takes in memory."""
         if self.ended is None and not self.transport.is_closing():
             held = self.measure()
             if held != self.held:
                 self.port.charge(self, held)
 
     def write(self, output: bytes) -> None:
-        """Give `output` to the transport, which may pause us at once. Nothing goes out once half-closed."""
+        """Pass bytes to the transport, which may call `pause_writing` at once; nothing once half-closed."""
         if output and self.ended is None and not self.transport.is_closing():
             self.transport.write(output)
 
     def finish(self) -> None:
-        """Half-close; the connection is closed once the peer has read all, or by the sweep."""
+        """Half-close; the connection is closed when the client has read everything, or by the sweep."""
         if self.ended is not None or self.transport.is_closing():
             return
         self.ended = self.clock()
@@ -170,14 +170,14 @@ class Peer(asyncio.Protocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The transport's buffer is full (asyncio calls this, perhaps in the middle of `write`)."""
+        """Stop reading: the transport's buffer is full (asyncio calls this, perhaps during `write`)."""
         self.paused = True
         self._left = sys.maxsize
         if not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer has read enough (asyncio calls this)."""
+        """Read and answer again: the client has read enough (asyncio calls this)."""
         self.paused = False
         if not self.transport.is_closing():
             self.transport.resume_reading()
@@ -185,18 +185,19 @@ class Peer(asyncio.Protocol):
                 self.start_turn()
                 self.resumed()
             elif not self.transport.can_write_eof():
-                # TLS has no half to end, and closing it bounds the time for what is left: only little may be.
+                # TLS cannot half-close, and closing it gives the client a limited time for the last bytes: so
+                # it is closed only now that few are left.
                 self.transport.close()
 
     def defer(self, answer: Deferred[T], done: Callable[[Result[T]], None]) -> Job[T]:
-        """Have an answer made, a step at a time, and call `done`; then what waits behind it is answered."""
+        """Make an answer step by step in turns of the queue, then call `done`."""
         job = Job(answer, self.clock, done)
         self._jobs.append(job)
         self._enqueue()
         return job
 
     def answer_later(self) -> None:
-        """Have what waits answered at the next turn. Nothing is read meanwhile, so nothing grows."""
+        """Answer the waiting requests at the next turn, and read nothing until then."""
         if not (self._late or self.transport.is_closing()):
             self._late = True
             self.transport.pause_reading()
@@ -208,7 +209,7 @@ class Peer(asyncio.Protocol):
             self.port.queue.put(self.run)
 
     def run(self, until: float) -> bool:
-        """Take a turn (a FairQueue calls this)."""
+        """Work until the stopwatch reaches `until`; return whether work is left (FairQueue calls this)."""
         self.until = until
         if self._jobs:
             self._make(until)
@@ -230,7 +231,7 @@ class Peer(asyncio.Protocol):
                 break
 
     def start_turn(self, size: int = 0) -> bool:
-        """Whether bytes that came are to be answered at once, and not at the next turn."""
+        """Begin a turn for a read of `size` bytes; return False if it must wait for the next turn."""
         if size < LARGE_READ_BYTES:
             self.until = self.port.queue.deadline()
             return True
@@ -239,23 +240,23 @@ class Peer(asyncio.Protocol):
         return False
 
     def out_of_time(self) -> bool:
-        """Whether the turn is over."""
+        """Return whether the turn is over."""
         return self.port.queue.stopwatch() >= self.until
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone (asyncio calls this)."""
+        """Cancel its answers: the connection is closed (asyncio calls this)."""
         for job in self._jobs:
             job.cancel()
         self.port.leave(self)
 
     def sweep(self, now: float) -> None:
-        """End what has lasted too long by `now` (loop.time()); called about once a second."""
+        """Enforce the timeouts at `now` (loop.time()); called about once a second."""
         if self.paused:
-            # Also once half-closed: what was written last is still to be read.
+            # This holds once half-closed, too: the client has not read the last bytes.
             if self._unread(now):
                 self.transport.abort()
             elif self._left_since < now:
-                # It has read nothing since the last sweep.
+                # The client has read nothing since the last sweep.
                 self.recharge()
         elif self.transport.is_closing():
             return
@@ -265,7 +266,7 @@ class Peer(asyncio.Protocol):
             self.transport.close()
 
     def _unread(self, now: float) -> bool:
-        """True once the peer has read nothing for too long, which is sooner if much waits for it."""
+        """Return whether the client has read nothing for too long, which is sooner if much is unread."""
         left, limits = self.transport.get_write_buffer_size(), self.port.limits
         if left < self._left:
             self._left, self._left_since = left, now
@@ -275,34 +276,34 @@ class Peer(asyncio.Protocol):
 
     @abstractmethod
     def measure(self) -> int:
-        """About how many bytes the peer makes us keep."""
+        """Return about how many bytes the connection takes in memory."""
 
     @abstractmethod
     def refuse(self) -> None:
-        """End the connection, which holds too much, and keep nothing of it."""
+        """End the connection and drop its buffers, because it takes too much memory."""
 
     @abstractmethod
     def resumed(self) -> None:
-        """Go on with what waited for the transport."""
+        """Continue to send: the transport accepts more."""
 
     @abstractmethod
     def go_on(self) -> None:
-        """Answer the requests that wait."""
+        """Answer the waiting requests."""
 
     @abstractmethod
     def check(self, now: float) -> None:
-        """End what has lasted too long on a connection that reads and writes freely."""
+        """Enforce the timeouts of a connection whose client reads what is sent."""
 
     def drain(self) -> None:
-        """The port is draining: ask the peer to go elsewhere. HTTP/1.1 says so with its next response."""
+        """Ask the client to disconnect because the port drains. HTTP/1.1 does so with its next response."""
 
     def cut(self) -> None:
-        """Drained long enough: end what is still open, as politely as the protocol can."""
+        """End what is still open after the time for draining, with an error of the protocol if it has one."""
         self.transport.close()
 
 
 def response_of(result: Result[Response]) -> Response:
-    """A deferred response; 500 if making it failed unexpectedly, which is logged."""
+    """Return the response that was made, or 500 if making it failed, which is logged."""
     try:
         return result()
     except Exception:

@@ -32,7 +32,7 @@ class FairQueue:
         stopwatch: Callable[[], float] = perf_counter,
         loop: Scheduler | None = None,
     ) -> None:
-        """`budget`: seconds of a turn. `stopwatch`: precise seconds. `loop`: None for the running one."""
+        """Take the seconds of a turn, a precise clock in seconds, and an event loop (None: the running)."""
         self.stopwatch = stopwatch
         self._budget = budget
         self._loop = loop
@@ -40,11 +40,11 @@ class FairQueue:
         self._running = False
 
     def deadline(self) -> float:
-        """Until when something that begins now may go on, by the stopwatch."""
+        """Return when a turn that begins now ends, by the stopwatch."""
         return self.stopwatch() + self._budget
 
     def put(self, turn: Turn) -> None:
-        """Have it take its turn behind those that are here; once at a time."""
+        """Append a task to the queue; it must not be in the queue."""
         self._waiting.append(turn)
         if not self._running:
             self._running = True
@@ -58,7 +58,7 @@ class FairQueue:
                 if turn(until):
                     waiting.append(turn)
         finally:
-            # Also after a failure: that is the loop's to report, and then it is the next one's turn.
+            # The loop logs an exception of a task; the next task goes on.
             self._running = bool(waiting)
             if waiting:
                 self._call_soon()

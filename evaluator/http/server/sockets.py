@@ -1,4 +1,4 @@
-"""Unix sockets: never open to too many, bound over none but a dead one, removed by their owner."""
+"""Binds unix sockets: never with too wide a mode, and in place of no file but a socket without a listener."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pathlib import Path
 from typing import Final
 
 MODE: Final = 0o660
-"""Owner and group may write, and so connect."""
+"""The mode of the file: owner and group may connect, for which one must be able to write."""
 MAX_PATH_BYTES: Final = 107
-"""sockaddr_un holds 108 with the zero byte at the end (man 7 unix)."""
+"""Linux allows 108 bytes, of which the last is zero (man 7 unix)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnixSocket:
-    """A bound socket and the file that stands for it."""
+    """A bound socket and its file."""
 
     socket: socket.socket
     path: Path
     file: tuple[int, int]
-    """Device and inode. No other file can have them while the socket is open."""
+    """Device and inode of the file: no other file can have the same while the socket is open."""
 
     def remove(self) -> None:
-        """Remove the file if it is still ours; to be called before the socket is closed."""
+        """Remove the socket's file, but not one that has replaced it; call before the socket is closed."""
         with suppress(FileNotFoundError):
             if _identity(self.path.lstat()) == self.file:
                 self.path.unlink()
 
 
 def bind(path: str | Path, mode: int = MODE) -> UnixSocket:
-    """Bind a stream socket at `path`, in place of one without a listener.
+    """Bind a stream socket at `path`; a socket file without a listener there is replaced.
 
-    Raises OSError, naming `path`, if a listener is there, or a file that is no socket, or the folder is
-    missing, or the path too long.
+    Raises OSError, with `path`, if another process listens there, the file is no socket, the folder is
+    missing or the path is too long.
     """
     path = Path(path)
     size = len(os.fsencode(path))
@@ -52,7 +52,7 @@ def bind(path: str | Path, mode: int = MODE) -> UnixSocket:
     _clear(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        # Linux gives the file the mode of the socket, less the umask: the chmod after it can only widen.
+        # Linux creates the file with the mode of the socket without the umask's bits; chmod may add them.
         os.fchmod(bound.fileno(), mode)
         bound.bind(str(path))
         path.chmod(mode)
@@ -63,7 +63,7 @@ def bind(path: str | Path, mode: int = MODE) -> UnixSocket:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket file without a listener; raises OSError if anything else is there."""
+    """Remove a socket file without a listener. Raises OSError for any other file."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A response that lasts, whatever carries it and in whatever format: the one type that handlers are given."""
+"""The stream that handlers are given, over either HTTP version and in every format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def call_error(error: Exception, call: str) -> RpcError:
-    """The status that a call ends with for an exception, which is logged if it is none itself."""
+    """Return an RpcError as it is; log another exception with the name `call`, and return INTERNAL."""
     if isinstance(error, RpcError):
         return error
     log.error("%s failed", call, exc_info=error)
@@ -25,7 +25,7 @@ def call_error(error: Exception, call: str) -> RpcError:
 
 
 def _notified(callback: Callable[[], None] | None) -> bool:
-    """Call back an owner; False if it failed, which is logged."""
+    """Call a handler's callback; return False if it failed, which is logged."""
     try:
         if callback is not None:
             callback()
@@ -36,30 +36,30 @@ def _notified(callback: Callable[[], None] | None) -> bool:
 
 
 class StreamTransport(Protocol):
-    """How one response goes out, on a connection of either HTTP version."""
+    """Sends one response on a connection of either HTTP version."""
 
     @property
     def writable(self) -> bool:
-        """True while nothing waits: neither for flow control nor for the connection."""
+        """Return whether nothing is buffered, neither for flow control nor for the connection."""
 
     def start(self) -> None:
-        """Send the response headers, unless they were."""
+        """Send the response headers if they were not sent."""
 
     def send(self, pieces: Sequence[bytes]) -> None:
-        """Send bytes of the body, the headers before them."""
+        """Send a part of the body; first the headers if they were not sent."""
 
     def end(self, last: bytes) -> None:
-        """End the response well, with `last` behind whatever waits."""
+        """Complete the response, with `last` behind the buffered bytes."""
 
     def break_off(self) -> None:
-        """End the response so that the peer can distinguish it from one that ended well."""
+        """End the response so that the client sees that it is incomplete."""
 
     def forget(self) -> None:
-        """The peer is gone, or has ended the stream."""
+        """Drop what is buffered: the client has disconnected or ended the stream."""
 
 
 class ServerStream:
-    """A MessageStream and ByteStream: `framing` writes into what `transport` carries."""
+    """A MessageStream and ByteStream: `framing` encodes its messages, `transport` sends them."""
 
     __slots__ = ("_framing", "_transport", "closed", "deadline", "on_closed", "on_ended", "on_writable")
 
@@ -71,15 +71,17 @@ class ServerStream:
         self.on_ended: Callable[[Code], None] | None = None
         self.closed = False
         self.deadline = deadline
-        """When the caller stops waiting, on the loop's clock."""
+        """The caller's deadline, by the event loop's clock."""
 
     @property
     def writable(self) -> bool:
-        """True while open and nothing waits: neither for flow control nor for the connection."""
+        """Return whether the stream is open and nothing is buffered."""
         return not self.closed and self._transport.writable
 
     def begin(self, start: Callable[[ServerStream], None], name: str) -> None:
-        """Give it to its owner, then send the headers; if the owner fails, end it. `name` is for the log."""
+        """Pass the stream to its handler, then send the headers; if the handler fails, end the stream with
+        the error, which is logged with `name`.
+        """
         try:
             start(self)
         except Exception as error:  # noqa: BLE001 - call_error logs it
@@ -95,7 +97,9 @@ class ServerStream:
         self._transport.send(self._framing.pieces(message))
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End it with a status, if its format has one, behind whatever waits; harmless if it has ended."""
+        """End the stream behind the buffered messages, with a status if its format can carry one; do nothing
+        if it has ended.
+        """
         if self.closed:
             return
         self._report(code)
@@ -109,25 +113,25 @@ class ServerStream:
             self.finish()
 
     def finish(self, last: bytes = b"") -> None:
-        """End it well, with the message `last` behind whatever waits; harmless if it has ended."""
+        """Complete the body, with the message `last` behind the buffered ones; do nothing if it has ended."""
         if not self.closed:
             self.closed = True
             self._transport.end(b"".join(self._framing.pieces(last)) if last else b"")
 
     def break_off(self) -> None:
-        """End it so that the peer can distinguish it from one that ended well; harmless if it has ended."""
+        """End the body so that the client sees that it is incomplete; do nothing if it has ended."""
         if not self.closed:
             self.closed = True
             self._transport.break_off()
 
     def end(self, code: Code, message: str) -> None:
-        """End it for a reason of the connection's, and notify its owner."""
+        """End the stream because of its connection, and notify the handler."""
         if not self.closed:
             self.close(code, message)
             _notified(self.on_closed)
 
     def lost(self) -> None:
-        """The peer has ended it, or is gone."""
+        """End the stream because the client has ended it or disconnected, and notify the handler."""
         if not self.closed:
             self.closed = True
             self._report(Code.CANCELLED)
@@ -139,6 +143,6 @@ class ServerStream:
             _notified(partial(self.on_ended, code))
 
     def offer(self) -> None:
-        """Notify the owner that it may send, if it may. An owner that fails loses the stream."""
+        """Notify the handler if it may send. If the callback fails, the stream ends with INTERNAL."""
         if self.writable and not _notified(self.on_writable):
             self.end(Code.INTERNAL, "internal error")

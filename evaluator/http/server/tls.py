@@ -1,8 +1,7 @@
-"""A port's certificate, its key and the certificates of those who may call, re-read when their files change.
+"""A port's certificate, key and client CA, which are read again when their files change.
 
-A connection takes the context that is current when it is accepted, so a new certificate or client CA holds
-for every handshake from then on, and for no connection before. A context has ticket keys of its own: no
-session outlives the client CA it was opened under.
+A new certificate or client CA takes effect for connections that are accepted from then on; open ones stay. It
+comes with new keys for session tickets, so that no client resumes a session that an old client CA allowed.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.9
-"""Below the listeners' sweep of a second, so that listeners with the same files poll once a sweep."""
+"""Least seconds between two polls: listeners, which may share files, sweep every second."""
 ALPN: Final = ("h2", "http/1.1")
 MAX_BYTES: Final = 1_048_576
-"""Of one file: a CA bundle of a thousand certificates is smaller by a third."""
+"""Most bytes of one file: a bundle of a thousand CA certificates has about two thirds of that."""
 
 _Signature: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 _Paths: TypeAlias = tuple[Path, ...]
-"""Certificate, key and, where clients must show a certificate, their CA."""
+"""The files of the certificate, the key and, if clients need a certificate, the client CA."""
 
 
 class TlsError(OSError):
-    """Certificate, key and client CA cannot be used; says which file and why, and never what a key holds."""
+    """A file cannot be used; the text names it and says why, and never contains a key."""
 
 
 class TlsFiles:
-    """PEM files that a port serves TLS with. Made once they are good; files that go bad later leave the last
-    good ones in use.
+    """The PEM files of a port with TLS. They must be valid at first; if they become invalid later, the last
+    valid ones stay in use.
 
-    `certificate` holds the server's certificate and then its chain, `key` its private key without a
-    passphrase. Where `client_ca` is given, a client must show a certificate that one of those in it has
-    signed. Raises TlsError.
+    `certificate` contains the server's certificate followed by its chain, `key` its private key without a
+    passphrase. With `client_ca`, a client must present a certificate that a CA in that file has signed.
+    Raises TlsError.
     """
 
     def __init__(self, certificate: str | Path, key: str | Path, client_ca: str | Path | None = None) -> None:
@@ -55,11 +54,11 @@ class TlsFiles:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next handshake."""
+        """Return the context for new connections."""
         return self._context
 
     def poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look in a thread whether the files have changed; listeners call this about once a second."""
+        """Check in a thread whether the files have changed; listeners call this about once a second."""
         now = loop.time()
         if self._polling or (self._polled is not None and now - self._polled < POLL_SECONDS):
             return
@@ -73,12 +72,12 @@ class TlsFiles:
             self._polling = False
 
     def refresh(self) -> bool:
-        """Re-read changed files; True if there is a new context. The same fault is logged once."""
+        """Read changed files again; return whether there is a new context. An error is logged once."""
         try:
             signature = _signature(self._paths)
             if signature == self._signature:
                 return False
-            # Read once more next time: a write that follows at once may leave the same times and size behind.
+            # After a change, read again next time: another write at once may keep the times and the size.
             contents = _read(self._paths)
             digest = _digest(contents)
             unchanged = digest == self._digest
@@ -132,7 +131,7 @@ def _context(paths: _Paths, contents: tuple[bytes, ...]) -> ssl.SSLContext:
         raise TlsError(f"{paths[1]}: no PEM private key in it")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A peer that renegotiates makes us sign again and again for nothing.
+    # Each renegotiation costs the server a signature and the client next to nothing.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(ALPN)
     _take_pair(context, *paths[:2])
@@ -143,7 +142,7 @@ def _context(paths: _Paths, contents: tuple[bytes, ...]) -> ssl.SSLContext:
 
 def _take_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     def passphrase() -> NoReturn:
-        # Without this OpenSSL would ask for it on the terminal.
+        # Without this function OpenSSL would ask for the passphrase on the terminal.
         raise TlsError(f"{key}: has a passphrase; give a key without one")
 
     try:
@@ -161,7 +160,7 @@ def _take_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 def _take_client_ca(context: ssl.SSLContext, path: Path, content: bytes) -> None:
     try:
-        # What stands between the certificates may be in any language.
+        # Comments between the certificates may contain any characters.
         context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
         raise TlsError(f"{path}: no usable PEM certificate in it") from error
