@@ -1,4 +1,4 @@
-"""One evaluation with its trace: the result of each operator, the bucket of `fractional`, the value of each
+"""Resolves a flag with a trace: the result of each operator, the bucket of `fractional`, the value of each
 variable. Pure.
 
 The flag is resolved once, by `resolve`, and the operators of its rule report their results while they are

@@ -35,7 +35,7 @@ class JsonLines(logging.Formatter):
     """`{"time", "level", "logger", "message"}` and the event's own fields; `exception` is a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object without a line break."""
+        """Return a JSON object without a line break."""
         line = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -52,7 +52,7 @@ class ConsoleLines(logging.Formatter):
     """`TIME LEVEL message field=value …`; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the values hold."""
+        """Return one line, whatever the values contain."""
         words = [_time(record), record.levelname, _unbroken(_cut(record.getMessage()))]
         words += (f"{name}={_word(value)}" for name, value in _fields(record).items())
         line = " ".join(words)

@@ -30,7 +30,7 @@ class Content:
     """What a source holds."""
 
     flag_set: FlagSet | None
-    """None: the source holds nothing (any more)."""
+    """The flag set; None: the source has none, or none any more."""
     digest: str | None = None
     """Digest of the set, if the caller has it already: computing it takes long for a large set."""
     context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
@@ -43,7 +43,7 @@ class Fault:
 
     reason: str
     cause: str = ""
-    """As `Staleness.cause`."""
+    """See `Staleness.cause`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Report:
     at: float
     """Unix seconds: when the source was asked; of a set from disk, when it was last known to be current."""
     content: Content | None = None
-    """None: the content is unchanged."""
+    """The new content; None: it is unchanged."""
     fault: Fault | None = None
-    """If given, what is served of the source may be outdated."""
+    """The fault, if the source cannot be read: what is served of it may be outdated."""
     from_disk: bool = False
     """The content is its last good set, and the source has not been read since the start."""
 

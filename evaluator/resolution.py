@@ -57,7 +57,7 @@ class Resolution:
     reason: EvaluationReason
     error_code: ErrorCode | None = None
     error_message: str = ""
-    """Never quotes the context."""
+    """The error for the caller; never quotes the context."""
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
     """The set's, patched by the flag's own."""
 

@@ -1,4 +1,4 @@
-"""One evaluation: a flag, a type and a context to a value, a variant and a reason. Pure.
+"""Resolves a flag, a type and a context to a value, a variant and a reason. Pure.
 
 Order and outcomes are flagd's. Answers are made once per flag and reused, so a server may cache an encoded
 answer by the answer's identity.
@@ -213,7 +213,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
 
     @cached_property
     def keys_in_order(self) -> tuple[str, ...]:
-        """All keys, sorted."""
+        """Return all keys, sorted."""
         return tuple(sorted(self.flag_set.flags))
 
     @cached_property

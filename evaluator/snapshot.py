@@ -49,7 +49,7 @@ class Snapshot:
 
     @cached_property
     def keys(self) -> Sequence[tuple[str, FlagType | None]]:
-        """All keys in order, each with None for a type."""
+        """Return all keys in order, each with None for a type."""
         return [(key, None) for key in self.compiled.keys_in_order]
 
     @cached_property

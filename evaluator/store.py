@@ -44,7 +44,7 @@ class SourceStatus:
 
     name: str
     digest: str | None = None
-    """None, as `revision` may be, if the source has delivered nothing."""
+    """The digest of its content; None, as `revision` may be, if the source has delivered nothing."""
     revision: str | None = None
     flags: int = 0
     last_success: float | None = None
@@ -228,7 +228,7 @@ class Store:
 
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:
-        """All sources, in order of priority."""
+        """Return the status of each source, in order of priority."""
         return tuple(self.status(name) for name in self._health)
 
     @property

@@ -27,14 +27,14 @@ class KnownObjects:
 
     objects: Cache
     namespaces: Sequence[str]
-    """Those that the controller works in; empty: all."""
+    """The namespaces that the controller works in; empty: all."""
     open: bool = False
     """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
 
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        """As Known has it."""
+        """See Known."""
         who = pods(reader)
         found = granted(self.objects.of_kind(grant.KIND, namespace), who, name, kinds)
         if found:
@@ -45,7 +45,7 @@ class KnownObjects:
         return tuple(kinds), f"{message} (--allow-cross-namespace=ofo lets it pass)"
 
     def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
-        """As Known has it."""
+        """See Known."""
         for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
@@ -54,7 +54,7 @@ class KnownObjects:
         raise self._missing(what, kinds, namespace, name)
 
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        """As Known has it."""
+        """See Known."""
         found = self.objects.get(ObjectKey(kind, namespace, name))
         if found is None:
             raise self._missing(kind, (kind,), namespace, name)

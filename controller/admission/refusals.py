@@ -29,7 +29,7 @@ REASON: Final = "InjectionRefused"
 MOST: Final = 100
 """Events a minute: any client that reaches the port may ask in the API server's name."""
 MOST_OF_ONE: Final = 20
-"""Of these, those of one namespace."""
+"""Most of these of one namespace."""
 APART: Final = 60.0
 """Seconds between Events of a flag set, or of all missing ones in a namespace: pods are tried repeatedly."""
 

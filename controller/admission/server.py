@@ -119,7 +119,7 @@ class Validator:
     answered: Callable[[str, str], None]
     """Called with the kind and the outcome, `allowed` or `refused`, of each review. Called in a thread."""
     namespaces: Sequence[str] = ()
-    """Those that the controller works in; empty: all. What is in others is let through."""
+    """The namespaces that the controller works in; empty: all. Objects elsewhere are allowed."""
 
     def routes(self) -> Routes:
         """`POST /validate`."""

@@ -28,7 +28,9 @@ _MEMORY: Final = 1 << 20
 # Shared by all tenants, each entry up to _MEMORY; an evicted one is compiled again in 0.1 ms.
 @lru_cache(maxsize=256)
 def expression(text: str) -> re2._Regexp:
-    """One of the lists; its search takes time in proportion to the message. Raises InvalidTextError."""
+    """Compile one entry of a list, so that its search takes time in proportion to the message. Raises
+    InvalidTextError.
+    """
     return compiled(text, _MEMORY)
 
 
@@ -44,11 +46,11 @@ Expressions = Annotated[
 ]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], Field(max_length=32)]
 Wait = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, 3_600.0))]
-"""At most an hour; what is longer is read as that."""
+"""Seconds, at most an hour: a longer time is read as an hour."""
 Repeat = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, 60.0))]
-"""At least a minute; what is shorter is read as that."""
+"""Seconds, at least a minute: a shorter time is read as a minute."""
 Condition = Annotated[str, Field(min_length=1, max_length=1024), that(_condition)]
-"""In CEL."""
+"""A CEL expression."""
 
 
 class NamespaceSelector(Model):
@@ -66,7 +68,7 @@ class EventSource(Model):
     name: Name
     match_labels: dict[str, str] = Field(default_factory=dict)
     namespace_selector: NamespaceSelector | None = None
-    """None: the alert's own namespace."""
+    """Selects namespaces by their labels; None: the alert's own namespace."""
 
 
 class FlagAlertSpec(Model):

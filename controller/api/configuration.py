@@ -22,7 +22,7 @@ KIND: Final = "FeatureFlagConfiguration"
 FLAG_KIND: Final = "FeatureFlag"
 API_VERSION: Final = "core.openfeature.dev/v1beta1"
 MOST_BYTES: Final = 3 * 1024 * 1024
-"""Of a document in a string: more does not fit into an object."""
+"""Most bytes of a document in a string: more does not fit into an object."""
 
 
 class ShardReference(Model):

@@ -23,7 +23,7 @@ class IngressSpec(Model):
     annotations: dict[str, str] | None = None
     hosts: Annotated[tuple[Host, ...], Field(max_length=64)]
     tls: tuple[dict[str, Any], ...] = ()
-    """As an Ingress has them."""
+    """Entries as in `spec.tls` of an Ingress."""
     ingress_class_name: str | None = None
     path_type: Literal["Exact", "Prefix", "ImplementationSpecific"] | None = None
     flagd_path: Path | None = None
@@ -38,14 +38,14 @@ class GatewayApiRoutesSpec(Model):
     annotations: dict[str, str] | None = None
     hosts: Annotated[tuple[Host, ...], Field(max_length=16)] = ()
     parent_refs: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)]
-    """As an HTTPRoute has them."""
+    """Entries as in `spec.parentRefs` of an HTTPRoute."""
 
 
 class FlagdSpec(Model):
     """What the user asks for."""
 
     replicas: Annotated[int | None, Field(ge=0)] = None
-    """None: Kubernetes starts one, and leaves the number to an autoscaler."""
+    """The number of pods; None: Kubernetes starts one, and an autoscaler may change the number."""
     service_type: Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"] | None = None
     service_account_name: str | None = None
     feature_flag_source: Name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "FlagSet"
 LABEL: Final = "flagstaff.dev/flagset"
-"""On everything that a FlagSet writes: its name."""
+"""The label on every object that a FlagSet writes; its value is the FlagSet's name."""
 
 SOURCE_API: Final = {
     "FlagSource": API_VERSION,
@@ -71,7 +71,7 @@ class DriftPolicy(StrEnum):
 
     CORRECT = "Correct"
     WARN = "Warn"
-    """It stays, and is reported, until it is gone or another content is written."""
+    """Another's change stays, and is reported, until it is undone or new content is written."""
 
 
 class SourceReference(Model):
@@ -207,7 +207,7 @@ class HistoryEntry:
     """The commit and repository that an image says it was made of."""
     applied_at: str | None = None
     changes: str | None = None
-    """Such as `1 added, 2 changed: banner, checkout-v2`."""
+    """A summary such as `1 added, 2 changed: banner, checkout-v2`."""
 
 
 class FlagSetStatus(Status):

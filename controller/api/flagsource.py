@@ -153,7 +153,7 @@ class OciSpec(Model):
 
 
 _AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
-"""To anybody else the controller's web identity would be shown."""
+"""Hosts of AWS STS: no other host may receive the controller's web identity."""
 
 
 class StsSpec(Model):
@@ -212,7 +212,7 @@ class Include(Model):
 
     @property
     def target_folder(self) -> str:
-        """Where they go; empty: among the source's own."""
+        """Return the folder that the included files are put in; empty: the root."""
         return _plain(self.to_path or self.repository.name)
 
 
@@ -262,7 +262,7 @@ class FlagSourceSpec(Model):
             yield SpecProblem("", f"{message}: rules do not see the files of submodules")
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
-        """Those of its provider."""
+        """See Model: the problems of its provider."""
         yield from getattr(self, self.provider).cluster_problems()
 
     @property

@@ -40,7 +40,7 @@ class ResourceType:
     """A kind as the API server serves it."""
 
     api_version: str
-    """As manifests write it: `flagstaff.dev/v1beta1`, or `v1` of the core group."""
+    """The `apiVersion` in manifests: `flagstaff.dev/v1beta1`, or `v1` of the core group."""
     kind: str
     plural: str
     content: bool = True
@@ -57,12 +57,12 @@ class ResourceType:
 
     @property
     def version(self) -> str:
-        """Without the group."""
+        """Return the version without the group."""
         return self.api_version.rpartition("/")[2]
 
     def validate(self, spec: object) -> tuple[SpecProblem, ...]:
-        """All that is wrong with an object's spec, as far as that alone says it: what is refused for what is
-        there in a cluster, and for the options of an installation, is found by the reconciler. Never raises.
+        """Return all problems that an object's spec has by itself. Problems that depend on other objects in
+        the cluster, or on options of the installation, are found by the reconciler. Never raises.
         """
         return () if self.spec is None else validate(self.spec, spec)
 
@@ -157,7 +157,9 @@ WATCHED: Final = (
     EVALUATOR_UPGRADE,
     *FLUX_SOURCES,
 )
-"""What the controller watches wherever it works; Secrets only where one is referred to."""
+"""The kinds that the controller watches in all of its namespaces. Secrets are watched only where an object
+refers to one.
+"""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {

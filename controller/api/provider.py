@@ -153,10 +153,10 @@ class Message(Model):
     api_version: str
     kind: str
     namespace: str | None = None
-    """None: that of the provider."""
+    """The object's namespace; None: that of the provider."""
     name: str
     uid: str
-    """Of the object."""
+    """The object's uid."""
     severity: Literal["info", "warning", "error"]
     reason: str
     message: str
@@ -168,7 +168,7 @@ class Message(Model):
     group: str | None = None
     """What it has in common with messages that may become one with it, where the alert asks for that."""
     after: str | None = None
-    """When it is sent at the earliest, RFC 3339 in UTC."""
+    """The earliest time to send it, RFC 3339 in UTC."""
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
     objects: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ class Failure(Model):
     """RFC 3339, in UTC."""
     reason: str
     message: str
-    """One line."""
+    """The error in one line."""
 
 
 class FlagProviderStatus(Status):

@@ -31,10 +31,10 @@ PROXY_LABEL: Final = {
     "app.kubernetes.io/part-of": "flagstaff",
     "app.kubernetes.io/component": "proxy",
 }
-"""On what a proxy writes."""
+"""The labels of the objects that a proxy writes."""
 
 MOST_LAGGARDS: Final = 20
-"""That one proxy names, and as many others."""
+"""Most laggards that one proxy names, and most others."""
 MOST_GROUPS: Final = 64
 """Lists in one receipt."""
 _ID: Final = 6
@@ -49,9 +49,9 @@ class ServedGroup(Model):
     """Empty: nothing yet."""
     revision: str = ""
     silent: bool = False
-    """They have sent no report for a while."""
+    """Whether they have sent no report for a while."""
     claimed: bool = False
-    """Their names are not verified."""
+    """Whether their names are unverified."""
     members: str = ""
     """Packed, see `pack`."""
 
@@ -84,16 +84,16 @@ class FlagReceiptStatus(StatusModel):
     """What the proxy knows."""
 
     digest: str = ""
-    """Of what it delivers."""
+    """The digest of what it delivers."""
     observed_at: str | None = None
-    """When the change to that was first observed."""
+    """Time at which it first observed the change to that digest."""
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
     """Members that left within the time until one is silent, packed: another proxy may not know yet."""
     left_claimed: str = ""
-    """As `left`, of members whose names are not verified."""
+    """Members that left, as in `left`, but whose names are not verified."""
     left_before: str = ""
-    """As `left`, of earlier goodbyes: at another proxy they are silent, or report if they came back."""
+    """Members that left earlier. Another proxy counts them as silent, or they report to it after a return."""
     left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
@@ -115,7 +115,9 @@ def member_id(namespace: str, pod: str, instance: str) -> bytes:
 
 
 def entry(member: bytes, connected_at: int) -> bytes:
-    """One member in a list: its id, and when it connected, in ms since 1970 on its clock (big-endian)."""
+    """Encode one member of a list: its id, and when it connected, in ms since 1970 on its clock
+    (big-endian).
+    """
     return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 

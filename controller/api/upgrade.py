@@ -29,7 +29,9 @@ class CanarySpec(Model):
     """The workload that is restarted before all others."""
 
     workload_ref: WorkloadReference | None = None
-    """None: the one with the fewest pods of those that may be restarted."""
+    """The workload that is restarted first; None: the one with the fewest pods of those that may be
+    restarted.
+    """
     soak: Duration = 300.0
     """Seconds for which it must be ready before others are restarted."""
 
@@ -39,7 +41,7 @@ class EvaluatorUpgradeSpec(Model):
 
     suspend: bool = False
     selector: PodSelector | None = None
-    """None: all pods of the namespace that were injected."""
+    """Selects pods by their labels; None: all injected pods of the namespace."""
     max_concurrent: Annotated[int, Field(ge=1, le=100)] = 1
     """Workloads that roll out at a time."""
     pause: Duration = 30.0
@@ -73,7 +75,7 @@ class HaltStatus(Model):
     workload: str
     message: str
     generation: int
-    """Of the spec: another one goes on."""
+    """The generation of the spec that was halted; a later one goes on."""
     request: str
     """The annotation that asks to go on, as it was."""
 
@@ -89,8 +91,10 @@ class EvaluatorUpgradeStatus(Status):
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None
-    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    """Time at which a restarted workload was last rolled out, or at which the last new reason to restart was
+    found.
+    """
     targets: str | None = None
     """A digest of what all that is or may be restarted is to get."""
     resumed_at: str | None = None
-    """When it went on after it was halted."""
+    """Time at which it continued after a halt."""

@@ -59,7 +59,7 @@ class VerifySpec(Model):
     """What must be signed, and how: with a key of a Secret, or under an identity."""
 
     mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
-    """Of Git; None: HEAD."""
+    """Which objects of a Git source must be signed; None: HEAD."""
     secret_ref: LocalReference | None = None
     match_oidc_identity: Annotated[
         tuple[OidcIdentity, ...], Field(alias="matchOIDCIdentity", max_length=20)

@@ -34,7 +34,7 @@ _MAX_EXTENSION: Final = 64 * 1024
 SKIPPED_FILE: Final = ".flagstaff-skipped.json"
 """A file of this name is no part of a source's own content."""
 TOO_LARGE: Final = "too large"
-"""How the reason of a file begins that exceeds the limit for one file."""
+"""The beginning of the reason for skipping a file that exceeds the limit for one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,9 @@ class Decompressed(io.RawIOBase):
         self._given = 0
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes (a chunk if negative); empty at the sound end. Raises ArchiveRefused."""
+        """Return at most `size` bytes (a chunk if negative), or nothing at the end of an undamaged archive.
+        Raises ArchiveRefused.
+        """
         size = size if 0 < size < _CHUNK else _CHUNK
         while not self._zlib.eof:
             pending = self._zlib.unconsumed_tail or self._compressed.read(_CHUNK)

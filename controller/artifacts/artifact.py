@@ -11,7 +11,7 @@ MAX_JSON_BYTES: Final = 512 * 1024
 MAX_TEXT: Final = 1024
 """Most characters of one text field, or of one value of the metadata."""
 MAX_KEYS: Final = 16
-"""Of the metadata."""
+"""Most keys of the metadata."""
 _PART: Final = "[0-9A-Za-z_-][0-9A-Za-z._-]*"
 
 _Text = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -23,7 +23,7 @@ class Artifact(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     revision: Annotated[_Text, Field(min_length=1)]
-    """As the source printed it: `main@sha1:…`."""
+    """The revision as the source writes it: `main@sha1:…`."""
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     """`sha256:…` of the archive's bytes."""
     size: Annotated[int, Field(ge=0)]

@@ -104,8 +104,8 @@ class Storage:
         raise Failed("ArtifactDamaged", f"{path}: the stored artifact is damaged; it is set aside")
 
     def require(self, artifact: Artifact) -> None:
-        """Raise as `open` does where the archive is not stored undamaged. A file that has not changed since
-        it was last proven is not read: whoever reads it proves it, too.
+        """Raise as `open` does unless the archive is stored undamaged. A file that has not changed since it
+        was last verified is not read: `open` verifies it, too.
         """
         stamp = self._stamp(artifact)
         if stamp is None or self._proven.get(artifact.digest) != stamp:

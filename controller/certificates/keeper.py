@@ -23,44 +23,44 @@ LOOK: Final = 5.0
 STARTING: Final = "starting"
 SERVING: Final = "serving"
 KEPT: Final = "kept"
-"""Current, and served by another process."""
+"""The certificates are current, and another process serves them."""
 ABSENT: Final = "not installed"
 
 
 class CertificateStore(Protocol):
-    """Where certificates are kept for all replicas."""
+    """Stores certificates for all replicas."""
 
     now: datetime
-    """The cluster's time at the last read, which those who verify have when our clock is wrong."""
+    """The cluster's time at the last read: clients verify by it even if our clock is wrong."""
 
     async def read(self) -> Mapping[str, bytes] | None:
-        """The Secret's content; None where there is no such Secret. Raises Setback."""
+        """Return the Secret's content, or None if there is no such Secret. Raises Setback."""
 
     async def write(self, data: Mapping[str, bytes]) -> bool:
-        """Replace what `read` saw last; False where another replica was faster. Raises Setback."""
+        """Replace what `read` returned last; return False if another replica was faster. Raises Setback."""
 
     async def trust(self, authorities: bytes) -> None:
-        """Have clients trust these and no others. Raises Setback."""
+        """Make clients trust these authorities and no others. Raises Setback."""
 
 
 @dataclass(slots=True)
 class CertificateRotation:
-    """One replica's part. `look` is for `forever`."""
+    """The part of one replica in renewing certificates. `look` is for `forever`."""
 
     what: str
-    """Whose certificates they are, for the log."""
+    """The owner of the certificates, for the log."""
     store: CertificateStore
     names: Sequence[str]
     leading: Callable[[], bool]
     serve: Callable[[Certificates], None] | None = None
-    """Have our port serve these from now on. Called in a thread. None: another process serves them."""
+    """Makes our port serve these from now on; called in a thread. None: another process serves them."""
     state: str = STARTING
-    """For /readyz: starting, serving or kept, not installed, or why nothing can be read."""
+    """The state for /readyz: starting, serving or kept, not installed, or why nothing can be read."""
     _served: Certificates | None = field(default=None)
     _complaint: str = field(default="")
 
     async def look(self) -> None:
-        """Compare what is kept, served and trusted, once."""
+        """Compare the stored, served and trusted certificates once."""
         try:
             state, complaint = await self._settle(), ""
         except Setback as setback:

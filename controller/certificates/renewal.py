@@ -27,24 +27,24 @@ LIFE: Final = timedelta(days=90)
 LEFT: Final = timedelta(days=30)
 """A certificate that expires sooner is renewed."""
 TRUSTED_FOR: Final = timedelta(hours=1)
-"""How long an authority is published before it signs: every client trusts it by then."""
+"""How long an authority is published before it signs, so that every client trusts it by then."""
 _SKEW: Final = timedelta(minutes=5)
-"""By how much clocks of replicas and clients may differ."""
+"""Greatest difference between the clocks of replicas and clients that is allowed for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """All of it as PEM."""
+    """A certificate, its key and its authorities, all in PEM."""
 
     certificate: bytes
     key: bytes
     authorities: bytes
-    """All that are to be trusted; the last one signs."""
+    """All authorities to be trusted; the last one signs."""
     authority_key: bytes
-    """Of the last authority."""
+    """The key of the last authority."""
 
     def data(self) -> dict[str, bytes]:
-        """As a Secret holds it."""
+        """Return the data of a Secret."""
         return {
             "tls.crt": self.certificate, "tls.key": self.key,
             "ca.crt": self.authorities, "ca.key": self.authority_key,

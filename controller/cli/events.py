@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 _COLOURS: Final = {"error": _RED, "+": _GREEN, "-": _RED, "~": _YELLOW}
-"""By severity, and by how a changed flag's line begins."""
+"""Colours by severity, and by the beginning of a changed flag's line."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

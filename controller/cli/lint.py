@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
-"""From a path: its files by name, and a problem for each unreadable one. Raises Setback if it means none."""
+"""Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback if the path
+has nothing to read.
+"""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags, or manifests, without an error, what was found)."""
 

@@ -27,17 +27,23 @@ DURATION: Final = 15.0
 
 @dataclass(slots=True)
 class LiveProxies:
-    """By identity, on one monotonic clock. A proxy that was seen lives until its Lease can have been seen."""
+    """Decides which proxies are alive, all by one monotonic clock. A proxy counts as alive until its Lease
+    can have been seen.
+    """
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """When each Lease was renewed last, as it says, and when that was seen here first."""
+    """For each proxy, the time at which its Lease was renewed last by its own clock, and when that was first
+    seen here.
+    """
 
     def track(self, identity: str, now: float) -> None:
-        """Something that it wrote was seen."""
+        """Note that something was seen that this proxy wrote."""
         self._seen.setdefault(identity, ("", now))
 
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
-        """Take in all Leases, by name, with when each was renewed; returns who died since the last call."""
+        """Take in the time of the last renewal of all Leases, by name; return the proxies that died since the
+        last call.
+        """
         for name, renewed in leases.items():
             identity = name.removeprefix(receipt.LEASE_PREFIX)
             known = self._seen.get(identity)
@@ -55,7 +61,7 @@ class LiveProxies:
 
     @property
     def alive(self) -> list[str]:
-        """Their identities, sorted."""
+        """Return the identities of live proxies, sorted."""
         return sorted(self._seen)
 
 
@@ -71,13 +77,13 @@ class Leases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProxyFollower:
-    """Keeps `proxies` true."""
+    """Keeps `proxies` up to date."""
 
     proxies: LiveProxies
     cache: Cache
     cluster: Leases
     namespace: str
-    """Of the proxies' Leases."""
+    """The namespace of the proxies' Leases."""
     clock: Callable[[], float]
     """Monotonic seconds."""
 
@@ -88,7 +94,7 @@ class ProxyFollower:
         return ()
 
     async def look(self) -> None:
-        """One look, then a pause. Asks only where any proxy ever wrote a receipt."""
+        """Read the Leases once, then pause. Reads nothing before a proxy has written a receipt."""
         for each in self.cache.of_kind(receipt.KIND):
             self._track(each)
         if self.proxies.alive:

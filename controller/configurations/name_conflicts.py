@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHADOWS: Final = "Shadows"
 """A FeatureFlag of the same name is not served."""
 FLAG_SET_ID_CONTESTED: Final = "FlagSetIdContested"
-"""Another object beside it has the same flagSetId, and comes after it."""
+"""Another object of the namespace has the same flagSetId, but this one comes first."""
 _IDENTIFIER: Final = 100
 """Characters of a flagSetId that a message repeats: the whole message must fit into a condition."""
 

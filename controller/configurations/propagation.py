@@ -1,4 +1,4 @@
-"""Who serves an object, by the FlagReceipts of live proxies: status, a condition and Events. Pure."""
+"""Reports who serves an object, by the FlagReceipts of live proxies: status, a condition and Events. Pure."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ BYTES_PER_SECOND: Final = 100_000
 NOBODY_REPORTS: Final = ConfigurationStatus(
     served=None, total=None, delivered=None, latency=None, laggards=None
 )
-"""All fields of the status that this module sets."""
+"""A status without any of the fields that this module sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """Who serves an object, as its status says it."""
+    """Who serves an object, in the form of its status."""
 
     status: ConfigurationStatus = NOBODY_REPORTS
-    """All fields that say so; None where there is nothing to report."""
+    """The status fields; each is None if there is nothing to report."""
     details: tuple[Condition, ...] = ()
     """PROPAGATED; empty where no proxy reports on the object."""
     again: float | None = field(default=None, compare=False)

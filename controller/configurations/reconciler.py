@@ -87,7 +87,7 @@ class ConfigurationReconciler:
         )
 
     def forget(self, key: ObjectKey) -> None:
-        """It is gone."""
+        """Drop what is known of a deleted object."""
         self._kept.pop(key, None)
 
     async def _validated(self, resource: Resource) -> _Kept:
@@ -111,7 +111,7 @@ class ConfigurationReconciler:
         return kept
 
     async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Propagation:
-        """Who serves it now, or as it is written while it is too soon to write again."""
+        """Return who serves the object now, or what its status says while it is too soon to write again."""
         status = ConfigurationStatus.of(resource)
         before, new, digest = written(status), Propagation(), kept.validation.status.digest or ""
         alive = () if self.proxies is None else self.proxies.alive

@@ -1,4 +1,6 @@
-"""Validates what an object delivers, before it is stored and after, whoever wrote it. Pure."""
+"""Validates what an object delivers, before and after it is stored, whether users or Flagstaff wrote it.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Conflict:
     """SHADOWED, FLAG_SET_ID_TAKEN or FLAG_SET_ID_FOREIGN."""
     loser: ObjectKey
     winner: ObjectKey | None
-    """None: a namespace has it, not an object."""
+    """The object that has the claim; None: a namespace has it."""
     claim: str
     """The name or the flagSetId."""
 
@@ -82,7 +82,7 @@ class ClaimChange:
     """What a change of one object changes."""
 
     places: frozenset[Place] = frozenset()
-    """Of objects whose content may have changed."""
+    """The places of objects whose content may have changed."""
     claims: frozenset[str] = frozenset()
     """flagSetIds that these places had before or have now."""
     rivals: frozenset[ObjectKey] = frozenset()
@@ -143,7 +143,7 @@ class Claims:
         return self._changed(known, claim)
 
     def forget(self, key: ObjectKey) -> ClaimChange:
-        """It is gone."""
+        """Drop the claims of a deleted object."""
         known = self._known.pop(key, None)
         return UNCHANGED if known is None else self._changed(known, None)
 
@@ -155,7 +155,7 @@ class Claims:
         return None
 
     def holders(self, flag_set_id: str) -> list[Place]:
-        """Where the objects with this flagSetId are, the one that comes first in front."""
+        """Return where the objects with this flagSetId are, in order of precedence."""
         return [turn.place for turn in self._turns.get(flag_set_id, ())]
 
     def flag_set_id(self, place: Place) -> str:
@@ -164,7 +164,9 @@ class Claims:
         return "" if held is None else held[0]
 
     def conflicts(self) -> Iterator[Conflict]:
-        """All of now, one for each loser and what it loses. May be called in a thread beside the loop."""
+        """Return all current conflicts, one for each loser and claim. May be called in a thread beside the
+        loop.
+        """
         for key in tuple(self._known):
             if key.kind == FLAG_KIND:
                 yield from self._of_name((key.namespace, key.name))
@@ -297,7 +299,7 @@ def _key(turn: _Turn) -> ObjectKey:
 
 
 def _parts(claim: Claim | None) -> list[Place]:
-    """Where its FlagShards are."""
+    """Return the places of an object's FlagShards."""
     return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FILE: Final = "flags.json"
 _BOUNDS: Final = Bounds(document_bytes=256 * 1024 * 1024, flags=1_000_000, nodes=50_000_000)
-"""Of 256 shards; what one object may hold, the API server bounds."""
+"""Limits for 256 shards; the API server limits a single object."""
 _KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
 """Held rules are expanded, hence deeper than any that a person writes."""
 
@@ -43,9 +43,9 @@ class Delivered:
     flag_set: FlagSet
     """What evaluators read: the desired flags with progress; where it is refused, what could be read."""
     desired: FlagSet
-    """The same without progress: the `previous` of the object's next content."""
+    """The content without rollouts in progress: the `previous` of the object's next content."""
     digest: str
-    """Of `flag_set`: `sha256:<hex>`; empty where it is refused: it is unknown what is wanted."""
+    """The digest of `flag_set`, `sha256:<hex>`; empty for a refused one, as the wanted content is unknown."""
     problems: tuple[Problem, ...]
     """Errors and warnings, by place; a JSON path is all that is known of a place."""
     held: tuple[str, ...] = ()

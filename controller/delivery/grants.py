@@ -24,7 +24,7 @@ _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.S
     featureflagsource.KIND: OPENFEATURE_GROUP,
     inprocess.KIND: OPENFEATURE_GROUP,
 }
-"""By kind, of what may be referred to."""
+"""The API group of each kind that may be referred to."""
 
 
 class Referring(NamedTuple):
@@ -40,12 +40,14 @@ class Referring(NamedTuple):
 
 
 def pods(namespace: str) -> Referring:
-    """Those of a namespace, injected or made of a Flagd."""
+    """Return the pods of a namespace that are injected or belong to a Flagd."""
     return Referring("Pod", namespace)
 
 
 def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
-    """Those of `kinds` that the object `name` may be referred to as; `grants` are those of its namespace."""
+    """Return those of `kinds` as which the object `name` may be referred to; `grants` are those of its
+    namespace.
+    """
     found: list[GrantTo] = []
     for grant_ in grants:
         # What cannot be read grants nothing.
@@ -68,7 +70,7 @@ def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> s
 
 
 def _grant(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
-    """In YAML, on one line."""
+    """Return a FlagGrant as YAML on one line."""
     called = f"{who.namespace}-{kinds[0].lower()}-{name}"[:253].rstrip(".-")
     to = ", ".join(f"{{group: {_GROUPS[kind]}, kind: {kind}, name: {name}}}" for kind in kinds)
     group = who.group or '""'

@@ -21,12 +21,12 @@ class Count:
     total: int = 0
     silent: int = 0
     laggards: tuple[Laggard, ...] = ()
-    """As far as proxies name them, the longest first."""
+    """The laggards that proxies name, the longest first."""
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0
     latency: Mapping[int, int] | None = None
-    """By step, of proxies that deliver the digest."""
+    """A histogram of the proxies that deliver the digest."""
 
     @property
     def lagging(self) -> int:
@@ -54,7 +54,7 @@ _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
 
 def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
-    """Who serves `digest`, by all receipts. Lists that cannot be read are left out."""
+    """Count who serves `digest`, by all receipts. Lists that cannot be read are left out."""
     present, silent = _there(receipts)
     return Count(
         served=sum(each[_DIGEST] == digest for each in present.values()),

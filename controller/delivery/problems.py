@@ -68,6 +68,6 @@ def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) 
 
 
 def cut(text: str) -> str:
-    """At most 500 characters of it."""
+    """Return at most 500 characters of a text."""
     # A key may be as long as a file: fifty of them make a status that no API server takes.
     return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"

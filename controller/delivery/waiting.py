@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from controller.api.objects.meta import Resource
 
 SHORTEST: Final = 7
-"""Characters of a commit's name that may stand for it."""
+"""Fewest characters that abbreviate a commit's name."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -25,11 +25,11 @@ class WaitState:
 
     done: bool
     message: str
-    """For people, in one line."""
+    """The state for people, in one line."""
     waits_for: tuple[str, ...] = ()
-    """Who does not serve it, as far as they are named."""
+    """The members that do not serve it, as far as proxies name them."""
     over: bool = False
-    """It will not be served until a person changes something."""
+    """Whether it will not be served until a person changes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,9 @@ def names(wanted: str, revision: str) -> bool:
 
 
 def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted: WaitTarget) -> WaitState:
-    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one."""
+    """Return how far a revision has come, by the FeatureFlagConfiguration and the FlagSet that writes it, if
+    any.
+    """
     if configuration is None:
         return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
     status = ConfigurationStatus.of(configuration)

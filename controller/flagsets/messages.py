@@ -48,7 +48,7 @@ _SUPPLY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A revision and what it came to."""
+    """A revision and the result of building it."""
 
     artifact: ArtifactStatus
     composition: Composition
@@ -86,7 +86,7 @@ def applied(before: FlagSetStatus, attempt: Attempt) -> str:
 
 
 def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
-    """For those who are alerted of a revision: who made it, and what it changes, flag by flag."""
+    """Return details of a revision for an alert: who made it, and what it changes, flag by flag."""
     artifact = attempt.artifact
     details = {
         AUTHOR: one_line(artifact.author.partition(" <")[0], _KEY),
@@ -182,7 +182,7 @@ def _changes(before: FlagSetStatus, attempt: Attempt) -> str:
 def status(
     before: FlagSetStatus, attempt: Attempt, manifests: Sequence[Mapping[str, Any]], now: datetime
 ) -> FlagSetStatus:
-    """All of the kind's own fields, of a revision that is applied. `before`: the status until now."""
+    """Return all of the kind's own fields for a revision that is applied. `before`: the status until now."""
     made, revision = attempt.composition, attempt.artifact.revision
     whole = not made.held and not made.missing
     return problems(attempt) | FlagSetStatus(

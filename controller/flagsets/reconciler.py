@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     ]
 
 JITTER: Final = 0.05
-"""Of the interval, to both sides: flag sets that were made together are looked at apart."""
+"""The share of the interval that is added or subtracted at random: flag sets that were made together are
+looked at apart.
+"""
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""
@@ -75,7 +77,7 @@ class _Memory:
     """Whether what stood in the cluster then was not what had been written."""
 
     def holds(self, digest: str | None) -> bool:
-        """Whether no other replica has led since; `digest`: of the status now."""
+        """Return whether no other replica has led since, by the digest in the status now."""
         mine = self.built.composition.digest
         return digest is None or digest == mine or (not self.state.settled and digest == self.before)
 
@@ -93,7 +95,7 @@ class _SoFar:
 
     @property
     def soonest(self) -> float:
-        """Seconds."""
+        """Return the seconds until the next look."""
         return self.next_look if self.more_in is None else min(self.next_look, self.more_in)
 
 
@@ -107,7 +109,7 @@ class FlagSetReconciler:
     """(namespace, service account) -> who writes with its rights, or with those of the installation."""
     applied: Callable[[dict[str, Any]], None]
     random: Callable[[], float]
-    """From 0 to 1."""
+    """Returns a random number from 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
     build: Build = in_thread
@@ -115,7 +117,7 @@ class FlagSetReconciler:
     flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
     _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
-    """Until when an artifact that cannot be read is nothing that fails."""
+    """For each FlagSet, the time until which an artifact that cannot be read does not count as a failure."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Build, apply, remove what is outdated, and say how it went."""
@@ -138,7 +140,7 @@ class FlagSetReconciler:
         return (*drift, *self._conflict(resource), *source_health(resource, self.objects))
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
-        """Another object has the name or the flagSetId of what this one wrote."""
+        """Return the conflict if another object has the name or the flagSetId of what this one wrote."""
         key = ObjectKey(configuration.KIND, resource.namespace, target_name(resource))
         written = self.objects.get(key)
         if written is None or not belongs_to(written, resource.name):

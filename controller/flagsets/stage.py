@@ -28,7 +28,7 @@ _WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.
 
 
 def source_name(kind: str, name: str) -> str:
-    """How `BY_SOURCE` lists a source."""
+    """Return the name under which `BY_SOURCE` lists a source."""
     return f"{kind}/{name}"
 
 
@@ -51,7 +51,9 @@ def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
 
 
 def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
-    """As `source_name` names sources; with `asking`, only what a `readyExpr` asks of."""
+    """Return the names of dependencies as `source_name` does; with `asking`, only of those that a `readyExpr`
+    reads.
+    """
     for each in listed(flag_set, "dependsOn"):
         if not asking or each.get("readyExpr") is not None:
             yield source_name(str(each.get("kind") or flagset.KIND), str(each.get("name")))
@@ -122,7 +124,7 @@ def _content(resource: Resource | None) -> object:
 
 
 def _served(resource: Resource | None) -> object:
-    """Who serves an object, and which other one is in its way, as its status says."""
+    """Return who serves an object, and which other object conflicts with it, by its status."""
     if resource is None:
         return None
     status = ConfigurationStatus.of(resource)
@@ -152,7 +154,7 @@ OVER_QUOTA: Final = exceeded(flagset.KIND)
 
 
 def flag_count(flag_set: Resource) -> int:
-    """How many flags a FlagSet applied, by its status."""
+    """Return how many flags a FlagSet applied, by its status."""
     return FlagSetStatus.of(flag_set).flags or 0
 
 

@@ -111,7 +111,9 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 class _NothingCompared(kopf.DiffBaseStorage):
-    """Without it kopf copies each object, to compare it with what handlers of other kinds than ours saw."""
+    """A storage without content: otherwise kopf copies each object, to compare it with what handlers saw
+    last.
+    """
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         """What is compared of an object."""

@@ -46,9 +46,9 @@ class KopfThread:
     restart: asyncio.Event
     """Set where an installed kind is found that is not watched; cleared here."""
     namespaces: Sequence[str] = ()
-    """None: all of them."""
+    """The watched namespaces; None: all."""
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
-    """Of kopf's thread, while that runs."""
+    """The event loop of kopf's thread while that runs."""
     _stop: asyncio.Event | None = field(default=None, init=False)
 
     async def run(self) -> None:

@@ -47,7 +47,7 @@ class Options:
     proxy_on_demand: bool = False
     """Whether the proxy runs while pods ask it alone."""
     flag_readers: bool = False
-    """With `compat`: whether stock flagd reads FeatureFlags of the provider `kubernetes` by itself."""
+    """Whether, with `compat`, stock flagd reads FeatureFlags of the provider `kubernetes` by itself."""
 
     @property
     def container(self) -> str:
@@ -60,7 +60,7 @@ class FlagSetFound:
     """An object that a pod's annotation names."""
 
     name: str
-    """Of the FeatureFlagConfiguration or FeatureFlag that the proxy serves."""
+    """The name of the FeatureFlagConfiguration or FeatureFlag that the proxy serves."""
     source: str = ""
     """`Kind/name` of the object that the annotation names; empty where it was not looked up."""
     revision: str = ""

@@ -88,7 +88,7 @@ def unreachable(address: str, error: BaseException) -> str:
 
 
 def causes(answer: ApiResponse) -> list[Mapping[str, Any]]:
-    """One for each field that has another owner, where that is why it was refused."""
+    """Return the causes of a conflict, one for each field that has another owner; none for another answer."""
     if answer.status != HTTPStatus.CONFLICT:
         return []
     return list((answer.body.get("details") or {}).get("causes") or ())

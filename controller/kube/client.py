@@ -117,10 +117,10 @@ class Cluster:
         content: bool = True,
         name: str = "",
     ) -> list[dict[str, Any]]:
-        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed.
+        """Return all objects of one kind in `namespaces`, or in all; none if the kind is not installed.
         Raises Failed.
 
-        Without `content` their metadata alone is asked for; with `name` those of that name, which needs no
+        Without `content` only metadata is requested; with `name` only objects of that name, which needs no
         right to others.
         """
         accept = JSON if content else METADATA_LIST

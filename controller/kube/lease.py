@@ -1,4 +1,4 @@
-"""One leader among replicas, by a Lease: the official package's lock, our own loop around it.
+"""Elects one leader among replicas by a Lease: with the official package's lock, and our own loop around it.
 
 A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is
 idempotent.
@@ -75,7 +75,7 @@ class _Held:
     ours: bool = False
     """Whether it was ours at our last acquisition or renewal."""
     lease: dict[str, Any] = field(default_factory=dict)
-    """As the API server answered our last renewal; empty: it must be read first."""
+    """The Lease as the API server answered our last renewal; empty: it must be read first."""
 
 
 @dataclass(frozen=True)

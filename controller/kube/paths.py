@@ -1,4 +1,4 @@
-"""Where objects are on an API server. Pure."""
+"""Paths of objects on an API server. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def service_account_user(namespace: str, name: str) -> str:
 
 
 def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
-    """The paths of all objects of a kind, in `namespaces` or wherever they are."""
+    """Return the paths of all objects of a kind, in `namespaces` or in all."""
     root = root_of(api_version)
     paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
     return paths or [f"{root}/{plural}"]

@@ -42,7 +42,7 @@ class _Feed:
 
 
 class ReferenceWatches:
-    """One watch for each namespace that holds an object which refers to one of the kind."""
+    """Watches a kind in each namespace with an object that refers to one of that kind."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -72,7 +72,7 @@ class ReferenceWatches:
 
     @property
     def namespaces(self) -> list[str]:
-        """Where they are watched, sorted."""
+        """Return the watched namespaces, sorted."""
         return sorted(self._watching)
 
     def changed(self, change: Change) -> tuple[()]:

@@ -218,7 +218,7 @@ class Reflector:
         return place
 
     async def _watch(self) -> None:
-        """One turn of watching, from `_version` on. Raises Gone, Failed."""
+        """Watch once, from `_version` on. Raises Gone, Failed."""
         query = {
             **self.view.query,
             "watch": "true",

@@ -1,1 +1,3 @@
-"""From OpenFeature Operator to Flagstaff: what becomes of each field, and the steps of the cut-over. Pure."""
+"""The migration from OpenFeature Operator to Flagstaff: the outcome of each field, and the steps of the
+cut-over. Pure.
+"""

@@ -13,7 +13,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class Fate(StrEnum):
-    """From harmless to what keeps pods from being created."""
+    """The outcome of a field, from harmless to one that keeps pods from being created."""
 
     KEPT = "kept"
     """Means the same here."""
@@ -31,7 +31,7 @@ class Finding:
 
     fate: Fate
     path: Path
-    """Of the field within the object."""
+    """The path of the field within the object."""
     message: str = ""
     """What happens here, and what to do."""
     broken: str = ""

@@ -161,7 +161,7 @@ class Given:
     def refer(
         self, reader: str, kinds: Sequence[str], namespace: str, name: str
     ) -> tuple[tuple[str, ...], str]:
-        """As Known has it, by the grants among the objects."""
+        """See Known; decides by the grants among the objects."""
         who = pods(reader)
         found = granted(self._grants.get(namespace, ()), who, name, kinds)
         if not found:
@@ -178,7 +178,7 @@ class Given:
         return FlagSetFound(name)
 
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        """That of one of the objects."""
+        """Return the spec of one of the objects."""
         found = self._specs.get((kind, namespace, name))
         if not isinstance(found, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"

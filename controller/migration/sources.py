@@ -57,7 +57,7 @@ def featureflagsource(
 
 
 def _eased(found: Finding, provider: str) -> Finding:
-    """As it is under --compat."""
+    """Return it as it behaves under --compat."""
     if found.path[-1] == "secretRef":
         return replace(found, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
     if found.path[-1] != "httpSyncBearerToken" or found.fate is not Fate.REFUSED:

@@ -63,7 +63,7 @@ class Installed:
 
 
 def steps(subjects: Sequence[MigratedObject], there: Installed) -> Iterator[MigrationStep]:
-    """Those that are still to be done."""
+    """Return the steps that are still to be done."""
     if there.unkept:
         names, kept = " ".join(there.unkept), {"metadata": {"annotations": {POLICY: "keep"}}}
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

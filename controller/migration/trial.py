@@ -23,7 +23,7 @@ _NEEDED: Final[Mapping[str, dict[str, Any]]] = {
     featureflagsource.KIND: {"sources": [{"source": "flags"}]},
     inprocess.KIND: {"selector": "flags"},
 }
-"""By kind: the least that is injected."""
+"""The least that is injected, by kind."""
 _NUMBERED: Final = re.compile(r"sources[\[.](\d+)")
 """The source that a refusal is about."""
 

@@ -20,7 +20,7 @@ class Value:
     fate: Fate
     message: str
     option: str = ""
-    """Of `flagstaff controller` or `flagstaff proxy`, as PROCESS --OPTION=TEXT."""
+    """An option of `flagstaff controller` or `flagstaff proxy`, as PROCESS --OPTION=TEXT."""
 
 
 _SOURCE: Final = "in FeatureFlagSources: "

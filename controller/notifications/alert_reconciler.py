@@ -36,7 +36,7 @@ class FlagAlertReconciler:
             return Result.of(setback, status=status)
 
     def _use(self, resource: Resource) -> str:
-        """Where alerts go. Raises Setback."""
+        """Return where alerts go. Raises Setback."""
         spec = spec_of(FlagAlertSpec, resource)
         keys = {name: ObjectKey(provider.KIND, resource.namespace, name) for name in spec.providers}
         found = {name: self.objects.get(key) for name, key in keys.items()}

@@ -32,7 +32,7 @@ class Reported:
     digest: str = ""
     """Shortened; empty where no content was reported."""
     reported_at: str = ""
-    """When the failure was reported last, RFC 3339."""
+    """Time of the last report of the failure, RFC 3339."""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -96,9 +96,9 @@ class Box:
     type: str = ""
     """The provider's type."""
     pending: dict[str, Message] = field(default_factory=dict)
-    """By key."""
+    """Messages by key."""
     reported: dict[str, str] = field(default_factory=dict)
-    """By `<alert>/<kind>/<name>`."""
+    """The last report, as text, by `<alert>/<kind>/<name>`."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     """Prefixes of the keys of the messages that were delivered last."""
     dead: int = 0
@@ -106,20 +106,21 @@ class Box:
     last_dead: str | None = None
     outcomes: Outcomes = field(default_factory=Outcomes)
     of_alerts: dict[str, Outcomes] = field(default_factory=dict)
-    """By the alert's name, since this replica leads; earlier outcomes are in the alerts' own status."""
+    """Outcomes by the alert's name, since this replica leads; earlier outcomes are in the alerts' own status.
+    """
     tested: str | None = None
     """The last requested test."""
     due: dict[str, Due] = field(default_factory=dict)
     """Failures that are checked again, by the keys of `reported`."""
     journeys: dict[str, str] = field(default_factory=dict)
-    """By the keys of `reported`, of flag sets: the message key of the last reported journey."""
+    """The message key of the last reported journey of a flag set, by the keys of `reported`."""
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server stores: only these may be sent."""
     _characters: int = 0
 
     @classmethod
     def of(cls, status: FlagProviderStatus) -> Self:
-        """As a status keeps it."""
+        """Read the box from a status."""
         box = cls(dead=status.dead, last_dead=status.last_dead, tested=status.last_handled_test)
         for each in status.pending or ():
             box._add(each)

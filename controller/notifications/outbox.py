@@ -54,7 +54,7 @@ class _Slot:
     """The state of one provider while this replica leads."""
 
     box: Box | None = None
-    """None: not read yet."""
+    """The box; None: it was not read yet."""
     early: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EARLY))
     lost: int = 0
     """Number of dropped early Events."""
@@ -117,7 +117,7 @@ class Outbox:
         return None if slot is None else slot.box
 
     def boxes(self) -> dict[ObjectKey, Box]:
-        """All boxes that were read."""
+        """Return all boxes that were read."""
         return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
 
     def open(self, key: ObjectKey, status: FlagProviderStatus) -> Box:

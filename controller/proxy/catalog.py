@@ -95,14 +95,16 @@ class Catalog:
         return {name: self._objects.get(ObjectKey(shard.KIND, place[0], name)) for name in names}
 
     def version(self, place: Place) -> Hashable:
-        """Another value whenever the content that is served there may be another; None: there is none."""
+        """Return a value that changes with the content that is served at a place; None: there is none."""
         served = self.served(place)
         if served is None:
             return None
         return (served.key.kind, _content(served), *map(_content, self.shards(place).values()))
 
     def holders(self, flag_set_id: str, namespace: str = "") -> list[Place]:
-        """Where the objects with this flagSetId are: those of `namespace` first, the oldest of each first."""
+        """Return where the objects with this flagSetId are: first those of `namespace`, of each the oldest
+        first.
+        """
         # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
         return sorted(self.claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
 

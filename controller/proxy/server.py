@@ -39,7 +39,7 @@ ENFORCED_STREAM_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """How a proxy serves."""
+    """The options of a proxy's server."""
 
     context: Mapping[str, Any]
     """Laid over evaluation contexts by in-process providers."""
@@ -50,7 +50,7 @@ class ProxyOptions:
     stream_seconds: int
     """A stream ends after so long; 0: never, or after ENFORCED_STREAM_SECONDS with `enforce`."""
     limits: Limits = UNLIMITED
-    """Of the namespaces that callers are of."""
+    """Limits by the namespaces of callers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class CatalogSink:
         self._notify(self._catalog.forget(kind, namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All objects of this kind, in this namespace, were reported."""
+        """Note that all objects of this kind and namespace were reported."""
         self._unlisted.discard((kind, namespace))
         if not self._unlisted and not self._deliveries.synced:
             self._deliveries.ready()

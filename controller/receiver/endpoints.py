@@ -70,12 +70,12 @@ class Endpoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """One path per token: senders may still use that of the previous token."""
+        """Return one path for each token: senders may still use that of the previous token."""
         return tuple(webhook_path(token, self.key) for token in self.tokens)
 
 
 class Endpoints:
-    """All open paths, and the recent deliveries of their receivers."""
+    """The open paths, and the recent deliveries to their receivers."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, Endpoint] = {}

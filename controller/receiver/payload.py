@@ -56,7 +56,7 @@ class Push:
     """A push."""
 
     repositories: tuple[str, ...]
-    """One repository's address in all spellings of the payload."""
+    """The addresses of the repository in all spellings of the payload."""
     reference: str | None
     """A full name such as `refs/heads/main`; None where the event names none: any may have changed."""
     commit: str | None

@@ -59,23 +59,23 @@ class Event:
     api_version: str
     uid: str
     resource_version: str
-    """Of the object before its status was written."""
+    """The object's version before its status was written."""
     severity: Severity
     reason: str
     message: str
     time: datetime
     """Aware."""
     revision: str = ""
-    """Of the source; empty where none is known."""
+    """The revision of the source; empty if none is known."""
     digest: str = ""
-    """Of the artifact or the flag set at `revision`; empty where none is known."""
+    """The digest of the artifact or the flag set at `revision`; empty if none is known."""
     failure: str = ""
     """The reason for which the object is not ready after it; empty while it is, or only waits."""
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     flags: tuple[str, ...] = ()
     """Keys of the flags that it changed."""
     ends: bool = False
-    """It ends what a Warning reported."""
+    """Whether it ends what a Warning reported."""
 
     @property
     def bounded_metadata(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_P
 """OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""
 OPERATORS_DEBUG: Final = "FLAGD_PROXY_DEBUG_LOGGING"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
-"""As Go reads it."""
+"""The texts for true that Go's parser of booleans reads."""
 
 
 class InvalidSettingError(ValueError):

@@ -19,7 +19,7 @@ PREFIX: Final = "FLAGSTAFF_"
 
 
 class LogFormat(StrEnum):
-    """How the log is written."""
+    """The format of the log."""
 
     CONSOLE = "console"
     JSON = "json"

@@ -37,7 +37,7 @@ class Exporter:
 
     objects: Cache
     writer: Callable[[str, str | None], ExportWriter]
-    """By namespace and service account: with whose rights it is written."""
+    """Returns the writer with the rights of a namespace's service account."""
 
     async def publish(
         self, source: Resource, artifact: ArtifactStatus, account: str | None, now: datetime
@@ -99,7 +99,9 @@ def _manifest(source: Resource) -> dict[str, Any]:
 
 
 def _status(there: Resource, artifact: ArtifactStatus, now: datetime) -> dict[str, Any]:
-    """It is ready from its first artifact on: the FlagSource reports a later one that cannot be fetched."""
+    """Return the status. It is ready from its first artifact on: the FlagSource reports a later one that
+    cannot be fetched.
+    """
     ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact.revision}")
     before, moment = SourceStatus.of(there).condition(READY), timestamp(now)
     conditions = [written(ready, before, generation=there.generation, now=moment)]

@@ -42,21 +42,21 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a new revision is compared with."""
+    """The accepted revision, with which a new one is compared."""
 
     revision: str = ""
-    """The last one that was stored of the same lineage; empty: there is none."""
+    """The last one of the same lineage that was stored; empty: there is none."""
     let_through: str = ""
-    """The revision, or the commit in it, that a person lets through though it is no descendant."""
+    """The revision, or the commit in it, that a person allows though it is no descendant."""
     signed_at: str = ""
-    """When `revision` was signed, by its metadata; empty: not known."""
+    """Time at which `revision` was signed, by its metadata; empty: unknown."""
 
 
 NOTHING_ACCEPTED: Final = Accepted()
 
 
 class Unverified(Stalled):
-    """What was found is not signed as the spec asks; what was accepted before stays."""
+    """The revision is not signed as the spec requires; the one that was accepted before stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,15 @@ class Fetched:
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """For `status.artifact.metadata`; `controller.api.objects.provenance` has keys that other stages read."""
+    """Entries for `status.artifact.metadata`; `controller.api.objects.provenance` has keys that other stages
+    read.
+    """
     summary: str = ""
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()
     """Entries that were not fetched, with the reason: `flags/evil.json: symlink, not followed`."""
     submodules: tuple[tuple[str, str], ...] = ()
-    """Of a Git commit: path and commit of each that was not fetched with it."""
+    """Path and commit of each submodule of a Git commit; they are not fetched."""
 
 
 def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
@@ -109,20 +111,22 @@ def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetc
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """How much of a tree is read."""
+    """Limits on the size of a tree."""
 
     entries: int = 10_000
     """Files, folders and whatever else a tree lists."""
     file_bytes: int = 16 * 1024**2
     """A larger file is skipped; all other limits refuse the whole tree."""
     total_bytes: int = 128 * 1024**2
-    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
+    """Bytes of all files together, also of those that are skipped for their size: a copy of a remote contains
+    them.
+    """
     depth: int = 64
     listing_bytes: int = 16 * 1024**2
-    """Of the commit, and of any one folder's own listing."""
+    """Bytes of the commit, and of the listing of any one folder."""
 
     def within(self, other: TreeLimits) -> bool:
-        """Whether whatever `other` refuses is refused by these, too."""
+        """Return whether these limits refuse whatever `other` refuses."""
         return all(mine <= theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))
 
 
@@ -135,14 +139,18 @@ class Provider(Protocol):
 
     @property
     def epoch(self) -> str:
-        """`sha256:…` of policy and keys: another one means to verify again. Empty: nothing is verified."""
+        """Return the `sha256:…` of policy and keys: if it changes, verify again. Empty: nothing is
+        verified.
+        """
 
     @property
     def lineage(self) -> str:
-        """Where the accepted revision counts, such as a reference of a remote. Empty: revisions are free."""
+        """Return the name of the series of revisions for which one was accepted, such as a reference of a
+        remote. Empty: any revision may follow any other.
+        """
 
     async def resolve(self) -> Revision:
-        """What the reference points at now, without fetching content."""
+        """Return the current revision of the reference, without fetching content."""
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Verify `revision`, and write its files below `into`, bounded. Raises Unverified."""
@@ -172,20 +180,20 @@ class LocalProvider(Provider, Protocol):
         """The provider's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
 
     def kept_in(self, folder: Path) -> Self:
-        """The same, keeping what it needs between two looks in `folder`."""
+        """Return a copy that stores what it needs between two looks in `folder`."""
         del folder
         return self
 
     def whole(self) -> Self:
-        """The same with all of its files, also those that the command line's paths leave out."""
+        """Return a copy with all of its files, also those that the command line's paths leave out."""
         return self
 
     def changes(self) -> AsyncIterator[None]:
-        """At once, then whenever the source should be looked at."""
+        """Yield at once, then whenever the source should be looked at."""
         return polled(self.interval)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
-        """Who changed `line` (from 1) of `file` last; None where the source cannot say."""
+        """Return who changed `line` (from 1) of `file` last, or None if the source cannot say."""
         del revision, file, line
         return None
 
@@ -194,10 +202,12 @@ class ProviderFactory(Protocol[Spec_contra]):
     """Opens the sources of one provider. A factory that inherits from this one keeps nothing of a source."""
 
     async def open(self, spec: Spec_contra, look: Look) -> Provider:
-        """The source that its part of a spec and its Secrets describe. Raises Setback."""
+        """Return the source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone or has another provider. Must not fail; `key` may be unknown."""
+        """Drop what is kept of a source that was deleted or has another provider. Must not fail; `key` may be
+        unknown.
+        """
         del key
 
     async def sweep(self, now: datetime) -> None:
@@ -205,11 +215,13 @@ class ProviderFactory(Protocol[Spec_contra]):
         del now
 
     async def close(self) -> None:
-        """End what runs, and release what is held."""
+        """End all processes, and release all resources."""
 
 
 async def polled(interval: float) -> AsyncIterator[None]:
-    """At once, then every `interval` seconds, a tenth more or less: many do not ask at once."""
+    """Yield at once, then every `interval` seconds, a tenth more or less, so that not all sources ask at
+    once.
+    """
     while True:
         yield
         await asyncio.sleep(interval * _random.uniform(0.9, 1.1))

@@ -44,7 +44,9 @@ IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
 _SIGNER: Final = 200
 JITTER: Final = 0.05
-"""Of the interval, to both sides: sources that were created together are looked at apart."""
+"""The share of the interval that is added or subtracted at random: sources that were created together are
+looked at apart.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
     providers: Mapping[str, ProviderFactory[Any]]
-    """By the field of the spec that configures them, such as `git`."""
+    """The providers by the field of the spec that configures them, such as `git`."""
     storages: Storages
     pending: PendingPushes
     random: Callable[[], float]
@@ -86,11 +88,11 @@ class SourceReconciler:
     schedule: LookSchedule = field(default_factory=LookSchedule)
     count: Quota = UNLIMITED
     stored: Quota = UNLIMITED
-    """Of bytes of artifacts."""
+    """Limits the bytes of artifacts."""
     exporter: Exporter | None = None
-    """None: artifacts have no other readers."""
+    """Writes artifacts for other readers; None: there are none."""
     objects: Cache = field(default_factory=Cache)
-    """Where the sources are that others include."""
+    """The sources that others include."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve, fetch what is new, verify, store and export it."""
@@ -283,7 +285,7 @@ def _in_storage(artifact: Artifact) -> str:
 
 
 def _observed_at(before: ArtifactStatus | None, artifact: Artifact, now: datetime) -> str:
-    """When the revision was first seen at the source: the start of the look that found it."""
+    """Return when the revision was first seen at the source: the start of the look that found it."""
     known = before.metadata.get(OBSERVED_AT) if before is not None else None
     if before is not None and known and before.revision == artifact.revision:
         return known

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
 
 MISSING: Final = "AuthenticationFailed"
-"""As Flux calls a Secret that is not there."""
+"""The reason for a missing Secret, as in Flux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +36,5 @@ class Secrets:
         return SecretTexts(name, content)
 
     async def optional(self, reference: LocalReference | None, look: Look, field: str) -> SecretTexts | None:
-        """As `required`; None where the spec names no Secret."""
+        """Return as `required` does, or None if the spec names no Secret."""
         return None if reference is None else await self.required(reference, look, field)

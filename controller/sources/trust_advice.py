@@ -19,9 +19,9 @@ class TrustAdvice:
     """Parts of sentences."""
 
     add_key: str
-    """How another key is trusted, and which are."""
+    """Says how to trust another key, and which are trusted."""
     accept: str
-    """How an older revision is accepted, up to its digest."""
+    """Says how to accept an older revision, up to its digest."""
 
 
 def in_cluster(key: ObjectKey, secret: str = "", names: Iterable[str] = ()) -> TrustAdvice:

@@ -24,7 +24,7 @@ class State:
     target: str
     """Digest of what injection would give to all of its pods now."""
     budgets: tuple[Budget, ...] = ()
-    """Those that select one of its pods."""
+    """The PodDisruptionBudgets that select one of its pods."""
     left: str = ""
     """Why it is not to be restarted; empty: it may be."""
     trouble: str = ""
@@ -57,7 +57,7 @@ class Policy:
     deadline: timedelta = timedelta(minutes=10)
     """Most time from a restart, or from one ready pod, to the next ready pod."""
     soak: timedelta | None = None
-    """None: there is no canary."""
+    """Time for which the canary is observed; None: there is no canary."""
     canary: str = ""
     """`Kind/name`; empty: the one with the fewest pods."""
 
@@ -81,7 +81,9 @@ class UpgradeProgress:
     canary_passed: bool = False
     """Whether it stayed ready for its time. Later changes to it, such as by an autoscaler, stop nothing."""
     pause_since: datetime | None = None
-    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    """Time at which a restarted workload was last rolled out, or at which the last new reason to restart was
+    found.
+    """
     targets: str = ""
     """A digest of what all that is or may be restarted is to get; empty: there is none."""
     resumed_at: datetime | None = None
@@ -99,7 +101,7 @@ class UpgradeStep:
     progress: UpgradeProgress
     restart: tuple[State, ...] = ()
     finished: tuple[str, ...] = ()
-    """Those that were restarting and are rolled out."""
+    """The workloads that were restarting and are rolled out now."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """Outdated workloads that are restarted later, with the reason for waiting."""
     left: Mapping[str, str] = field(default_factory=dict)

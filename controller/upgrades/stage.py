@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _beside(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """Those of the namespace; pods elsewhere that refer to it are found at the next look."""
+    """Return the upgrades of the namespace; pods elsewhere that refer to it are found at the next look."""
     return (each.key for each in cache.of_kind(upgrade.KIND, change.latest.namespace))
 
 

@@ -27,7 +27,7 @@ SELECTOR: Final = f"{FLAG_READER}=true"
 MANAGER: Final = "flagstaff-flag-readers"
 """The field manager."""
 NAME: Final = "flagstaff-flag-readers"
-"""Of both objects."""
+"""The name of the Role and the RoleBinding."""
 LOOK: Final = 60.0
 """Seconds from one comparison with the cluster to the next."""
 
@@ -53,9 +53,9 @@ class FlagReaders:
 
     cluster: ReaderObjects
     queue: KeyedQueue[str]
-    """Of namespaces."""
+    """A queue of namespaces."""
     pods: MarkedPods
-    """By their service accounts, see `account_of`."""
+    """Pods by their service accounts, see `account_of`."""
     namespaces: Sequence[str] = ()
     """Managed namespaces; empty: all."""
 

@@ -25,8 +25,8 @@ class MarkedPods:
         read: Callable[[Mapping[str, Any]], str] = lambda _: "",
         wake: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`views`: the listed namespaces; an empty one stands for all. `read` returns the text of a pod's
-        metadata; `wake` receives each namespace in which a pod with a new text appears.
+        """Take the listed namespaces (an empty one for all), `read`, which returns the text of a pod's
+        metadata, and `wake`, which receives each namespace in which a pod with a new text appears.
         """
         self.known = asyncio.Event()
         """Set once all pods were reported."""
@@ -36,7 +36,7 @@ class MarkedPods:
         self._wake = wake
         self._views = set(views)
         self._texts: dict[str, dict[str, str]] = {}
-        """By namespace, then by pod."""
+        """Texts by namespace, then by pod."""
 
     @property
     def any(self) -> bool:
@@ -68,7 +68,7 @@ class MarkedPods:
             self._texts.pop(namespace, None)
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All pods of the namespace, or of all, were reported."""
+        """Note that all pods of the namespace, or of all, were reported."""
         del kind
         self._views.discard(namespace)
         if not self._views:
@@ -83,7 +83,7 @@ class FilePod:
     name: str
     uid: str
     owner: Mapping[str, str]
-    """As a reference: the object that manages the pod, or the pod itself."""
+    """A reference to the object that manages the pod, or to the pod itself."""
     files: tuple[FlagFile, ...]
 
 
@@ -94,7 +94,7 @@ class FilePods:
         self._wake = wake
         self._pods: dict[tuple[str, str], FilePod] = {}
         self._readers: dict[FlagFile, dict[str, FilePod]] = {}
-        """By uid."""
+        """Pods by the file that they read, then by uid."""
 
     def readers(self, file: FlagFile) -> list[FilePod]:
         """The pods that read `file`."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SELECTOR: Final = f"{PROXIED}=true"
-"""Of pods whose evaluators, or applications, ask the proxy."""
+"""Selects pods whose evaluators, or applications, ask the proxy."""
 DEPLOYMENT: Final = "flagstaff-proxy"
 IDLE: Final = 600.0
 """Seconds without clients after which it is scaled to 0."""

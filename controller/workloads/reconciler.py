@@ -61,7 +61,7 @@ class FlagdReconciler:
     known: Known
     options: Options
     _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
-    """By Flagd, then by object."""
+    """Applied objects by Flagd, then by object."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Apply the objects, delete those no longer needed, and report the state of the Deployment."""

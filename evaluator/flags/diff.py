@@ -33,7 +33,7 @@ class Diff:
 
     added: tuple[str, ...]
     changed: Mapping[str, tuple[Change, ...]]
-    """By key, in order; the changes of each are sorted."""
+    """Sorted changes by key, in order of keys."""
     removed: tuple[str, ...]
 
     def __bool__(self) -> bool:

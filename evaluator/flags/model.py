@@ -35,16 +35,16 @@ COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
 VERIFIED_BY_KEY: Final = "flagstaff.dev/verified-by"
 """Key of the verified signature of the revision: a name and a key's fingerprint."""
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
-"""In set metadata: the set's generation of `fractional`, `v2` or `v3`. Content, not provenance."""
+"""Metadata key of a set for its generation of `fractional`, `v2` or `v3`. Content, not provenance."""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
-"""In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good
-definition of. They are not gone: a receiver that has one keeps it.
+"""Metadata key of a delivered set for the keys of flags, a JSON list in a string, of which the sender has no
+good definition. They are not deleted: a receiver that has one keeps it.
 """
 CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
-"""In a flag's metadata: true if it holds values of a Secret, which no message may repeat. Content."""
+"""Metadata key of a flag: true if it has values of a Secret, which no message may repeat. Content."""
 STALE_KEY: Final = "flagstaff.dev/stale"
-"""In the metadata of a served set: true while its source cannot confirm it; absent otherwise."""
+"""Metadata key of a served set: true while its source cannot confirm it; absent otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 """Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC."""
 PROVENANCE_KEYS: Final = frozenset({
@@ -79,7 +79,7 @@ class Flag:
     state: State
     variants: Mapping[str, Json]
     default_variant: str | None = None
-    """None: evaluation uses the caller's code default."""
+    """The variant if no rule chooses one; None: evaluation uses the caller's code default."""
     targeting: Json | Literal[Absent.ABSENT] = ABSENT
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
     """The flag's own metadata; set metadata is merged under it when a flag is resolved."""
@@ -107,7 +107,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class FlagSet:
-    """All flags that belong together: the unit of delivery."""
+    """A set of flags that belong together: the unit of delivery."""
 
     flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
     evaluators: Mapping[str, Json] = field(default_factory=lambda: EMPTY)

@@ -40,7 +40,7 @@ class Saved:
 
     flag_set: FlagSet
     saved_at: datetime
-    """With a time zone."""
+    """Time with a time zone."""
     context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """Context values delivered with the set."""
 

@@ -91,7 +91,7 @@ class Reporter:
         self._connected_at = 0
         self._said = False
         self._taken_at: float | None = None
-        """By the loop's clock."""
+        """Time by the loop's clock."""
 
     def serve(self, flag_set: FlagSet | None, digest: str, from_disk: bool) -> None:
         """Report that this set is served from now on. `digest` is computed here, of the set as delivered."""

@@ -28,7 +28,7 @@ class ContextSources:
     """Values that override a client's context: headers over fixed values, both over the client's."""
 
     values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """By context key."""
+    """Values by context key."""
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Context key by header name in lower case."""
 

@@ -67,19 +67,19 @@ class Codec(Protocol):
         """A decoded context as a dict."""
 
     def plain_in_steps(self, context: Any, /) -> Generator[None, None, Context]:
-        """The same of a context of any size; yields after at most some hundred microseconds."""
+        """Decode a context of any size; yields every few hundred microseconds."""
 
     def encode_answer(self, version: str, wanted: FlagType, resolution: Resolution, /) -> bytes:
         """A successful resolution as a response of `version`, "v1" or "v2"."""
 
     def encode_bulk_entry(self, key: str, kind: FlagType, resolution: Resolution, /) -> bytes | None:
-        """One flag of a bulk answer, for `join_bulk`; None leaves it out."""
+        """Encode one flag of a bulk answer for `join_bulk`; None leaves it out."""
 
     def join_bulk(self, entries: Sequence[bytes], metadata: Mapping[str, Any], /) -> bytes:
         """The whole bulk answer."""
 
     def encode_event(self, kind: str, content: Mapping[str, Any], /) -> bytes:
-        """One message of an event stream."""
+        """Encode one message of an event stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,9 @@ class CodecEndpoints:
 
 
 def routes(protobuf: CodecEndpoints, json: CodecEndpoints) -> Routes:
-    """All services on one port. Nothing here changes anything, so that Connect may GET every unary call."""
+    """Return the routes of all services on one port. All unary calls are without side effects: Connect may
+    GET them.
+    """
     unary, json_unary = _unary(protobuf.evaluation), _unary(json.evaluation)
     paths = [f"/{service}/EventStream" for service in SERVICES]
     return Routes(
@@ -176,7 +178,7 @@ class Evaluation:
         return self._codec.join_bulk(parts, metadata)
 
     def _encode_entry(self, snapshot: Snapshot, key: str, resolution: Resolution) -> bytes:
-        """One flag of a bulk answer; empty if it must be left out."""
+        """Encode one flag of a bulk answer; empty if it must be left out."""
         kind = flag_type(snapshot.flag_set.flags[key])
         entry = None if kind is None else self._codec.encode_bulk_entry(key, kind, resolution)
         if resolution.error_code is None:

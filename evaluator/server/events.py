@@ -39,7 +39,7 @@ Run: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None],
 
 
 class EventStreams:
-    """All open event streams of one process in one message format."""
+    """The open event streams of one process in one message format."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class EventStreams:
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """Return how many are open."""
         return len(self._notifier)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class _Change:
         self.seen = seen
         self.current = current
         self.message: bytes | None = None
-        """None if no flag differs."""
+        """The encoded event; None if no flag differs."""
         self.ready = False
 
 

@@ -45,7 +45,7 @@ _NOTHING: Final = ""
 
 
 class ChangeStreams:
-    """All open streams of one process."""
+    """The open event streams of OFREP."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ChangeStreams:
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """Return how many are open."""
         return len(self._notifier)
 
     def advertised(self, selected: Selection) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def selection(headers: Headers) -> Selection:
 
 
 def parse(text: str | None) -> Selection:
-    """One selector. A bare value is a source; raises InvalidSelectorError."""
+    """Parse a selector. A bare value is a source; raises InvalidSelectorError."""
     if not text:
         return EVERYTHING
     key, equals, value = text.partition("=")

@@ -76,7 +76,7 @@ class EvaluationService:
         read: Callable[[], Context],
         wanted: FlagType | None = None,
     ) -> Resolution:
-        """One flag; `read` decodes the context that the client sent. Raises what `read` raises."""
+        """Evaluate one flag; `read` decodes the context that the client sent. Raises what `read` raises."""
         if self.sources.values or self.sources.headers:
             read = partial(self._complete, read, headers)
         return evaluate(Query(snapshot, key, wanted, read, int(self.clock())), self.observers)
@@ -99,5 +99,5 @@ def is_large(message: bytes, flags: int = 1) -> bool:
 
 
 def flags_per_step(message: bytes) -> int:
-    """How many flags of a bulk answer are evaluated before others have their turn."""
+    """Return how many flags of a bulk answer are evaluated before other requests have their turn."""
     return 16 if len(message) <= _SHORT else 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 5.0
-"""How long after the start a source that neither delivers nor fails is waited for, as flagd does."""
+"""Seconds after the start for which a source that neither delivers nor fails is waited for, as flagd does."""
 LARGE: Final = 50
 """Flags from which on a set is encoded in a thread: up to here it takes half a millisecond."""
 
@@ -51,7 +51,7 @@ class _Watched:
     def __init__(self) -> None:
         self.watchers: dict[object, tuple[Make, Deliver]] = {}
         self.asked = 0
-        """How often its flag set was asked for."""
+        """The number of requests for its flag set."""
         self.delivered = 0
         """The latest asking whose answer was delivered: a thread that ends late delivers nothing older."""
         self.quiet = False
@@ -60,7 +60,7 @@ class _Watched:
         """Whether a flag set was ever delivered."""
 
     def ask(self, *, quiet: bool) -> None:
-        """Its flag set is wanted once more."""
+        """Request its flag set once more."""
         self.quiet = quiet and (self.quiet or self.asked == self.delivered)
         self.asked += 1
 
@@ -167,7 +167,7 @@ class StoreBackend:
         return NOT_YET if expected and not watched.served else NOTHING
 
     async def _encode(self) -> None:
-        """One set after another, each the newest by its turn, until none is waited for."""
+        """Encode one set after another, each the newest at its turn, until none is requested."""
         try:
             while self._waiting:
                 selection = next(iter(self._waiting))

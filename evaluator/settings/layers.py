@@ -32,7 +32,7 @@ class Given:
     where: str
     """The place, as messages name it."""
     values: tuple[object, ...]
-    """One for each time it is given: a text, or a value of the file."""
+    """A value for each time the option is given: a text, or a value of the file."""
 
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:

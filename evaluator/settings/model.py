@@ -28,7 +28,7 @@ class TlsPaths:
     certificate: Path
     key: Path
     client_ca: Path | None = None
-    """If given, a client must present a certificate of this authority."""
+    """The authority of clients' certificates; None: a client needs none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Settings:
     socket_mode: str = "0660"
     """Mode of Unix sockets, octal."""
     server_tls: TlsPaths | None = None
-    """For evaluation and sync, as in flagd; None: cleartext, here and below."""
+    """TLS for evaluation and sync, as in flagd; None: cleartext, here and below."""
     ofrep_tls: TlsPaths | None = None
     management_tls: TlsPaths | None = None
     sources: tuple[SourceConfig, ...] = ()

@@ -79,7 +79,7 @@ class SourceConfig:
     interval_seed: str = ""
     """Looks fall on multiples of the interval on the clock, shifted by a hash of this, as flagd's."""
     cron: str = ""
-    """When to look instead of every interval: five fields, in UTC; ours."""
+    """The times to look, in place of an interval: five fields, in UTC; flagd has no such field."""
     timeout: float = 10.0
     """Seconds for one request, or for a stream's first message."""
     cert_path: str = ""

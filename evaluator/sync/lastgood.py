@@ -71,7 +71,8 @@ class LastGoodWriter:
         self._backoff = backoff
         self._clock = clock
         self._newest: tuple[Saved, float | None] | None = None
-        """With the time at which its content was served first; None: served by an earlier process."""
+        """The newest content, with the time at which it was served first; None: served by an earlier process.
+        """
         self._served_at: float | None = None
         """Time at which the newest content was served first."""
         self._unsaved_since: float | None = None

@@ -110,7 +110,9 @@ def _variable_reads(operator: str, values: Json, *, in_body: bool) -> bool:
 
 
 def _names(operator: str, values: Json) -> list[Json]:
-    """Return the names that the operator reads; a value that is no text stands for a computed name."""
+    """Return the names that the operator reads. One that is computed is returned as the value that computes
+    it.
+    """
     if not is_static(values) or not isinstance(values, list):
         return [values]
     if operator == "var":

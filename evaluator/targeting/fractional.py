@@ -45,7 +45,7 @@ class Buckets:
 
     results: tuple[Json, ...]
     ends: tuple[int, ...]
-    """Where each result's range ends, exclusively; an empty range repeats the end before it."""
+    """The exclusive end of each result's range; an empty range repeats the end before it."""
     total: int
     """The sum of all weights, at least 1."""
 

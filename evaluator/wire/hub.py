@@ -71,7 +71,7 @@ class _Topic:
         self.key = key
         self.number = 0
         self.mark: _Mark | None = None
-        """None if its value is unknown."""
+        """The mark of its value; None if that is unknown."""
         self.payload = b""
         self.subscriptions: dict[Subscription, None] = {}
         self.due: deque[Subscription] = deque()
@@ -95,7 +95,7 @@ class Subscription:
     def __init__(self, topic: _Topic, subscriber: Subscriber) -> None:
         self.subscriber = subscriber
         self._topic: _Topic | None = topic
-        """None once it has ended."""
+        """Its topic; None once it has ended."""
         self._seen: _Mark | None = None
         self._busy = False
         self._due = False

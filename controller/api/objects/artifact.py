@@ -30,13 +30,13 @@ class ArtifactStatus(Model):
     """Ours under flagstaff.dev/: author, committed-at, subject; an image's under org.opencontainers.image."""
 
     def without_author(self) -> Self:
-        """The same without the names of people."""
+        """Return a copy without the names of people."""
         names = {AUTHOR, VERIFIED_BY, f"{_IMAGE}.authors"}
         metadata = {key: text for key, text in self.metadata.items() if key not in names}
         return self.model_copy(update={"metadata": metadata})
 
     def unverified(self) -> Self:
-        """The same without a signer: an image's author may write any annotations."""
+        """Return a copy without a signer: an image's author may write any annotations."""
         metadata = {key: text for key, text in self.metadata.items() if key != VERIFIED_BY}
         return self.model_copy(update={"metadata": metadata})
 
@@ -57,7 +57,7 @@ class ArtifactStatus(Model):
 
     @property
     def verified_by(self) -> str:
-        """Who signed the revision; empty where the source verifies nothing."""
+        """Return who signed the revision; empty if the source verifies nothing."""
         return self.metadata.get(VERIFIED_BY, "")
 
     @property

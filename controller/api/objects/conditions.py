@@ -42,7 +42,7 @@ class Condition:
     """CamelCase and stable: scripts match it."""
     message: str = ""
     since: Annotated[str, Field(alias="lastTransitionTime")] = field(default="", compare=False)
-    """When its status changed last, RFC 3339; empty until it is written."""
+    """Time at which the status changed last, RFC 3339; empty until the condition is written."""
 
 
 def short(message: str) -> str:

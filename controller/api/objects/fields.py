@@ -43,10 +43,10 @@ class SpecProblem:
     """What is wrong with one field of a spec."""
 
     field: str
-    """Its path, such as `spec.git.url`."""
+    """The path of the field, such as `spec.git.url`."""
     message: str
     reason: str = INVALID
-    """Of the condition that says so."""
+    """The reason of the condition that reports the problem."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -119,8 +119,8 @@ def require(found: Iterable[SpecProblem]) -> None:
 
 
 def validate(model: type[Model], spec: object) -> tuple[SpecProblem, ...]:
-    """All that is wrong with `spec`, in the order of the model's fields; what is wrong with several fields
-    together is there once each of them is right.
+    """Return all problems of `spec`, in the order of the model's fields. A problem of several fields together
+    is found only once each field is valid.
     """
     try:
         return tuple(model.model_validate(spec).cluster_problems())
@@ -129,7 +129,7 @@ def validate(model: type[Model], spec: object) -> tuple[SpecProblem, ...]:
 
 
 def refuse(found: Iterable[SpecProblem]) -> None:
-    """Of a model's validator: raise where there are any, whose fields are paths below the model."""
+    """Raise the problems that a model's validator found, if any. Their fields are paths below the model."""
     errors: list[InitErrorDetails] = [
         {
             "type": "value_error",

@@ -29,7 +29,7 @@ def bound(number: int) -> float:
 
 
 def added(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """All of them as one."""
+    """Return the sum of several histograms."""
     whole: dict[int, int] = {}
     for each in histograms:
         for number, count in each.items():

@@ -59,7 +59,7 @@ def timestamp(time: datetime) -> str:
 
 
 def precise_timestamp(time: datetime) -> str:
-    """As `timestamp`, in milliseconds: `2026-01-31T12:00:00.250Z`."""
+    """Return a time as `timestamp` does, but with milliseconds: `2026-01-31T12:00:00.250Z`."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -127,8 +127,8 @@ class Resource:
 
     @property
     def owner_reference(self) -> dict[str, Any]:
-        """For what shall go with the object. The object's deletion in the foreground does not wait for that,
-        and the author of the object needs no right to finalizers.
+        """Return the reference for objects that Kubernetes shall delete with this one. A deletion in the
+        foreground does not wait for them, and the author of the object needs no right to finalizers.
         """
         named = {"kind": self.key.kind, "name": self.name, "uid": self.uid}
         return {"apiVersion": self.api_version, **named, "blockOwnerDeletion": False}

@@ -38,7 +38,7 @@ class StatusModel(Model):
             return cls.model_validate({name: fields[name] for name in fields if name not in malformed})
 
     def __or__(self, newer: Self) -> Self:
-        """The same with the fields that `newer` was given."""
+        """Return a copy with the fields that `newer` sets."""
         return self.model_copy(update={name: getattr(newer, name) for name in newer.model_fields_set})
 
     def fields(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Texts in specs, read by the same functions for whoever judges a spec and for whoever uses it. Pure."""
+"""Parsers of the texts in specs, shared by those who validate a spec and those who use it. Pure."""

@@ -15,7 +15,7 @@ _OWN_HOSTS: Final = {
     "gcp": re.compile(r"storage\.googleapis\.com"),
     "azure": re.compile(r"[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)"),
 }
-"""Where the controller's own identity may be shown."""
+"""The hosts that may receive the controller's own identity."""
 
 
 def is_endpoint(url: str) -> bool:

@@ -110,8 +110,8 @@ def _check_children(children: list[Any], names: frozenset[str], depth: int) -> N
 
 
 def _shortened(tree: lark.Tree[lark.Token]) -> lark.Tree[lark.Token]:
-    """The same without the nodes that stand for operators that are not there: most of the tree, and of the
-    time.
+    """Remove the nodes of operators that the expression does not use: they are most of the tree, and of the
+    time to walk it.
     """
     found = [_shortened(each) if isinstance(each, lark.Tree) else each for each in tree.children]
     if len(found) == 1 and isinstance(found[0], lark.Tree) and tree.data in _PLAIN:
@@ -152,5 +152,5 @@ def _listed(names: frozenset[str]) -> str:
 
 
 def shown(what: object) -> str:
-    """One line of a text that others wrote, or of an error."""
+    """Return a text of users, or of an error, as one line."""
     return "".join(each if each.isprintable() else " " for each in str(what)[:_SHOWN]) or type(what).__name__

@@ -12,7 +12,7 @@ _EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def effective(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, if it does; otherwise the address itself."""
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself if it embeds none."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _EMBEDDING:

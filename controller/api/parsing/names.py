@@ -8,8 +8,8 @@ from typing import Final
 from controller.api.parsing.invalid import InvalidTextError
 
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""Of an object (RFC 1123, subdomain). A client makes another path of two dots, and a proxy in between may do
-so of an escaped slash.
+"""The name of an object (RFC 1123, subdomain). Any other name could change the path of a request: clients
+resolve `..`, and proxies may decode an escaped slash.
 """
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from controller.api.parsing.invalid import InvalidTextError
 
 SCHEME: Final = "oci://"
-"""How an address begins."""
+"""The prefix of an address."""
 DEFAULT_TAG: Final = "latest"
 
 _HOST: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -28,7 +28,7 @@ class Address:
     """A repository of a registry."""
 
     host: str
-    """With its port, where that was written."""
+    """The host, with a port if one was given."""
     repository: str
     insecure: bool = False
     """Plain HTTP."""

@@ -47,7 +47,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """How definitions are read, decrypted, verified, changed and judged."""
+    """Add the options for how definitions are read, decrypted, verified, changed and judged."""
     add_insecure_argument(parser)
     parser.add_argument(
         "--endpoint", metavar="URL",
@@ -123,7 +123,9 @@ def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def login_of(arguments: argparse.Namespace) -> RegistryLogin | None:
-    """None where no name was given. Raises ValueError where there is no password."""
+    """Return the login, or None if no name was given. Raises ValueError if there is a name without a
+    password.
+    """
     if arguments.username is None:
         return None
     password = os.environ.get(PASSWORD) or sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")

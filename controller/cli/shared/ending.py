@@ -1,4 +1,6 @@
-"""How a verb ends where it cannot do its work. Standard library only, so any image can use it."""
+"""Ends a verb that cannot do its work. Uses the standard library only, so that any image has what it
+needs.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def as_json(problems: Sequence[Problem]) -> str:
 
 
 def as_object(problem: Problem) -> dict[str, Any]:
-    """One problem as JSON."""
+    """Return a problem as JSON."""
     return {
         "severity": problem.severity.value,
         "code": problem.code,

@@ -27,7 +27,7 @@ class LastDelivered:
     """What was delivered before."""
 
     flag_set: FlagSet
-    """With its provenance and its held flags."""
+    """The flag set with its provenance and its held flags."""
     edited: str = ""
     """`FeatureFlagConfiguration shop`, where that object is not what the FlagSet wrote."""
 

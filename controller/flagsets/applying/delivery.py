@@ -1,4 +1,4 @@
-"""From manifests to the cluster: writes what differs, and removes what is outdated."""
+"""Writes manifests that differ from the objects in the cluster, and removes outdated objects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AppliedObjects:
     outdated: dict[str, datetime] = field(default_factory=dict)
     """Shards by name, with the time since which no set refers to them."""
     settled: bool = False
-    """All of it was seen in the cluster: a later difference is a change by another."""
+    """Whether all of it was seen in the cluster: a later difference is a change by another."""
     dispute: DriftRecord = field(default_factory=DriftRecord)
     kept: Kept = field(default_factory=Kept)
 
@@ -173,7 +173,7 @@ def _disputed(dispute: DriftRecord, drift: Sequence[_Drift], now: datetime) -> t
 
 
 def _corrected(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
-    """One for each object that people know, one for all shards."""
+    """Return one description for each object that people know, and one for all shards."""
     shards = [each for each in drift if each.key.kind == shard.KIND]
     others = [each for each in drift if each.key.kind != shard.KIND]
     more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""

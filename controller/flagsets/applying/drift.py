@@ -44,7 +44,7 @@ class Kept:
         return (Occurrence(DRIFT_KEPT, self.message, warning=True),)
 
     def conditions(self) -> tuple[Condition, ...]:
-        """As a detail of the FlagSet."""
+        """Return it as a condition of the FlagSet."""
         return (Condition(DRIFT_KEPT, TRUE, DRIFT_KEPT, self.message),) if self.message else ()
 
 
@@ -82,7 +82,7 @@ class DriftRecord:
         return max(0.0, self._length() + CALM - self._since(now))
 
     def conditions(self, now: datetime) -> tuple[Condition, ...]:
-        """As a detail of the FlagSet."""
+        """Return it as a condition of the FlagSet."""
         return (Condition(DRIFT_CONTESTED, TRUE, REASON, self.message),) if self.open(now) else ()
 
     def _length(self) -> float:

@@ -20,7 +20,7 @@ class Plan:
 
     write: tuple[Mapping[str, Any], ...]
     remove: tuple[Resource, ...]
-    """At once."""
+    """Objects to remove at once."""
     outdated: tuple[Resource, ...]
     """Shards of an earlier content, which clients may still be reading."""
 

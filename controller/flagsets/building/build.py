@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a revision came to, and what is to stand in the cluster for it."""
+    """The result of building a revision, and the objects to write for it."""
 
     composition: Composition
     manifests: tuple[dict[str, Any], ...]
-    """In the order in which they are to be written; none where there is nothing to deliver yet."""
+    """The objects in the order in which they are to be written; none if there is nothing to deliver yet."""
     too_large: str = ""
     """Why the set cannot be written, although it is sound."""
     removal: BulkRemoval | None = None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Scalar
 
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of all definitions of one flag set."""
+"""Most bytes of all definitions of one flag set."""
 _PLACE: Final = attrgetter("file", "line", "column")
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
@@ -59,18 +59,18 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """What a revision came to."""
+    """The result of composing a revision."""
 
     flag_set: FlagSet
-    """To be served: `previous` itself where nothing changed; empty where there is no good one."""
+    """The flag set to serve: `previous` itself if nothing changed; empty if there is no good one."""
     digest: str
-    """Of `flag_set`: `sha256:<hex>`."""
+    """The digest of `flag_set`: `sha256:<hex>`."""
     problems: tuple[Problem, ...]
     """Sorted by place."""
     held: tuple[str, ...]
     """Keys of the flags that stay at their last good definition, sorted."""
     changed: Diff
-    """From `previous` (or nothing) to `flag_set`."""
+    """The changes from `previous` (or nothing) to `flag_set`."""
     accepted: bool
     """False: the revision was refused as a whole."""
     missing: tuple[str, ...] = ()

@@ -34,14 +34,14 @@ class LimitedBuild:
 
     helpers: Helpers
     places: Places
-    """Of the helpers: one namespace is given half."""
+    """Limits the helpers: one namespace is given half of them."""
     task: TaskLimits = _TASK
     small: ArchiveLimits = _SMALL
 
     async def __call__(
         self, archive: bytes, spec: Any, artifact: ArtifactStatus, resource: Resource, *rest: Any
     ) -> Built:
-        """As `build`. Raises Stalled (LimitExceeded) for what takes too much to be built; Failed."""
+        """See `build`. Raises Stalled (LimitExceeded) for what takes too much to be built; Failed."""
         if await asyncio.to_thread(self._is_small, archive):
             return await asyncio.to_thread(build, archive, spec, artifact, resource, *rest)
         what = f"building {artifact.revision}"

@@ -57,14 +57,16 @@ def _first_pieces(layers: Sequence[Layer]) -> dict[str, Piece]:
 
 
 def _skeleton(text: str) -> str:
-    """The same for all texts that look the same."""
+    """Return the same text for all texts that look the same."""
     seen = (each for each in unicodedata.normalize("NFD", text) if unicodedata.category(each) != _FORMAT)
     table = _table()
     return unicodedata.normalize("NFD", "".join(_prototype(each, table) for each in seen))
 
 
 def _prototype(character: str, table: Mapping[str, tuple[str, ...]]) -> str:
-    """What stands for all that look like it. The table has it beside each of them, and each beside it."""
+    """Return one character for all that look alike. The table lists it beside each of them, and each beside
+    it.
+    """
     others = table.get(character, ())
     if len(others) != 1:
         return character

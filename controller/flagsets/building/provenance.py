@@ -1,4 +1,4 @@
-"""Where content came from, as metadata that only the controller may write. Pure."""
+"""Metadata about where content came from, which only the controller may write. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_TEXT: Final = 1024
 
 
 class ProvenanceDetail(StrEnum):
-    """How much of a commit travels with its flags."""
+    """How much metadata of a commit is delivered with its flags."""
 
     FULL = "full"
     COMMIT = "commit"

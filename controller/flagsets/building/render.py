@@ -28,9 +28,9 @@ SHARD_BYTES: Final = 500_000
 SHARD_BYTES_LEAST: Final = 200_000
 """No shard but the first and the last is smaller."""
 MOST_SHARDS: Final = 256
-"""As many as an index lists."""
+"""Most shards of one set: as many as an index lists."""
 _EVERY: Final = 32
-"""One in so many flags may end a shard."""
+"""A shard may end at one of this many flags, by a hash of the key."""
 ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY)
 
 
@@ -42,7 +42,7 @@ class RenderTarget:
     name: str
     flag_set: str
     owner: dict[str, Any] | None
-    """Its owner reference, where what is written shall go with it."""
+    """The FlagSet's owner reference, for objects that shall be deleted with it."""
 
 
 class TooLargeError(Exception):

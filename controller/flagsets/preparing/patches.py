@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902) over what layers come to, for what merging cannot say. Pure.
+"""Applies JSON Patch (RFC 6902) to merged layers, for changes that merging cannot express. Pure.
 
 A patch sees the merged set as one document: `/flags/KEY/…`, `/$evaluators/NAME/…`, `/metadata/KEY`. What it
 changes is judged as anything else is, and a problem is placed at the operation.
@@ -53,12 +53,14 @@ _FAULTS: Final = (
     TypeError,
     ValueError,
 )
-"""What an operation may come to: the library leaves some of them as they are."""
+"""Exceptions that an operation may raise: the library does not wrap some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Operations:
-    """Where each part that a patch changed is in the text of the patch: at the last operation on it."""
+    """For each part that a patch changed, its place in the text of the patch: that of the last operation on
+    it.
+    """
 
     places: Places | None
     last: Mapping[Any, int]
@@ -77,7 +79,9 @@ class _Allowance:
         self._characters = DEFAULT.document_bytes
 
     def pay(self, merged: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
-        """Pay for an operation before it is done. Raises _FailedError where it comes to too much."""
+        """Subtract the cost of an operation before it is done. Raises _FailedError if it exceeds the
+        allowance.
+        """
         path = jsonpointer.JsonPointer(operation["path"])
         if operation.get("op") in ("copy", "move") and "from" in operation:
             size = size_of(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
@@ -169,7 +173,7 @@ def _too_large(merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int])
 
 
 def _why(error: Exception) -> str:
-    """In words that quote nothing of the set, since that may be a secret."""
+    """Describe an error without quoting the set, since that may contain secrets."""
     if isinstance(error, _FailedError | jsonpatch.InvalidJsonPatch):
         return str(error)[:_LONGEST]
     if isinstance(error, jsonpatch.JsonPatchTestFailed):

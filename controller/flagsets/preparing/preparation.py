@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
 
     document: Document
     secrets: tuple[Path, ...] = ()
-    """Where values of Secrets stand in it now."""
+    """The places of values of Secrets in the current text."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Size(NamedTuple):
     nodes: int
     """Values, itself and those in it."""
     characters: int
-    """Of its texts and keys."""
+    """Characters of its texts and keys."""
     depth: int
     """Containers inside each other, itself one of them."""
 
@@ -87,7 +87,7 @@ Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
 
 
 _WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
-"""Where a manifest holds its definitions, folded; decryption comes before it is unwrapped."""
+"""The paths at which a manifest contains its definitions, folded; decryption comes before unwrapping."""
 
 
 def _is_shown(path: Path) -> bool:

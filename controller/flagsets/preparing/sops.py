@@ -33,7 +33,7 @@ _VALUE: Final = re.compile(
     r"ENC\[AES256_GCM,data:([^,]*),iv:([^,]+),tag:([^,]+),type:(str|int|float|bool|bytes|comment)\]"
 )
 _KINDS: Final = {"age": "recipient", "pgp": "fp"}
-"""Where copies of a file's key are listed, and which field of each names its recipient."""
+"""The lists that contain the copies of a file's key, and the field of an entry that names its recipient."""
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
 _LONGEST_COPY: Final = 8_192
@@ -50,7 +50,7 @@ class Decryption:
     """Decrypts documents. Implements `Step`."""
 
     open: Open | None = None
-    """None: there are no keys."""
+    """Decrypts a file's key; None: there are no keys."""
 
     def __call__(self, document: Document, allowance: Allowance) -> Prepared:
         """Decrypt a document that is encrypted; any other stays as it is."""

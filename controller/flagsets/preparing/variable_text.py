@@ -56,7 +56,7 @@ class VariableExpression:
     text: str = ""
 
     def default(self, found: str | None) -> Template | None:
-        """What stands for a value that is not there, or with a colon for an empty one; None: nothing does."""
+        """The text for a missing value, or, with a colon, for an empty one; None: there is no default."""
         if self.operator not in _DEFAULTS:
             return None
         lacks = found is None or (self.operator.startswith(":") and not found)
@@ -195,7 +195,7 @@ def _integer(text: str) -> int:
 
 
 def _part(value: str, offset: int, length: int | None = None) -> str:
-    """As Go and bash count: a negative offset or length counts from the end."""
+    """Count as Go and bash do: a negative offset or length counts from the end."""
     start = offset if offset >= 0 else max(0, len(value) + offset)
     if length is None:
         return value[start:]
@@ -222,7 +222,9 @@ def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> st
 
 
 def _stripped(value: str, pattern: str, operator: str) -> str:
-    """Without the shortest (`#`, `%`) or longest beginning or end, not empty, that the glob matches."""
+    """Remove the shortest (`#`, `%`) or longest beginning or end that the glob matches and that is
+    not empty.
+    """
     longest, from_end = len(operator) > 1, operator[0] == "%"
     tokens = _tokens(pattern)
     if from_end:

@@ -38,7 +38,8 @@ class ArtifactReader:
 
     local: Callable[[str], bytes | None]
     hosts: tuple[str, ...] = IN_CLUSTER
-    """Hosts of downloads, `name` or `name:port`; a leading dot stands for all names that end with it."""
+    """Hosts of downloads, `name` or `name:port`; one that begins with a dot matches all names with that end.
+    """
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
     own: str = ""
     """Our own artifact server, which asks for a token: `name:port` or `name` (port 80); empty: none."""

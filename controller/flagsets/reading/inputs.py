@@ -25,9 +25,9 @@ Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes]
 """(namespace, name, service account) -> an object's content by key, or None; never kept. Raises Failed."""
 
 AGE: Final = ".agekey"
-"""What keys of a Secret end with that hold age identities, as with Flux."""
+"""The end of the names of a Secret's keys that hold age identities, as with Flux."""
 PGP: Final = ".asc"
-"""And with secret keys of OpenPGP."""
+"""The end of the names of a Secret's keys that hold OpenPGP secret keys."""
 _NAME: Final = re.compile(NAME)
 
 
@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
 
     steps: tuple[Step, ...] = ()
     fingerprint: str = ""
-    """Another one wherever the steps may do something else."""
+    """A value that changes whenever the steps may give another result."""
 
 
 def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """What a folder's definitions end with."""
 DEFAULT_PATHS: Final = (".",)
-"""One layer: the definitions at the top of the tree."""
+"""A single layer: the definitions at the top of the tree."""
 _EVERYTHING: Final = "**"
 _SIGNS: Final = "*?["
 _NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
@@ -53,7 +53,7 @@ def select(names: Collection[str], path: str) -> list[str]:
 
 
 def within(path: str) -> str:
-    """As `normalise`. Raises PathRefused."""
+    """Normalise a path. Raises PathRefused."""
     try:
         return normalise(path)
     except InvalidTextError as error:

@@ -53,7 +53,9 @@ class _InText:
         return self.outer_offset(self.inner.places.locate(own, key=key))
 
     def outer_offset(self, offset: int) -> int:
-        """Where a character of the inner text is in the outer one; its start where that is not known."""
+        """Return the offset in the outer text of a character of the inner one, or of the inner text's start
+        if it is unknown.
+        """
         if self.outer[self.start : self.start + 1] != _BLOCK:
             return self.start
         line, column = Lines(self.inner.text).place(offset)

@@ -103,7 +103,7 @@ def warnings(wanted: PodSettings) -> tuple[str, ...]:
 
 
 def pod_warnings(pod: Mapping[str, Any], wanted: PodSettings) -> tuple[str, ...]:
-    """The same, and what this pod will regret."""
+    """Return the settings' warnings, and those about problems of this pod."""
     found = warnings(wanted)
     if wanted.options.compat:
         found += (*taken_ports(pod, wanted),)

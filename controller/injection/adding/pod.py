@@ -185,7 +185,9 @@ def _add_sidecar(changes: Changes, wanted: PodSettings) -> None:
 
 
 def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """With the API server's own mount: added after us, it would have the pod reviewed a second time."""
+    """Add the volume of the API server's token, as the API server does itself: if that added it after us, it
+    would have the pod reviewed a second time.
+    """
     mounts = (
         each
         for container in pod["spec"]["containers"]

@@ -45,7 +45,7 @@ def marks(wanted: PodSettings, account: str | None) -> Iterator[tuple[str, str, 
 
 
 def proxied(options: Options) -> Iterator[tuple[str, str, str]]:
-    """As `marks`, of a pod that asks the proxy."""
+    """Return the marks, as `marks` does, for a pod whose evaluator asks the proxy."""
     if options.proxy_on_demand:
         yield "labels", names.PROXIED, "true"
 
@@ -61,17 +61,17 @@ class Mounted(NamedTuple):
 
     @property
     def volume(self) -> dict[str, Any]:
-        """As the pod has it."""
+        """Return the entry of the pod's `volumes`."""
         return {"name": self.name, **self.source}
 
     @property
     def mount(self) -> dict[str, Any]:
-        """As a container has it."""
+        """Return the entry of the container's `volumeMounts`."""
         return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
 
 
 def mounted(wanted: PodSettings) -> tuple[Mounted, ...]:
-    """All volumes of the evaluator's container."""
+    """Return all volumes of the evaluator's container."""
     options = wanted.options
     if options.compat:
         # Stock flagd ends where there is no file.
@@ -106,14 +106,14 @@ def authority(options: Options) -> tuple[Mounted, ...]:
 
 
 def _files(wanted: PodSettings, *, optional: bool) -> Iterator[Mounted]:
-    """One of each flag set in a file. `optional`: the pod starts without it, too."""
+    """Return a volume for each flag set in a file. `optional`: the pod starts without its ConfigMap, too."""
     more = {"optional": True} if optional else {}
     for number, each in enumerate(wanted.files):
         yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
 
 
 def _tokens(wanted: PodSettings) -> Iterator[Mounted]:
-    """One of each source's token. A pod starts without the Secret, too."""
+    """Return a volume for each source's token. A pod starts without the Secret, too."""
     items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
     for number, each in enumerate(wanted.settings.sources):
         if each.secret_ref:

@@ -47,7 +47,7 @@ class InProcess:
     mounted: tuple[Mounted, ...]
     """The authority of the proxy's certificate, where the application needs it."""
     containers: frozenset[str] | None
-    """As Wanted has them."""
+    """The containers to change, see PodSettings."""
     warnings: tuple[str, ...]
 
 
@@ -70,7 +70,7 @@ def provided(annotations: Mapping[str, str], namespace: str, options: Options, k
 
 
 def _merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
-    """All of them as one: a later one wins, and what it does not say, or says by a default, stays."""
+    """Merge the settings: a later one wins; values that it lacks, or has by default, stay."""
     found: dict[str, Any] = {}
     for spec in specs:
         for name in spec.model_fields_set - {"env_vars"}:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from controller.injection.reading.wanted import PodSettings
 
 LOOPBACK: Final = "127.0.0.1"
-"""Not `localhost`: where that is ::1 first, some clients try no other."""
+"""The address of the sidecar. For `localhost`, some clients try ::1 first and no other."""
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - clients come from outside
 _PORT_NAMES: Final = {
     "flags-grpc": names.PORT,

@@ -85,7 +85,7 @@ def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Map
 
 
 def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
-    """One of `allowed`; `where` names the annotation or the field in the message."""
+    """Return a value if it is one of `allowed`; `where` names the annotation or the field in the message."""
     found = default if given is None else given
     if found not in allowed:
         what = where if " " in where else f"annotation {where}"
@@ -94,7 +94,9 @@ def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str
 
 
 def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
-    """By the annotation that changes each; `settings` are of the FeatureFlagSources, in the same way."""
+    """Return the ports by the annotation that changes each; `settings` are those of the
+    FeatureFlagSources.
+    """
     ports: dict[str, int] = {}
     for name, default in {**_PORTS, **settings}.items():
         given = annotations.get(name, str(default))
@@ -142,10 +144,10 @@ class NamedObject(NamedTuple):
     namespace: str
     name: str
     kinds: tuple[str, ...]
-    """Those that may be meant."""
+    """The kinds that the name may refer to."""
 
     def shown_to(self, reader: str) -> str:
-        """As pods of the namespace `reader` name it."""
+        """Return the object's name as pods of the namespace `reader` write it."""
         return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
 
 
@@ -171,7 +173,9 @@ class PodReferences:
         return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
 
     def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
-        """Those of `kinds` to which it may refer in the namespace `place`; empty: its own. Raises Refused."""
+        """Return those of `kinds` to which the pod may refer in the namespace `place` (empty: its own).
+        Raises Refused.
+        """
         if place in {"", self.namespace}:
             return kinds
         try:

@@ -17,7 +17,7 @@ PROVIDER: Final = "file"
 MOST_KEY: Final = 253
 """Characters of a ConfigMap's key."""
 TOKEN_PROVIDERS: Final = frozenset({"http", "grpc"})
-"""Those that send a token."""
+"""The providers that send a token."""
 TOKEN_KEY: Final = "token"  # noqa: S105 - a key of the Secret
 
 
@@ -35,12 +35,12 @@ class FlagFile:
 
     @property
     def folder(self) -> str:
-        """Where the ConfigMap is mounted."""
+        """Return where the ConfigMap is mounted."""
         return f"/etc/flagd/{self.namespace}_{self.name}"
 
     @property
     def source(self) -> dict[str, str]:
-        """As `--sources` has it."""
+        """Return the entry of `--sources`."""
         return {"uri": f"{self.folder}/{self.key}", "provider": PROVIDER}
 
 
@@ -59,12 +59,14 @@ def marked(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
 
 
 def token_folder(number: int) -> str:
-    """Where the Secret of the source of this number is mounted, a whole one of the pod's namespace."""
+    """Return where the Secret of the source of this number is mounted, which belongs to the pod's
+    namespace.
+    """
     return f"/var/run/flagstaff/source-{number}"
 
 
 def token_file(number: int) -> str:
-    """Where the evaluator finds the token of the source of this number."""
+    """Return where the evaluator finds the token of the source of this number."""
     return f"{token_folder(number)}/{TOKEN_KEY}"
 
 

@@ -36,7 +36,7 @@ CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
 
 
 def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
-    """All of them as one. Sources are joined; variables, context and resources are merged name by name."""
+    """Merge the settings. Sources are joined; variables, context and resources are merged name by name."""
     found: dict[str, Any] = {}
     for spec in specs:
         for name in spec.model_fields_set:
@@ -61,7 +61,9 @@ def _joined(name: str, before: Any, value: Any) -> Any:
 def operators_variables(
     specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
 ) -> tuple[dict[str, Any], ...]:
-    """In OpenFeature Operator's order: each merge keeps the last of a name, and turns the list round."""
+    """Return the variables in OpenFeature Operator's order: each merge keeps the last of a name, and reverses
+    the list.
+    """
     found: tuple[dict[str, Any], ...] = ()
     for spec in specs:
         if spec.env_vars:
@@ -76,9 +78,9 @@ class Followed(NamedTuple):
     """The merged sources of one pod."""
 
     sources: tuple[Mapping[str, Any], ...]
-    """As `--sources` has them; what comes from the proxy has a selector alone."""
+    """Entries of `--sources`; those of the proxy have a selector alone."""
     files: tuple[files.FlagFile, ...]
-    """Those among them, each once."""
+    """The entries that are files, each once."""
     cluster_flags: frozenset[str]
     """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
 

@@ -38,7 +38,7 @@ _OPERATORS_RESOURCES: Final = {
     "requests": {"cpu": "200m", "memory": "32Mi"},
     "limits": {"cpu": "500m", "memory": "64Mi"},
 }
-"""Of the operator's manifests."""
+"""The resources in the operator's manifests."""
 _OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
 """Annotations that have no effect on OpenFeature Operator's container."""
 
@@ -49,38 +49,38 @@ class PodSettings:
 
     options: Options
     follows: tuple[Mapping[str, Any], ...]
-    """As the evaluator's `--sources` has it; what comes from the proxy has a `selector` alone."""
+    """Entries of the evaluator's `--sources`; those of the proxy have a `selector` alone."""
     followed: Mapping[str, str]
-    """What the pod's record says of them: `flagSet`, `from`, `revision`, as far as each is known."""
+    """What is recorded in the pod about its flags: `flagSet`, `from`, `revision`, as far as each is known."""
     settings: FeatureFlagSourceSpec
-    """Of the FeatureFlagSources that the pod names."""
+    """The merged FeatureFlagSources that the pod names."""
     containers: frozenset[str] | None
-    """Those that get the evaluator's address; None: all."""
+    """The containers that get the evaluator's address; None: all."""
     image: str
-    """Empty: the installation's."""
+    """The evaluator's image; empty: the installation's."""
     resources: Mapping[str, Mapping[str, Any]]
     log_level: str
     log_format: str
     native: bool
     """Whether the sidecar is an init container that stays (Kubernetes 1.29)."""
     ports: Mapping[str, int]
-    """By the annotation that changes each."""
+    """The ports by the annotation that changes each."""
     missing: str
-    """What becomes of an application without flags: one of MISSING."""
+    """What happens to an application without flags: one of MISSING."""
     start_deadline: float
-    """Seconds that `Wait` waits."""
+    """The seconds after which `Wait` stops waiting."""
     socket_path: str
-    """In place of the port of evaluation; empty: none."""
+    """The Unix socket that evaluation uses in place of its port; empty: none."""
     claim: str
-    """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
+    """The PersistentVolumeClaim for the last good flags; empty: they are deleted with the pod."""
     warnings: tuple[str, ...] = ()
-    """For the creator of the pod."""
+    """Warnings for the creator of the pod."""
     everywhere: bool = False
-    """Whether other pods ask it, too."""
+    """Whether other pods use this evaluator, too."""
     files: tuple[FlagFile, ...] = ()
-    """Those among what it follows."""
+    """The entries of `follows` that are files."""
     cluster_flags: frozenset[str] = frozenset()
-    """Selectors among them of what stock flagd could read from the API server."""
+    """The selectors in `follows` of flags that stock flagd could read from the API server."""
 
     @property
     def direct(self) -> frozenset[str]:

@@ -46,10 +46,10 @@ class CertificateSecret:
         self._path = path_of("v1", "Secret", namespace, name)
         self._seen: dict[str, Any] = {}
         self.now = now()
-        """As Store has it."""
+        """See CertificateStore."""
 
     async def read(self) -> Mapping[str, bytes] | None:
-        """As Store has it."""
+        """See CertificateStore."""
         answer = await self._cluster.request("GET", self._path)
         self.now = answer.date or now()
         if answer.status == HTTPStatus.NOT_FOUND:
@@ -61,7 +61,7 @@ class CertificateSecret:
             return {}
 
     async def write(self, data: Mapping[str, bytes]) -> bool:
-        """As Store has it."""
+        """See CertificateStore."""
         encoded = {name: base64.b64encode(content).decode() for name, content in data.items()}
         body = {**self._seen, "data": {**(self._seen.get("data") or {}), **encoded}}
         answer = await self._cluster.request("PUT", self._path, {}, body)
@@ -81,7 +81,9 @@ class AdmissionObjects(CertificateSecret):
         self._complaint = ""
 
     async def trust(self, authorities: bytes) -> None:
-        """As Store has it. Of a configuration that is not there, nothing is sent to us."""
+        """See CertificateStore. A missing configuration is skipped: the API server sends us nothing
+        for it.
+        """
         wanted = base64.b64encode(authorities).decode()
         await self._trust(*_INJECTION, wanted)
         try:
@@ -125,7 +127,9 @@ class ProxyCertificates(CertificateSecret):
         self._namespaces = namespaces
 
     async def read(self) -> Mapping[str, bytes] | None:
-        """As Store has it. Raises Stalled where another party issued the certificate, which is left alone."""
+        """See CertificateStore. Raises Stalled if another party issued the certificate; that one is left
+        alone.
+        """
         data = await super().read()
         if data and data.get("tls.crt") and "ca.key" not in data:
             raise Stalled(
@@ -136,7 +140,7 @@ class ProxyCertificates(CertificateSecret):
         return data
 
     async def trust(self, authorities: bytes) -> None:
-        """As Store has it. One ConfigMap that cannot be changed keeps no other from it."""
+        """See CertificateStore. If one ConfigMap cannot be changed, the others are."""
         if not self._config_map:
             return
         digest = f"sha256:{hashlib.sha256(authorities).hexdigest()}"

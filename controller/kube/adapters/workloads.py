@@ -48,12 +48,12 @@ class ClusterWorkloads:
             return await self.cluster.get(api_version, kind, namespace, name)
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
-        """As Applier has it."""
+        """See Applier."""
         with granting(manifest["metadata"]["namespace"], self.role, None):
             return await self.cluster.apply(manifest, manager=manager)
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
-        """As Applier has it."""
+        """See Applier."""
         with granting(namespace, self.role, None):
             await self.cluster.delete(api_version, kind, namespace, name, uid=uid)
 
@@ -73,17 +73,17 @@ class ClusterFiles(ClusterWorkloads):
     """
 
     async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
-        """As FileObjects has it."""
+        """See FileObjects."""
         return await self.get("v1", CONFIG_MAP.kind, file.namespace, file.name)
 
     async def adopt(self, file: FlagFile) -> None:
-        """As FileObjects has it."""
+        """See FileObjects."""
         key = ObjectKey(CONFIG_MAP.kind, file.namespace, file.name)
         with granting(file.namespace, self.role, None):
             await self.cluster.patch_metadata(CONFIG_MAP, key, labels={MANAGED_BY: OURS})
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
-        """As TouchedPods has it."""
+        """See TouchedPods."""
         key = ObjectKey(POD.kind, pod.namespace, pod.name)
         try:
             with granting(pod.namespace, self.role, None):
@@ -102,7 +102,7 @@ class ClusterRestarts:
     cluster: Cluster
 
     async def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
-        """All objects of a kind in a namespace, page by page. Raises Setback."""
+        """Yield all objects of a kind in a namespace, page by page. Raises Setback."""
         path = path_of(type_.api_version, type_.kind, namespace)
         with granting(namespace, _UPGRADES_ROLE, None):
             async for page in self.cluster.requests.pages(path, type_.api_version, type_.plural, JSON):
@@ -128,14 +128,14 @@ class ClusterScale:
     cluster: Cluster
 
     async def replicas(self, namespace: str, name: str) -> int | None:
-        """As Scale has it."""
+        """See Scale."""
         answer = await self.cluster.requests.ask("GET", _scale_path(namespace, name))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return int((expected(answer, DEPLOYMENT.kind, name).get("spec") or {}).get("replicas") or 0)
 
     async def scale(self, namespace: str, name: str, replicas: int) -> None:
-        """As Scale has it."""
+        """See Scale."""
         path, body = _scale_path(namespace, name), {"spec": {"replicas": replicas}}
         answer = await self.cluster.requests.ask("PATCH", path, _SCALE_MANAGER, body, MERGE)
         expected(answer, DEPLOYMENT.kind, name)

@@ -1,13 +1,13 @@
 """Formats messages for chats. Pure.
 
-Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block
-Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
-Microsoft Teams: https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
-Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
-Mattermost: https://developers.mattermost.com/integrate/reference/message-attachments/
-Rocket.Chat: https://docs.rocket.chat/docs/integrations
-Matrix: https://spec.matrix.org/latest/client-server-api/#put_matrixclientv3roomsroomidsendeventtypetxnid
-Zulip: https://zulip.com/api/send-message
+Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block Discord:
+https://discord.com/developers/docs/resources/webhook#execute-webhook Microsoft Teams:
+https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using Google
+Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards Mattermost:
+https://developers.mattermost.com/integrate/reference/message-attachments/ Rocket.Chat:
+https://docs.rocket.chat/docs/integrations Matrix:
+https://spec.matrix.org/latest/client-server-api/#put_matrixclientv3roomsroomidsendeventtypetxnid Zulip:
+https://zulip.com/api/send-message
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Notice, Post, ProviderTarget
 
 _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}
-"""By severity: red, orange, green."""
+"""Colours by severity: red, orange, green."""
 _SECTION: Final = 3_000
 """Most characters of a block of Slack."""
 _FENCE: Final = "`" * 12

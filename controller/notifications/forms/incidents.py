@@ -80,9 +80,10 @@ def incidentio(notice: Notice) -> Post:
 
 
 def alertmanager(notice: Notice) -> Post:
-    """An alert that stands until its recovery, whose labels are the same; what is no incident stands for
-    five minutes. A failure stands for a week: an Alertmanager resolves what is not repeated, and ours are
-    sent once.
+    """Return an alert that fires until its recovery, which has the same labels; a message that is no incident
+    fires for five minutes.
+
+    A failure fires for a week: an Alertmanager resolves what is not repeated, and each of ours is sent once.
     """
     message, began = notice.message, datetime.fromisoformat(notice.message.time)
     labels = {

@@ -133,4 +133,4 @@ FORMS: Final[dict[str, Form]] = {
     # An existing comment is edited instead: see exchanges.py.
     **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
 }
-"""By provider type."""
+"""The form of each provider type."""

@@ -146,7 +146,7 @@ class Notice:
 
     @property
     def plain(self) -> str:
-        """All facts as lines of text, for services without markup."""
+        """Return all facts as lines of text, for services without markup."""
         changes = f"\n\n{self.changes}" if self.changes else ""
         facts = "\n".join(f"{name}: {text}" for name, text in self.facts.items())
         return f"{self.message.message}{changes}\n\n{facts}"

@@ -85,7 +85,7 @@ SERVICES: Final[dict[str, tuple[Service, ...]]] = {
     "wecombot": (_service("wecombot", "NotifyWeComBot", "qyapi.weixin.qq.com", "KEY", r"PART"),),
     "wxteams": _WEBEX,
 }  # fmt: skip
-"""By the scheme of the address."""
+"""Services by the scheme of their address."""
 
 
 def known(address: str) -> ParsedAddress:

@@ -43,7 +43,7 @@ class Reporter:
     wake: Callable[[ObjectKey, float], None]
     moments: Moments = field(default_factory=Moments)
     _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By an alert's uid: (generation of its spec, error of a condition)."""
+    """For each alert's uid: (generation of its spec, error of a condition)."""
 
     def compare(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report what was not reported yet about one object."""

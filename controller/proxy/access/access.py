@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call
 
 TOKEN_SECONDS: Final = 300.0
-"""For how long a token is accepted without asking again."""
+"""Seconds for which a token is accepted without another review."""
 VERDICT_SECONDS: Final = 60.0
-"""For how long it is remembered what a user may read."""
+"""Seconds for which it is cached what a user may read."""
 REFUSED_SECONDS: Final = RETRY_SECONDS
-"""For how long a refusal is remembered: a role may have been given meanwhile."""
+"""Seconds for which a refusal is cached: a role may be granted meanwhile."""
 KNOWN_REFUSED: Final = 60.0
-"""For how long the sender of a refused token need not wait for its next review."""
+"""Seconds for which the sender of a refused token need not wait for its next review."""
 OUTAGE_SECONDS: Final = 3600.0
-"""For how long what was allowed stays so while the API server does not answer."""
+"""Seconds for which permissions are kept while the API server does not answer."""
 MOST_KEPT: Final = 50_000
 MOST_REFUSED: Final = 600
-"""Tokens of one address that the cluster refuses; then no new one of its is reviewed until it has sent none
-for REFUSED_WINDOW seconds.
+"""Most refused tokens of one address; beyond, no new token of it is reviewed until it has sent none for
+REFUSED_WINDOW seconds.
 """
 REFUSED_WINDOW: Final = 60.0
 REVIEWS: Final = 32
-"""Reviews at a time; more wait."""
+"""Most reviews at a time; more wait."""
 
 
 class AccessReviews:
-    """What the cluster said of tokens and users."""
+    """The cluster's reviews of tokens and users."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class AccessReviews:
         self._users: ReviewCache[User | None] = ReviewCache(clock, turns, most)
         self._verdicts: ReviewCache[bool] = ReviewCache(clock, turns, most)
         self._readers: LRUCache[str, User] = LRUCache(most)
-        """One user of each reader."""
+        """For each reader, one of its users."""
         self._refused: TTLCache[str, int] = TTLCache(most, REFUSED_WINDOW, clock)
-        """Tokens that were refused, by address."""
+        """The number of refused tokens by address."""
 
     def known(self, call: Call) -> User | None:
         """The user of the call's token, if it was reviewed and the review is fresh."""
@@ -79,7 +79,9 @@ class AccessReviews:
         return None if found is None else found.value
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as far as the cluster has said; asked in the background where that is not fresh."""
+        """Return the caller, as far as the cluster has reviewed it; a review that is not fresh is repeated in
+        the background.
+        """
         token = bearer(call)
         if token is None:
             return ANONYMOUS
@@ -153,8 +155,8 @@ class AccessReviews:
         return None if found is None else found.value
 
     def seen(self, reader: str, place: Place) -> bool | None:
-        """As `readable`, but that a refusal counts for as long as a permission: a search for one object among
-        many need not ask about the refused ones again and again.
+        """Decide as `readable` does, but cache a refusal as long as a permission: a search for one object
+        among many need not ask about the refused ones again and again.
         """
         found = self.readable(reader, place)
         return False if found is None and self._verdicts.refused((reader, place)) else found

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
-"""How long the last good answer is used after the API server could not be asked."""
+"""Seconds for which the last good answer is used after the API server could not be asked."""
 MOST_UNAWAITED: Final = 10_000
-"""Questions under way without a caller that waits; past this only a caller that waits asks."""
+"""Most questions in progress for which no caller waits; beyond, only a caller that waits asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedReview(Generic[T]):
-    """What the cluster answered, with times on the clock of `ReviewCache`."""
+    """An answer of the cluster, with times on the clock of `ReviewCache`."""
 
     value: T
     fresh_until: float
-    """Until then it is used without asking again."""
+    """Time until which it is used without asking again."""
     good_until: float
-    """Until then it is used where the API server does not answer."""
+    """Time until which it is used if the API server does not answer."""
     refused_until: float = 0.0
-    """Until then it is known that the answer was a refusal, though it no longer counts as one."""
+    """Time until which it is known that the answer was a refusal, though it no longer counts as one."""
 
 
 class ReviewCache(Generic[T]):

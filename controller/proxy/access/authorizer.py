@@ -65,7 +65,7 @@ class Subscription:
     reader: str
     """The reader whose rights it depends on; empty where no rights are needed."""
     namespace: str
-    """Of the caller; empty where that is not known."""
+    """The namespace of the caller; empty if it is unknown."""
 
 
 class Authorizer:
@@ -83,11 +83,11 @@ class Authorizer:
         """`mode` is OFF, WARN or ENFORCE; `notices` receive the callers that ENFORCE would refuse."""
         self.mode = mode
         self.limits = limits
-        """Of open streams."""
+        """Limits of open streams."""
         self.results: Counter[str] = Counter()
         """Streams by the result of their review."""
         self.waiting = StreamLimits(limits.most, limits.most_per_host)
-        """Of streams that wait for a review."""
+        """Limits of streams that wait for a review."""
         self._access = access
         self._views = views
         self._catalog = catalog

@@ -1,4 +1,4 @@
-"""Who sends a request: the user that the cluster finds in its token, and the pod of the token."""
+"""Identifies who sends a request: the user that the cluster finds in its token, and the pod of the token."""
 
 from __future__ import annotations
 

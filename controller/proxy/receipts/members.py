@@ -37,14 +37,14 @@ Alike: TypeAlias = tuple[str, str, bool, bool]
 
 
 class Pods(Protocol):
-    """Which Pods there are."""
+    """The known Pods."""
 
     def exists(self, uid: str) -> bool | None:
-        """Whether a Pod with this uid is there; None where that is not known now."""
+        """Return whether a Pod with this uid exists; None if that is unknown now."""
         ...
 
     def ended(self, uid: str) -> bool:
-        """Whether a Pod with this uid is known to be gone: no other will ever have it."""
+        """Return whether a Pod with this uid is known to be deleted: no other will ever have the uid."""
         ...
 
 
@@ -53,12 +53,12 @@ class _Member:
     who: MemberIdentity
     report: Report
     last_report: float
-    """In seconds of ticks."""
+    """Time of the last report, in seconds of ticks."""
     reported_at: float
     """Unix seconds."""
     joined_at: float
     said_at: int
-    """When it connected by its own clock; in `report` the time is cut to AHEAD of ours."""
+    """Time at which it connected by its own clock; `report` limits the time to AHEAD of ours."""
     silent: bool = False
 
 
@@ -67,7 +67,7 @@ class _Goodbye:
     who: MemberIdentity
     connected_at: int
     last_report: float
-    """In seconds of ticks."""
+    """Time of the last report, in seconds of ticks."""
 
 
 class Membership:
@@ -75,16 +75,17 @@ class Membership:
 
     def __init__(self, pods: Pods) -> None:
         self.version = 0
-        """Another number whenever `groups`, `laggards`, `abreast` or `latency` may return something else."""
+        """A number that changes when `groups`, `laggards`, `abreast` or `latency` may return something else.
+        """
         self.digest = ""
-        """Of what is delivered; empty where nothing is."""
+        """The digest of what is delivered; empty if nothing is."""
         self.observed_at: float | None = None
         """Unix seconds at which the change to it was first observed."""
         self._since = 0.0
         self._pods = pods
         self._awake = 0.0
         self._members: dict[bytes, _Member] = {}
-        """In the order of their last reports, so the silent ones come first."""
+        """Members in the order of their last reports: the silent ones come first."""
         self._silent: dict[bytes, None] = {}
         self._instances: dict[str, bytes] = {}
         """The member id of each process instance: it changes once the token of the process is reviewed."""
@@ -207,7 +208,7 @@ class Membership:
         return [self._standing(self._members[key]) for key in keys]
 
     def groups(self) -> dict[Alike, list[bytes]]:
-        """All members, grouped by what they serve: as lists of `entry`."""
+        """Return all members, grouped by what they serve, as lists of `entry`."""
         found: dict[Alike, list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
@@ -312,7 +313,9 @@ class Membership:
 
 
 def _connected(known: _Member | None, said_at: int, now: float) -> int:
-    """When a member connected, in milliseconds since 1970: the same with each report of one connection."""
+    """Return when a member connected, in milliseconds since 1970: the same with each report of one
+    connection.
+    """
     if known is not None and known.said_at == said_at:
         return known.report.connected_at
     return min(said_at, int((now + AHEAD) * 1000))

@@ -56,6 +56,6 @@ class PodUids:
             self.gone(uid)
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All Pods of a namespace were reported."""
+        """Note that all Pods of a namespace were reported."""
         del kind
         self._unlisted.discard(namespace)

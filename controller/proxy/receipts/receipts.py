@@ -48,7 +48,7 @@ class ExpectedDigest:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many subscribe to one flag set."""
+    """The numbers of subscribers of one flag set."""
 
     place: Place
     served: int
@@ -60,20 +60,20 @@ class Counts:
 
     @property
     def followers(self) -> int:
-        """All of them."""
+        """Return the number of all."""
         return self.served + self.lagging + self.delivered
 
 
 @dataclass(slots=True)
 class Subscribers:
-    """All who subscribe to one flag set here."""
+    """All subscribers of one flag set at this proxy."""
 
     membership: Membership
     owner: Resource | None = None
     streams: int = 0
-    """Of subscribers that send no receipts."""
+    """Streams of subscribers that send no receipts."""
     reported: tuple[int, int, str] | None = None
-    """The state of which `Receipts.changed` was last called."""
+    """The state at the last call of `Receipts.changed`."""
 
     def status(self) -> FlagReceiptStatus:
         """The status of the FlagReceipt."""
@@ -81,31 +81,34 @@ class Subscribers:
 
     @property
     def state(self) -> tuple[int, int, str]:
-        """Another value whenever the status may be another."""
+        """Return a value that changes when the status may change."""
         return self.membership.version, self.streams, self.owner.uid if self.owner else ""
 
     @property
     def empty(self) -> bool:
-        """Whether there are none, nor were a while ago."""
+        """Return whether there are no subscribers and none left a while ago."""
         return self.membership.empty and not self.streams
 
 
 @dataclass(slots=True)
 class Receipts:
-    """All flag sets of one proxy."""
+    """Receipts for all flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Where the object is that a selector means to a caller, or None. Raises RpcError if not readable."""
+    """Returns where the object is that a selector means to a caller, or None. Raises RpcError if the caller
+    may not read it.
+    """
     expected: Callable[[Place], ExpectedDigest | None]
-    """What is delivered there now."""
+    """Returns what is delivered there now."""
     caller: Callable[[Call], Caller | None]
-    """Who calls; None where the call does not say. Raises RpcError UNAVAILABLE where that is not known yet.
+    """Returns the caller, or None if the call does not name one. Raises RpcError UNAVAILABLE if it is not
+    known yet.
     """
     pods: Pods
     clock: Callable[[], float]
     """Unix seconds."""
     changed: Callable[[Place], None] = lambda _place: None
-    """Called whenever the FlagReceipt of a place may be another."""
+    """Called whenever the FlagReceipt of a place may have changed."""
     served_after: Callable[[float], None] = lambda _seconds: None
     """Called for each member that has followed a change, with the seconds since the change was observed."""
     most_per_host: int = MOST_CLAIMED
@@ -180,18 +183,18 @@ class Receipts:
         self._verified = Counter(name for _, each in self.all() for name in each.membership.namespaces())
 
     def subscribers(self, place: Place) -> Subscribers | None:
-        """Who subscribes to a flag set, up to date with what is delivered."""
+        """Return the subscribers of a flag set, up to date with what is delivered."""
         subscribers = self._subscribers.get(place)
         if subscribers is not None:
             self._refresh(place, subscribers)
         return subscribers
 
     def places(self) -> list[Place]:
-        """All flag sets with subscribers."""
+        """Return all flag sets with subscribers."""
         return list(self._subscribers)
 
     def all(self) -> list[tuple[Place, Subscribers]]:
-        """Those of every flag set with subscribers, by namespace and name."""
+        """Return the subscribers of each flag set that has any, by namespace and name."""
         return sorted(self._subscribers.items(), key=lambda each: each[0])
 
     def by_namespace(self) -> dict[str, int]:
@@ -199,7 +202,7 @@ class Receipts:
         return dict(self._verified)
 
     def counts(self) -> list[Counts]:
-        """Those of every flag set with subscribers."""
+        """Return the counts of each flag set with subscribers."""
         return [Counts(place, *each.membership.counts(), each.streams) for place, each in self.all()]
 
     def _report(self, call: Call, message: bytes) -> bytes:

@@ -59,7 +59,7 @@ class _Written:
     uid: str
     """The receipt's own; empty where no answer to a write has come yet."""
     look: float
-    """When to check whether it is there, on the loop's clock."""
+    """Time, on the loop's clock, at which to check whether it exists."""
 
 
 class Schedule:

@@ -38,7 +38,9 @@ class ReceiptService:
         self._mode = mode
 
     def place(self, selector: str, call: Call) -> Place | None:
-        """Where the object is that a selector means to a caller. Raises RpcError if it may not be read."""
+        """Return where the object is that a selector means to a caller. Raises RpcError if the caller may not
+        read it.
+        """
         enforced = self._mode == ENFORCE
         # At first: which object a flagSetId means depends on who the caller is.
         if enforced and not self.caller(call).pod:
@@ -57,8 +59,8 @@ class ReceiptService:
         return place
 
     def caller(self, call: Call) -> Caller:
-        """Who calls. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a review, the
-        report of a verified member would be lost. With OFF no review is waited for.
+        """Return the caller. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a
+        review, the report of a verified member would be lost. With OFF no review is waited for.
         """
         who = self._access.caller(call)
         if self._mode != OFF and self._access.undecided(call):

@@ -9,7 +9,7 @@ from controller.api.receipt import member_id
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Who a member is."""
+    """The identity of a member."""
 
     namespace: str
     pod: str
@@ -25,15 +25,15 @@ class MemberIdentity:
 
     @property
     def id(self) -> bytes:
-        """The same for all processes of a pod, one after another, at every proxy. With a Pod uid the
-        namespace does not count: unverified members could claim any.
+        """Return the same id for all processes of a pod, one after another, at every proxy. With a Pod uid
+        the namespace does not count: unverified members could claim any.
         """
         namespace = "" if self.pod_uid else self.namespace
         return member_id(namespace, self.pod_uid or self.pod, self.instance)
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name for people."""
         if not self.pod:
             return self.instance
         return f"{self.namespace}/{self.pod}" if self.namespace else self.pod

@@ -35,11 +35,11 @@ class EncodedFlagSet:
     """A flag set as it is delivered."""
 
     document: bytes
-    """As in flagd's sync messages."""
+    """The flag set as in flagd's sync messages."""
     good: bytes
     """The set with its provenance, to hold flags of when a later one is bad."""
     digest: str
-    """Of the flags, `sha256:<hex>`; the document names it, too."""
+    """The digest of the flags, `sha256:<hex>`; the document contains it, too."""
     revision: str
     """Empty where the set names none."""
     flags: int

@@ -78,7 +78,7 @@ class Contents:
         object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
         """
         self.built = 0
-        """How many contents were built."""
+        """The number of contents that were built."""
         self._catalog = catalog
         self.context = context
         self._sinks = sinks
@@ -94,7 +94,7 @@ class Contents:
         return self._building is not None
 
     def all(self) -> Iterator[tuple[Place, Content]]:
-        """All of them."""
+        """Return all contents."""
         yield from tuple(self._contents.items())
 
     def of(self, place: Place) -> Content | None:
@@ -154,7 +154,7 @@ class Contents:
             return UNBUILDABLE
 
     async def _build_waiting(self) -> None:
-        """One set after another, each as it is when its turn comes, until none is waited for."""
+        """Build one set after another, each as it is at its turn, until no build is waiting."""
         try:
             while self._waiting:
                 place = next(iter(self._waiting))

@@ -25,7 +25,7 @@ REVIEWED_AHEAD: Final = 16
 
 
 class UnreviewedError(Exception):
-    """It is being reviewed what the topic's reader may read."""
+    """The right of the topic's reader to read it is still being reviewed."""
 
 
 class Views(Protocol):
@@ -104,15 +104,17 @@ class Deliveries:
     # -- asked by others
 
     def place_of(self, topic: Topic) -> Place | None:
-        """Where the object is whose flags a topic has; None also while its reader's rights are reviewed."""
+        """Return where the object is whose flags a topic has; None also while its reader's rights are
+        reviewed.
+        """
         try:
             return self._find(topic)
         except UnreviewedError:
             return None
 
     def place_sent(self, topic: Topic) -> Place | None:
-        """As `place_of`; during a review, where the object is whose flags the topic's streams were sent last.
-        Raises UnreviewedError where they were sent none.
+        """Return as `place_of` does; during a review, where the object is whose flags the topic's streams
+        were sent last. Raises UnreviewedError if they were sent none.
         """
         try:
             return self._find(topic)
@@ -129,7 +131,9 @@ class Deliveries:
         self.contents.close()
 
     def _find(self, topic: Topic) -> Place | None:
-        """As `place_of`. Raises UnreviewedError while the reader's right to an older object is reviewed."""
+        """Return as `place_of` does. Raises UnreviewedError while the reader's right to an older object is
+        reviewed.
+        """
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None

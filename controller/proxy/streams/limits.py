@@ -30,7 +30,7 @@ class StreamLimits:
 
     @property
     def hosts(self) -> int:
-        """How many addresses they come from."""
+        """Return the number of addresses with streams."""
         return len(self._hosts)
 
     def by_namespace(self) -> dict[str, int]:
@@ -38,8 +38,8 @@ class StreamLimits:
         return dict(self._namespaces)
 
     def take(self, host: str, namespace: str = "") -> None:
-        """One more from `host`, of a caller of `namespace`; empty: it is not known. Raises RpcError
-        RESOURCE_EXHAUSTED where that is one too many.
+        """Count a stream from `host`, of a caller of `namespace` (empty: unknown). Raises RpcError
+        RESOURCE_EXHAUSTED if that is one too many.
         """
         try:
             self._require(host, namespace)
@@ -52,7 +52,7 @@ class StreamLimits:
         self.taken += 1
 
     def give(self, host: str, namespace: str = "") -> None:
-        """One less, as it was taken."""
+        """Uncount a stream; takes the arguments of `take`."""
         self.taken -= 1
         for counted, name in ((self._hosts, host), (self._namespaces, namespace)):
             if name:

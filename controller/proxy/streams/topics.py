@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Listeners:
-    """All who subscribe to one topic."""
+    """The subscribers of one topic."""
 
     place: Place | None = None
-    """Where the object is whose flags they were sent last."""
+    """The object whose flags they were sent last."""
     sinks: dict[object, tuple[Make, Deliver]] = field(default_factory=dict)
-    """How the flags are encoded for each of them, and the function that takes them."""
+    """For each, how flags are encoded and the function that receives them."""
 
     def all(self) -> tuple[tuple[Make, Deliver], ...]:
         """The sinks as they are now: one may be cancelled while others receive."""
@@ -31,7 +31,7 @@ class Listeners:
 
 
 class Topics:
-    """All topics with listeners."""
+    """The topics with listeners."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -55,7 +55,7 @@ class Topics:
         return listeners, cancel
 
     def get(self, topic: Topic) -> Listeners | None:
-        """All listeners of the topic; None where it has none."""
+        """Return all listeners of the topic; None if it has none."""
         return self._listeners.get(topic)
 
     def all(self) -> Iterator[tuple[Topic, Listeners]]:

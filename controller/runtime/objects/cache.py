@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Objects of some kinds by the names that each refers to, within its namespace or wherever it is."""
+    """Objects of some kinds by the names that each refers to, within its namespace or in all."""
 
     name: str
     kinds: frozenset[str]
@@ -77,7 +77,7 @@ class Cache:
         return self._kinds.get(key.kind, {}).get(key.namespace, {}).get(key)
 
     def of_kind(self, kind: str, namespace: str | None = None) -> list[Resource]:
-        """All objects of `kind`, in one namespace or in all, in no order."""
+        """Return all objects of `kind`, in one namespace or in all, in no order."""
         namespaces = self._kinds.get(kind, {})
         if namespace is not None:
             return list(namespaces.get(namespace, {}).values())

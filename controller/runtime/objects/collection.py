@@ -35,7 +35,7 @@ class Lister(Protocol):
     async def everywhere(
         self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
     ) -> list[dict[str, Any]]:
-        """All objects of one kind, in `namespaces` or in all. Raises Setback."""
+        """Return all objects of one kind, in `namespaces` or in all. Raises Setback."""
 
     async def present(
         self, api_version: str, plural: str, namespaces: Sequence[str]

@@ -27,7 +27,7 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """All watches of one kind."""
+    """The states of all watches of one kind."""
 
     kind: str
     """The plural: `flagsets`."""
@@ -43,7 +43,7 @@ class WatchReport:
         return self.age is None or self.age > STALE_SECONDS
 
     def page(self) -> dict[str, Any]:
-        """As `/readyz` shows it."""
+        """Return the entry of `/readyz`."""
         age = None if self.age is None else round(self.age, 1)
         return {
             "kind": self.kind,
@@ -109,7 +109,7 @@ class WatchHealth:
         return WatchReport(kind, not fault and age is not None, age, fault)
 
     def reports(self) -> tuple[WatchReport, ...]:
-        """All kinds that are watched, by name."""
+        """Return a report for each watched kind, by name."""
         kinds = sorted({kind for kind, _ in self._all()})
         return tuple(report for kind in kinds if (report := self.of(kind)) is not None)
 

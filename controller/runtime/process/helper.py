@@ -50,7 +50,7 @@ class TaskLimits:
     """Most bytes of any file that it writes."""
 
     def allowed(self, limit: str) -> str:
-        """How much of MEMORY or CPU_TIME, for people."""
+        """Return the limit of MEMORY or CPU_TIME, for people."""
         return f"{self.memory_bytes} bytes" if limit == MEMORY else f"{self.cpu_seconds:g} seconds"
 
 

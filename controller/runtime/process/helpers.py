@@ -88,7 +88,9 @@ def _read_reply(content: bytes) -> tuple[Any, ...]:
 
 
 class Helpers:
-    """At most `most` processes, started as they are needed and kept. Belongs to one event loop."""
+    """Runs at most `most` helper processes, which are started when they are needed and then kept. Belongs to
+    one event loop.
+    """
 
     def __init__(
         self, most: int, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None

@@ -55,7 +55,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where the results of reconciles go."""
+    """Receivers of the results of reconciles."""
 
     writer: StatusWriter
     observer: Observer

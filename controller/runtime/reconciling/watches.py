@@ -40,14 +40,14 @@ class Reconciles:
     type: ResourceType
     wakes: tuple[Watch, ...] = ()
     indexes: tuple[Index, ...] = ()
-    """Those of the cache that the stage uses."""
+    """The indexes of the cache that the stage uses."""
 
 
 def listed_by(
     index: Index, name: Callable[[Resource], str] = lambda changed: changed.name
 ) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
-    """For `Watch.keys`: the objects that `index` lists under the `name` of a changed one, beside it unless
-    the index is of everywhere.
+    """Return a function for `Watch.keys`: it returns the objects that `index` lists under the `name` of a
+    changed one, in its namespace unless the index covers all.
     """
 
     def keys(cache: Cache, change: Change) -> Iterable[ObjectKey]:

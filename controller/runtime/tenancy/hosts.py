@@ -31,7 +31,7 @@ DENIED: Final = (
     "fe80::/10",
     "ff00::/8",
 )
-"""This machine, and link-local addresses, at which clouds serve a machine's credentials."""
+"""Addresses of this machine, and link-local ones, at which clouds serve a machine's credentials."""
 CLUSTER: Final = (
     "*.svc",
     "*.svc.*",
@@ -94,7 +94,9 @@ class Hosts:
             raise Stalled("URLInvalid", message)
 
     def require_name(self, host: str) -> None:
-        """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
+        """Judge a host by its name alone, for one whose name a proxy resolves. Raises Stalled
+        (HostDenied).
+        """
         name = _normal(host)
         self.require_not_denied(name)
         literal = _literal(name)
@@ -176,7 +178,7 @@ def _is_api_server(name: str) -> Stalled:
 
 
 def require_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """The same. Raises ValueError for an entry that is neither a name nor a network."""
+    """Return the entries. Raises ValueError for one that is neither a name nor a network."""
     for each in entries:
         if "/" in each:
             ipaddress.ip_network(each)

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """At most so many at a time, of which one namespace is given half: one whose servers never answer delays
-    no other. Beyond them there are `firsts`, for namespaces that have none.
-
+    """Limits how many tasks run at a time. One namespace is given half of the places, so that one whose
+    servers never answer delays no other; beyond the places there are `firsts`, for namespaces that have none.
     Belongs to one event loop.
     """
 
@@ -29,7 +28,7 @@ class Places:
         )
 
     def taken(self) -> dict[str, int]:
-        """How many places each namespace has. Any thread may ask."""
+        """Return how many places each namespace has. Any thread may call this."""
         return {str(namespace): count for namespace, count in self._shares.taken().items()}
 
     @contextlib.asynccontextmanager

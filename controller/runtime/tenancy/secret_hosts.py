@@ -51,7 +51,7 @@ class Binding:
             )
 
     def asked_for(self) -> Binding:
-        """The same, of an installation that asks for the annotation."""
+        """Return the binding for an installation that requires the annotation."""
         return replace(self, required=True)
 
 

@@ -29,14 +29,14 @@ class FairShare(Generic[Item]):
     ) -> None:
         """`places`: infinity, where there is no want of them. `most`: that a group may have in any case."""
         self._free = places
-        """Below 0 where firsts are given."""
+        """Free places; negative if `firsts` are in use."""
         self._firsts = firsts
         self._most = most
         self._taken: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, dict[Item, None]] = {}
 
     def taken(self) -> dict[Hashable, int]:
-        """How many places each group has. Any thread may ask."""
+        """Return how many places each group has. Any thread may call this."""
         return dict(self._taken)
 
     def add(self, group: Hashable, item: Item) -> None:

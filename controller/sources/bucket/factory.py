@@ -141,7 +141,7 @@ def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
 
 
 def _own_host(bucket: Bucket) -> str:
-    """Where obstore finds a bucket that has no endpoint."""
+    """Return the host at which obstore finds a bucket that has no endpoint."""
     if bucket.store is Scheme.GOOGLE:
         return KNOWN["gcp"]
     return f"https://s3.{bucket.config.get('region', 'us-east-1')}.amazonaws.com"

@@ -38,7 +38,7 @@ class JudgingProxy:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def url(self) -> str:
-        """With the login. Raises OSError."""
+        """Start, and return the proxy's URL with the login. Raises OSError."""
         async with self._starting:
             if self._server is None:
                 self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
@@ -58,7 +58,7 @@ class JudgingProxy:
         task.add_done_callback(self._open.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, or one tunnel; what comes after it goes to the same address."""
+        """Serve one request or one tunnel; later requests of the connection go to the same address."""
         with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, ValueError):
             try:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -97,7 +97,7 @@ class JudgingProxy:
 
 
 def _request(method: str, target: str, fields: list[str]) -> bytes:
-    """As the server itself is asked; the connection is for this one alone."""
+    """Rewrite a request for the server itself, which closes the connection after it."""
     parts = urlsplit(target)
     path = target.removeprefix(f"{parts.scheme}://{parts.netloc}") or "/"
     kept = [each for each in fields if each.partition(":")[0].lower() not in _OWN]

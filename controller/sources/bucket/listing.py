@@ -34,11 +34,11 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Listed:
-    """One object, as the store lists it."""
+    """An object as the store lists it."""
 
     key: str
     etag: str
-    """Without quotes."""
+    """The ETag without quotes."""
     size: int
     """Bytes."""
 
@@ -89,15 +89,15 @@ def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketManifest:
-    """All objects of a folder."""
+    """The manifest of a folder, which lists all of its objects."""
 
     signed_at: str
-    """As `precise_timestamp` writes it: the later of two is the greater text."""
+    """Time of the signature as `precise_timestamp` writes it: a later time is a greater text."""
     files: Mapping[str, str]
     """`sha256:<hex>` by name below the folder, with `/` between folders."""
 
     def content(self) -> bytes:
-        """As it is signed; the same manifest is the same bytes."""
+        """Return the bytes that are signed; the same manifest always has the same bytes."""
         found = {"type": _TYPE, "signedAt": self.signed_at, "files": dict(sorted(self.files.items()))}
         return json.dumps(found, indent=1).encode() + b"\n"
 

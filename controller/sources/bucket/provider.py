@@ -39,11 +39,11 @@ class BucketProvider(LocalProvider):
     interval: float = 10.0
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """The part of a FlagSource that stands for it, in local mode."""
+    """The part of an equivalent FlagSource, in local mode."""
     authors: bool = True
     """Whether status and Events name the signer."""
     trust: ManifestTrust | None = None
-    """Who must have signed what is fetched; None: no signature is required."""
+    """Decides whose signatures count; None: no signature is required."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
     """The newest listing, if there is one: `fetch` need not ask again for what `resolve` read."""
 

@@ -32,11 +32,11 @@ class ManifestQuestion:
 
     shown: str
     folder: Path
-    """Where its objects are written."""
+    """The folder that its objects are written into."""
     names: Set[str]
-    """Of the objects below it, but manifest and signature."""
+    """The names of the objects in it, without manifest and signature."""
     fetched: Fetched
-    """As far as it is known: its revision, and what is not fetched."""
+    """What is known so far: the revision, and what is not fetched."""
     accepted: Accepted
 
 

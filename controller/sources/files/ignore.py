@@ -56,7 +56,7 @@ def remove_ignored(folder: Path, patterns: str | None) -> None:
 
 
 def not_ignored(skipped: Iterable[str], patterns: str | None) -> tuple[str, ...]:
-    """Those of `skipped`, each `name: reason`, that are not to be ignored. Raises Stalled InvalidSpec."""
+    """Return those of `skipped`, each `name: reason`, that are not ignored. Raises Stalled InvalidSpec."""
     spec = _compiled(patterns)
     return tuple(each for each in skipped if not spec.match_file(each.rpartition(": ")[0]))
 

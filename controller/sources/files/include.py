@@ -1,4 +1,4 @@
-"""Other FlagSources whose files a FlagSource takes in: which ones, of which artifact, and where they go."""
+"""Determines which files of other FlagSources a FlagSource includes: of which artifact, and where they go."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GONE: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Included:
-    """One entry of `spec.include`, and the artifact that its source has now."""
+    """An entry of `spec.include`, and the current artifact of its source."""
 
     include: Include
     source: Resource

@@ -1,1 +1,1 @@
-"""When a source is looked at again, and for how long."""
+"""Determines when a source is looked at again, and how long a look may take."""

@@ -26,7 +26,7 @@ class Deadline:
     """The time that the steps of one look may take together. Waiting for a turn does not count."""
 
     seconds: float
-    """For all steps."""
+    """Seconds for all steps together."""
     where: str
     """The source, as people are shown it."""
     left: float = field(init=False)
@@ -56,7 +56,7 @@ class LimitedTasks:
 
     helpers: Helpers
     places: Places
-    """Of the helpers: one namespace is given half."""
+    """Limits the helpers: one namespace is given half of them."""
     namespace: str
     deadline: Deadline
     limits: TaskLimits

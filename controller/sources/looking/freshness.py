@@ -1,5 +1,5 @@
-"""When sources are looked at, and how recent the answer must be: a requested look sees the state since the
-request, and a push that was reported and not seen yet is looked for soon, for a limited time. Pure.
+"""Determines when sources are looked at, and how recent the answer must be. A requested look sees the state
+since the request; a push that was reported and not seen yet is looked for soon, for a limited time. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controller.sources.provider import Revision
 
 SHARED: Final = timedelta(seconds=1)
-"""How old a shared answer may be for a scheduled look."""
+"""Seconds by which a shared answer may be old for a scheduled look."""
 PATIENCE: Final = 60.0
 """Seconds; the replicas of a Git server catch up within less."""
 UNSURE_PATIENCE: Final = 20.0
@@ -29,7 +29,7 @@ _MOST: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """When a source is looked at, and how recent the answer must be. Both times are aware."""
+    """The time of a look at a source, and how recent the answer must be. Both times are aware."""
 
     now: datetime
     since: datetime
@@ -40,12 +40,12 @@ class Freshness:
 
 @dataclass(slots=True)
 class LookSchedule:
-    """When each source is due; an earlier look was requested."""
+    """The times at which sources are due; an earlier look was requested."""
 
     _due: dict[ObjectKey, datetime] = field(default_factory=dict)
 
     def look(self, resource: Resource, now: datetime) -> Freshness:
-        """How recent the answer to a look at `now` must be."""
+        """Return how recent the answer to a look at `now` must be."""
         due = self._due.pop(resource.key, None)
         asked = resource.annotations.get(REQUESTED_AT)
         status = Status.of(resource)
@@ -89,7 +89,7 @@ class _Push:
 
 @dataclass(slots=True)
 class PendingPushes:
-    """By source, the newest push to what it follows."""
+    """By source, the newest push of what it follows that was not seen yet."""
 
     _pushes: dict[ObjectKey, _Push] = field(default_factory=dict)
 

@@ -89,7 +89,7 @@ def failing(address: Address, access: RegistryAccess) -> Iterator[None]:
 
 
 def _clean(access: RegistryAccess, text: str) -> str:
-    """One line of another's text, without our password."""
+    """Return a text of another party as one line, without our password."""
     login, proxy = access.login, urlsplit(access.proxy).password or ""
     for word in (login.password if login is not None else "", proxy, unquote(proxy)):
         text = text.replace(word, "***") if word else text

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _AGENT: Final = "flagstaff"
 _MOST_KEPT: Final = 4096
 _USED: Final = 0.8
-"""Of a token's life."""
+"""The share of a token's life after which it is not used any more."""
 
 
 class Connections:
@@ -59,7 +59,9 @@ class Connections:
     async def request(
         self, method: str, url: URL, *, headers: dict[str, str], access: RegistryAccess, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request, no redirect followed. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)."""
+        """Send one request without following redirects. Raises Stalled (InvalidSecret, InvalidProxy,
+        HostDenied).
+        """
         proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
             self._hosts.require_scheme(url.scheme)

@@ -40,7 +40,7 @@ _DOCKER_CONFIG: Final = ".dockerconfigjson"
 _JUDGES: Final = 1
 """Processes that verify keyless signatures, and as many for namespaces that wait; of 60 MB each."""
 _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
-"""Where the public instance of Sigstore publishes its root; the library has a copy."""
+"""The URL at which the public instance of Sigstore publishes its root; the library has a copy."""
 
 
 class OciFactory(ProviderFactory[OciSpec]):

@@ -44,7 +44,7 @@ class Layer:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
-        """One of `layers_of`."""
+        """Read an entry of `layers_of`."""
         digest, size = str(entry.get("digest")), entry.get("size")
         return cls(
             str(entry.get("mediaType", "")),
@@ -63,7 +63,7 @@ class OciManifest:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """For `status.artifact.metadata`."""
+        """Return the entries for `status.artifact.metadata`."""
         metadata = {key: self.annotations.get(key, "") for key in _KEPT}
         metadata[AUTHOR] = self.annotations.get(AUTHORS, "")
         metadata[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))

@@ -45,7 +45,7 @@ class OciProvider(LocalProvider):
     reference: OciReference
     selector: LayerSelector
     deadline: Callable[[], Deadline]
-    """For all steps together, where the provider is opened for one look; else another one for each step."""
+    """The time for all steps together, if the provider is opened for one look; else each step has its own."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Context that is held during a fetch."""
     interval: float = 10.0
@@ -53,7 +53,7 @@ class OciProvider(LocalProvider):
     authors: bool = True
     """Whether what is fetched names its author."""
     trust: CosignTrust | None = None
-    """Who must have signed what is fetched; None: no signature is required."""
+    """Decides whose signatures count; None: no signature is required."""
 
     @property
     def shows_every_push(self) -> bool:
@@ -116,7 +116,7 @@ class OciProvider(LocalProvider):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The part of a FlagSource that stands for it."""
+        """Return the part of an equivalent FlagSource."""
         address = self.registry.address
         reference = self.reference.model_dump(by_alias=True, exclude_none=True)
         return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}

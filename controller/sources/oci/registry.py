@@ -47,7 +47,7 @@ _NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """One repository, as one login sees it. Every method raises a Setback; none is bounded in time."""
+    """A repository, accessed with one login. Every method raises a Setback; none limits its time."""
 
     address: Address
     access: RegistryAccess
@@ -71,14 +71,14 @@ class Registry:
         return content
 
     async def found(self, reference: str) -> bytes:
-        """As `manifest`; empty where there is none."""
+        """Return as `manifest` does; empty if there is none."""
         try:
             return await self.manifest(reference)
         except NotFound:
             return b""
 
     async def tags(self) -> list[str]:
-        """All of them. Raises Gone for a repository that is not there, Stalled for too many."""
+        """Return all tags. Raises Gone if there is no such repository, Stalled for too many tags."""
         found: list[str] = []
         read = 0
         url: URL | None = self._url("tags", "list").with_query(n=str(_PAGE))
@@ -253,7 +253,7 @@ class Registry:
         return realm
 
     def _redirected(self, url: URL, location: str) -> URL:
-        """Where the content is; over TLS, unless the registry is to be asked without."""
+        """Return the address of the content; with TLS, unless the registry is to be accessed without."""
         found = _url_of(location, url)
         if found is None or not self._allowed(found):
             raise Failed("OCIArtifactPullFailed", f"{self.address}: it redirects to what is no https URL")

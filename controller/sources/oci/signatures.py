@@ -38,10 +38,12 @@ class Judge(Protocol):
     """Judges signatures."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
-        """Who signed the manifest `digest` by a Sigstore bundle. Raises NotBelievedError, or a Setback."""
+        """Return who signed the manifest `digest` by a Sigstore bundle. Raises NotBelievedError, or a
+        Setback.
+        """
 
     async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
-        """Who signed a payload that names the manifest `digest`. Raises NotBelievedError."""
+        """Return who signed a payload that names the manifest `digest`. Raises NotBelievedError."""
 
     def advice(self, artifact: str) -> str:
         """What to do about an artifact without a trusted signature."""
@@ -55,7 +57,7 @@ class CosignTrust:
     epoch: str
 
     async def signer(self, registry: Registry, digest: str) -> Signer:
-        """Who signed the manifest. Raises Unverified, or another Setback of the registry."""
+        """Return who signed the manifest. Raises Unverified, or another Setback of the registry."""
         whys: list[str] = []
         unknown = False
         async for kind, content, signature in _attached(registry, digest):
@@ -87,7 +89,7 @@ async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str,
 
 
 def _layers(manifest: bytes, media_type: str) -> list[Layer]:
-    """Those of a media type that are small enough to be read."""
+    """Return the layers of a media type that are small enough to be read."""
     found = [each for each in map(Layer.of, layers_of(manifest)) if each.media_type == media_type]
     return [each for each in found if each.digest and 0 <= each.size <= _BYTES]
 
@@ -110,7 +112,7 @@ class KeyJudge:
 
     keys: tuple[CosignKey, ...]
     add_key: str
-    """How another key is trusted, as a part of a sentence."""
+    """Says how to trust another key, as a part of a sentence."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Implements `Judge`."""
@@ -136,7 +138,7 @@ class IdentityJudge:
     """`namespace/name` of the Secret with the root; empty: it is that of the public instance."""
     helpers: Helpers
     places: Places
-    """Of the helpers: one namespace is given half."""
+    """Limits the helpers: one namespace is given half of them."""
     namespace: str
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:

@@ -20,7 +20,7 @@ class Signer:
     key: str
     """Kind and fingerprint: `SSH SHA256:…`, `PGP 0123…`."""
     name: str = ""
-    """As the trusted keys call its owner; empty where they do not."""
+    """The key's owner, as the trusted keys call it; empty if they do not."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.key})" if self.name else self.key

@@ -65,7 +65,7 @@ class CosignKey:
 
 
 def _scheme(key: PublicKey | PrivateKey) -> tuple[Any, ...]:
-    """How a key signs a content's SHA-256 hash; Ed25519 signs the content itself."""
+    """Return how a key signs a content's SHA-256 hash; Ed25519 signs the content itself."""
     if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
         return (ec.ECDSA(hashes.SHA256()),)
     if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
@@ -102,12 +102,12 @@ def payload_of(digest: str, reference: str) -> bytes:
 
 
 def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) -> Signer:
-    """Who signed `content`, by a signature in Base64. Raises NotBelievedError."""
+    """Return who signed `content`, by a signature in Base64. Raises NotBelievedError."""
     return _signer(content, _decoded(signature.strip()), keys)
 
 
 def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:
-    """Who signed that `payload` names the manifest `digest`. Raises NotBelievedError."""
+    """Return who signed that `payload` names the manifest `digest`. Raises NotBelievedError."""
     signer = _signer(payload, _decoded(signature), keys)
     critical = _field(_parsed(payload), "critical")
     image = _field(critical, "image")
@@ -117,7 +117,7 @@ def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[C
 
 
 def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
-    """Who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
+    """Return who signed a Sigstore bundle's statement of the manifest `digest`. Raises NotBelievedError."""
     envelope = _field(_parsed(bundle), "dsseEnvelope")
     kind, payload = str(envelope.get("payloadType")), _decoded(envelope.get("payload"))
     signatures = envelope.get("signatures")

@@ -1,4 +1,4 @@
-"""Who signed without a key, as an instance of Sigstore vouches for it by certificate and log. Pure."""
+"""Finds who signed without a key, by the certificate and the log of a Sigstore instance. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MODULE: Final = "controller.sources.verification.sigstore_bundle"
 
 @dataclass(frozen=True, slots=True)
 class SignerIdentity:
-    """Who may sign: expressions that match anywhere in a text, unless they say ^ and $, as with Flux."""
+    """An accepted signer: expressions that match anywhere in a text, unless they have ^ and $, as
+    with Flux.
+    """
 
     issuer: str
     subject: str
@@ -34,7 +36,7 @@ class SignerIdentity:
 
 
 def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
-    """Who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
+    """Return who of `identities` signed the manifest `digest`. Raises NotBelievedError, InvalidRootError."""
     found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
     return found
 

@@ -34,7 +34,7 @@ _PGP_ARMOR: Final = (b"-----BEGIN PGP SIGNATURE-----", b"-----BEGIN PGP MESSAGE-
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Those that are believed."""
+    """The trusted keys."""
 
     pgp: tuple[str, ...] = ()
     """Blocks in armor; one may hold several keys."""
@@ -80,7 +80,9 @@ def _blocks(text: str) -> list[str]:
 
 
 def verify(message: bytes, signature: bytes, keys: Keys, at: datetime) -> Signer:
-    """Who signed `message`. `at`: when the message says that it was written. Raises NotBelievedError."""
+    """Return who signed `message`. `at`: the time in the message at which it was written. Raises
+    NotBelievedError.
+    """
     if not signature:
         raise NotBelievedError("it is not signed")
     # The libraries are loaded for the kind that is there.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
-    """Whose key of `blocks` (in armor) signed `message`. Raises NotBelievedError."""
+    """Return whose key of `blocks` (in armor) signed `message`. Raises NotBelievedError."""
     try:
         signature = pysequoia.Sig.from_bytes(armored)
     except Exception:  # noqa: BLE001 - the library raises RuntimeError and ValueError for anything
@@ -39,7 +39,7 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
 
 
 def _merged(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
-    """One of each key: an older copy of it may not know that it is revoked."""
+    """Return one copy of each key: an older copy may not have its revocation."""
     found: dict[str, pysequoia.Cert] = {}
     for each in itertools.chain.from_iterable(blocks):
         before = found.get(each.fingerprint)

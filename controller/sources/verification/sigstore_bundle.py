@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
-"""The same as bare text; certificates of older authorities have it alone."""
+"""The issuer as bare text; certificates of older authorities have it in this form only."""
 _USER_NAME: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.7")
 _LONGEST: Final = 255
 _SHOWN_LENGTH: Final = 200
@@ -61,7 +61,7 @@ class IdentityPolicy:
 
 
 def verify(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIdentity]) -> Signer:
-    """As `keyless.verify_keyless`."""
+    """See `keyless.verify_keyless`."""
     verifier = _verifier(root)
     policy = IdentityPolicy(identities)
     try:

@@ -34,7 +34,7 @@ class SshKey:
 
     type: str
     blob: bytes
-    """As in a signature: the type's name again, and its numbers."""
+    """The key as in a signature: the type's name again, and its numbers."""
     name: str = ""
     """The owner of the key; empty where the file does not say."""
     after: datetime | None = None
@@ -122,7 +122,7 @@ def _with_options(key: SshKey, options: str, line: int) -> SshKey | None:
 
 
 def _time(value: str, line: int) -> datetime:
-    """In UTC, with a Z at its end or without."""
+    """Read a time in UTC, with a Z at its end or without."""
     digits = value.removesuffix("Z")
     try:
         return datetime.strptime(digits, _TIMES[len(digits)]).replace(tzinfo=UTC)

@@ -34,7 +34,7 @@ _CURVES: Final[dict[str, hashes.HashAlgorithm]] = {
 }  # fmt: skip
 """The hash that goes with each curve."""
 _RSA_BITS: Final = 2_048
-"""At least."""
+"""Fewest bits of an RSA key."""
 _PRESENT: Final = 1
 """The flag of a security key that its user touched it."""
 
@@ -48,7 +48,7 @@ class SshSignature:
     namespace: bytes
     reserved: bytes
     algorithm: bytes
-    """Of the hash of the message."""
+    """The algorithm of the message's hash."""
     signature: bytes
 
 
@@ -69,7 +69,7 @@ def read_signature(armored: bytes) -> SshSignature:
 
 
 def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datetime) -> Signer:
-    """Whose key of `keys` signed `message` for Git, written `at` a time. Raises NotBelievedError."""
+    """Return whose key of `keys` signed `message` for Git at the time `at`. Raises NotBelievedError."""
     try:
         read = read_signature(armored)
     except Damaged as error:

@@ -37,7 +37,7 @@ class Arity:
 
     least: int
     most: int | None
-    """None: any number."""
+    """Most arguments; None: any number."""
 
     def __str__(self) -> str:
         if self.most is None:

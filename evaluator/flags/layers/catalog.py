@@ -140,9 +140,9 @@ class Catalog:
 
     @cached_property
     def everything(self) -> FlagSet:
-        """All flags; of a key that several sources have, the flag of the last source. If one source alone
-        holds a set, this is that set. Flags of several stand alone: their references are expanded and their
-        set's metadata is theirs, so this set has no evaluators and no metadata.
+        """Return all flags; for a key that several sources have, the flag of the last source. If one source
+        alone has a set, this is that set. Flags of several have their references expanded and their set's
+        metadata as their own, so this set has no evaluators and no metadata.
         """
         if len(self._delivered) <= 1:
             return next((held.flag_set for held in self._delivered.values()), _NOTHING)
@@ -159,7 +159,7 @@ class Catalog:
 
     @cached_property
     def flag_sets(self) -> Mapping[str, FlagSet]:
-        """All flag sets by their id."""
+        """Return all flag sets by their id."""
         known = {own for held in self._delivered.values() for own in held.ids}
         if len(known) == 1:
             return dict.fromkeys(known, self.everything)

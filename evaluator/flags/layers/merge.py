@@ -43,7 +43,7 @@ class Parsed:
 
     flag_set: FlagSet
     problems: tuple[Problem, ...] = ()
-    """By place."""
+    """Problems in order of their places."""
     bad: frozenset[str] = frozenset()
     """Keys of flags with an error; none of them is in the set."""
     warned: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""One parsed document: its value, the problems of its text, and the place of each part."""
+"""A parsed document: its value, the problems of its text, and the place of each part."""
 
 from __future__ import annotations
 

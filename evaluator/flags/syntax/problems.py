@@ -27,9 +27,9 @@ class Problem:
 
     file: str
     line: int
-    """From 1; 0 for a problem of the whole file."""
+    """Line, from 1; 0 for a problem of the whole file."""
     column: int
-    """From 1, in characters; 0 for a problem of the whole file."""
+    """Column in characters, from 1; 0 for a problem of the whole file."""
     severity: Severity
     code: str
     """Stable, kebab-case name of the rule, such as `unknown-operator`."""
@@ -51,12 +51,12 @@ class Finding:
     """A problem without line and column yet: looking them up takes long, and few are shown."""
 
     path: Path
-    """From the root of the document; of the rule, where only a rule was given."""
+    """The path from the root of the document, or of the rule if only a rule was given."""
     severity: Severity
     code: str
     message: str
     document: Document | None = None
-    """None until a caller that knows the document sets it."""
+    """The document; None until a caller that knows it sets it."""
     flag: str | None = None
     """The flag concerned; an error without one concerns the whole set."""
     at_key: bool = False

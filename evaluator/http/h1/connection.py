@@ -33,7 +33,9 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 @lru_cache(maxsize=256)
 def _head(status: int, headers: Headers, more: Headers, connection: str, date: str) -> bytes:
-    """All of a response's head but its last header. Raises ValueError for headers that may not go out."""
+    """Return a response's head without its last header. Raises ValueError for headers that must not
+    be sent.
+    """
     fields = (*headers, *more, *((("connection", connection),) if connection else ()), ("date", date))
     check_headers(fields)
     lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in fields)]
@@ -287,7 +289,9 @@ class _BodyTransport:
     __slots__ = ("_chunked", "_head", "_peer")
 
     def __init__(self, peer: Http1Peer, head: bytes, *, chunked: bool) -> None:
-        """Without chunks the head gives the length, or the connection's end is the body's."""
+        """Take whether the body is chunked; otherwise the head gives its length, or it ends with the
+        connection.
+        """
         self._peer = peer
         self._head = head
         """Goes out with the first piece, or by itself if that does not come at once."""
@@ -315,7 +319,9 @@ class _BodyTransport:
         self._peer.body_ended()
 
     def break_off(self) -> None:
-        """Without the last chunk, or its whole length, the body counts as cut short."""
+        """End without the last chunk or the whole length, so that the client sees that the body is
+        incomplete.
+        """
         self._peer.break_off()
 
     def forget(self) -> None:

@@ -108,7 +108,7 @@ class Reader:
         self.keep = True
         """False once nothing more is to be read: a request is refused, or was the connection's last."""
         self.began = self.since = self._resumed = self._came
-        """When the newest request began to come, and since when its head or body does."""
+        """Times at which the newest request, and its current head or body, began to arrive."""
         self._method, self._version, self._keeps = "", "", True
         self._begin()
 
@@ -217,7 +217,7 @@ class Reader:
         self._headers: Headers = ()
         self._body: list[bytes] = []
         self._fields: list[tuple[str, str]] = []
-        """Of the head while it is read, then of the trailers."""
+        """Headers of the head while it is read, then trailers."""
         self._fed = self._size = 0
 
     def _refuse(self, status: int) -> None:

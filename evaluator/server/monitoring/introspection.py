@@ -80,7 +80,7 @@ class Introspection:
         self._offload = offload
 
     def routes(self) -> Routes:
-        """Both, as plain HTTP."""
+        """Return the routes of `flags` and `explain`, as plain HTTP."""
         reading = {(method, "/flags"): self.flags for method in ("GET", "HEAD")}
         return Routes(http={**reading, ("POST", "/explain"): self.explain})
 
@@ -206,7 +206,7 @@ class Introspection:
 
 
 def source(status: SourceStatus, now: float) -> dict[str, Any]:
-    """One source as JSON."""
+    """Return a source as JSON."""
     return {
         "name": status.name,
         "state": state(status).value,

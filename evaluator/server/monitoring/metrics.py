@@ -55,7 +55,7 @@ class Tally:
 
 
 Answers: TypeAlias = "Mapping[tuple[str, str], Tally]"
-"""One flag's, by variant and reason."""
+"""The numbers of one flag's answers, by variant and reason."""
 
 
 class Metrics:

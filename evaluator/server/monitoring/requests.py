@@ -1,9 +1,9 @@
-"""How many requests there were, how long their handlers took, and how large the answers were.
+"""Counts requests, and measures how long their handlers took and how large the answers were.
 
 Handlers are wrapped, so the protocols below know nothing of it. A request costs a clock reading and an
 addition: after each scrape the first MEASURED of a series are measured one by one, and then one of STRIDE,
-which counts for all since the one before. So no request is left out of the count for longer than STRIDE - 1
-others of its series, or the next scrape and one more.
+which counts for all since the one before. So a request is missing from the count until STRIDE - 1 others of
+its series, or the next scrape and one more, have come.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Series:
         self.scraped()
 
     def record(self, seconds: float, size: int) -> None:
-        """Measure one request that stands for all pending ones."""
+        """Record a measured request, which counts for all since the one before."""
         weight, self.pending = self.pending, 0
         self.seconds.add(seconds, weight)
         self.sizes.add(size, weight)
@@ -97,7 +97,7 @@ class Requests:
         self._series: dict[tuple[str, Outcome], Series] = {}
 
     def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
-        """The same routes, their unary calls and requests measured; streams are counted elsewhere."""
+        """Return the routes with their unary calls and requests measured; streams are counted elsewhere."""
         return replace(
             routes,
             unary={p: self._rpc(scheme, "grpc", p, run) for p, run in routes.unary.items()},

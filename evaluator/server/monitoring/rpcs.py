@@ -35,7 +35,7 @@ LABELS: Final = ("rpc_system", "rpc_service", "rpc_method", "rpc_grpc_status_cod
 
 
 def watched(routes: Routes, begin: Begin) -> Routes:
-    """The same routes, with `begin` called for each call."""
+    """Return the routes with `begin` called for each call."""
     return replace(
         routes,
         unary={path: partial(unary, run, begin) for path, run in routes.unary.items()},

@@ -141,7 +141,9 @@ def _said(given: dict[str, str], *names: str) -> bool:
 
 
 def _fault(name: str, error: Exception) -> SourceFault:
-    """Never contains obstore's own text: its URLs may be signed, and its times make each text different."""
+    """Return the fault for an error, without obstore's own text: its URLs may be signed, and its times make
+    each text different.
+    """
     if isinstance(error, NotFoundError | FileNotFoundError):
         return SourceFault("NotFound", f"{name}: no such object")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):

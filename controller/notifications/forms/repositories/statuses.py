@@ -28,7 +28,7 @@ _STATES: Final = {
     "bitbucket": {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"},
     "gitlab": {"failure": "failed"},
 }
-"""By server: its names of our states, if they differ."""
+"""A server's names of our states, where they differ."""
 
 
 def status(notice: Notice) -> Post:
