@@ -14,7 +14,6 @@ from controller.cli.shared.problems import failures
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.local_mode.local_stages import build_once
-from controller.wiring.offline.commits import is_artifact
 from controller.wiring.offline.worktree import compose_working_tree, working_tree_of
 from evaluator.explain import answer, explain
 from evaluator.resolve import compile_flag_set, resolve
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _composed(options: LocalOptions, reference: str | None) -> Composition:
     """The working tree's flag set where no reference is asked for, else a commit's. Raises Setback."""
-    folder = None if is_artifact(options.source) else working_tree_of(options.source)
+    folder = working_tree_of(options.source)
     if folder is not None and reference is None:
         return compose_working_tree(folder, options)
     built = asyncio.run(build_once(options))

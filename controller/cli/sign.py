@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from controller.cli.shared.ending import OK, USAGE, ending
 from controller.runtime.clock import now
-from controller.sources.bucket.listing import MANIFEST, SIGNATURE
 from controller.wiring.offline.publishing import FolderRefusedError, sign_folder
 
 if TYPE_CHECKING:
@@ -25,8 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the two files and name them; exit 0, 2 for a folder or a key that cannot be used."""
-    folder = arguments.folder
     with ending(USAGE, FolderRefusedError):
-        signed = sign_folder(folder, arguments.key, now())
-    print(f"{folder / MANIFEST} and {folder / SIGNATURE} sign {signed} file{'' if signed == 1 else 's'}")
+        signed = sign_folder(arguments.folder, arguments.key, now())
+    print(
+        f"{signed.manifest} and {signed.signature} sign {signed.files} file{'' if signed.files == 1 else 's'}"
+    )
     return OK

@@ -20,7 +20,7 @@ from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of
 from controller.settings import ControllerSettings
 from controller.wiring.controller.cluster import working
-from controller.wiring.controller.replica import STAGES
+from controller.wiring.controller.reconcilers import STAGES
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags

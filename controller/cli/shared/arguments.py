@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import sys
@@ -14,9 +13,6 @@ from controller.flagsets.building.compose import FailurePolicy
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.variable_text import NAME
-from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.bucket.place import is_bucket, parse_url
-from controller.sources.oci.credentials import RegistryLogin
 from controller.wiring.offline.options import LocalOptions
 from evaluator.flags.model import Bucketing
 
@@ -122,27 +118,29 @@ def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def login_of(arguments: argparse.Namespace) -> RegistryLogin | None:
-    """Return the login, or None if no name was given. Raises ValueError if there is a name without a
-    password.
-    """
+def login_of(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """Return (username, password), or None without a username. Raises ValueError without a password."""
     if arguments.username is None:
         return None
     password = os.environ.get(PASSWORD) or sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
     if not arguments.username or not password:
         raise ValueError(f"--username needs a password, in {PASSWORD} or on standard input")
-    return RegistryLogin(arguments.username, password)
+    return arguments.username, password
 
 
 def local_options(arguments: argparse.Namespace) -> LocalOptions:
     """The options of a verb that used `add_build_arguments`."""
+    # Verbs that build nothing have their arguments here, too, and need not wait for the providers.
+    from controller.wiring.offline.providers import provider_of
+
+    source = arguments.source
     state_dir: Path | None = getattr(arguments, "state_dir", None)
     return LocalOptions(
-        source=arguments.source,
+        source=source,
         reference=committed_reference(arguments.ref),
         endpoint=arguments.endpoint,
         region=arguments.region,
-        paths=tuple(arguments.paths) or (_default_path(arguments.source),),
+        paths=tuple(arguments.paths) or (provider_of(source).default_path(source),),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
         patches=tuple(arguments.patches),
@@ -157,15 +155,6 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),
     )
-
-
-def _default_path(source: str) -> str:
-    """Keys stay whole in a bucket's artifact, so its prefix is where definitions are."""
-    if not is_bucket(source):
-        return "."
-    with contextlib.suppress(Stalled):
-        return parse_url(source).prefix or "."
-    return "."
 
 
 def committed_reference(text: str | None) -> str | None:

@@ -50,11 +50,6 @@ class Bucket:
 _URL: Final = re.compile(rf"({'|'.join(Scheme)})://([^/?#@\s]+)(?:/([^?#]*))?")
 
 
-def is_bucket(text: str) -> bool:
-    """Return whether the location is a bucket's."""
-    return text.startswith(tuple(f"{store}://" for store in Scheme))
-
-
 def parse_url(text: str) -> Bucket:
     """The bucket of `s3://BUCKET/PREFIX`; the prefix is a folder or a file, without a slash at its end.
     Raises Stalled (URLInvalid).

@@ -48,8 +48,8 @@ from controller.wiring.controller.admission import known_objects, open_admission
 from controller.wiring.controller.notifying import open_notifying
 from controller.wiring.controller.pods import pod_work_of
 from controller.wiring.controller.ports import artifact_address, bound_socket, listen
-from controller.wiring.controller.reconcilers import Shared, providers_of, reconcilers_of, usages_of
-from controller.wiring.controller.replica import STAGES, Controller, Ports, leadership_of, readiness
+from controller.wiring.controller.reconcilers import STAGES, Shared, providers_of, reconcilers_of, usages_of
+from controller.wiring.controller.replica import Controller, Ports, leadership_of, readiness
 from controller.wiring.controller.watches import reference_watches
 from controller.wiring.tenancy.quota_overrides import overridden
 from controller.wiring.tenancy.quotas import QuotaMetrics, limits_of, object_usages

@@ -13,7 +13,7 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of
 from controller.wiring.controller.cluster import working
-from controller.wiring.controller.replica import STAGES
+from controller.wiring.controller.reconcilers import STAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

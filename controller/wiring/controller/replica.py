@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.kinds import POD
 from controller.api.objects.meta import ObjectKey
-from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
-from controller.flagsets.stage import FLAG_SETS
 from controller.kube.lease import Lease
-from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
-from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.process.lasting import forever
 from controller.runtime.process.leadership import Leadership, Role
-from controller.sources.stage import FLAG_SOURCES
-from controller.upgrades.stage import EVALUATOR_UPGRADES
-from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -37,19 +30,6 @@ if TYPE_CHECKING:
     from controller.wiring.controller.admission import Admission
     from controller.wiring.controller.pods import PodWork
 
-STAGES: Final = (
-    FLAG_SOURCES,
-    FLAG_SETS,
-    CONFIGURATIONS,
-    FEATURE_FLAGS,
-    FLAG_RECEIVERS,
-    FLAG_PROVIDERS,
-    FLAG_ALERTS,
-    FLAGDS,
-    FEATURE_FLAG_SOURCES,
-    IN_PROCESS_CONFIGURATIONS,
-    EVALUATOR_UPGRADES,
-)
 _LEADER_LABEL: Final = "flagstaff.dev/leader"
 """Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
 

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
 from controller.sources.git.reading.repository import describe
 from controller.sources.looking.deadline import Deadline
+from controller.sources.oci.credentials import RegistryLogin
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
@@ -31,8 +32,6 @@ from evaluator.durable import write_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
-
-    from controller.sources.oci.credentials import RegistryLogin
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""
@@ -46,8 +45,8 @@ class PushOptions:
     """`oci://HOST/REPOSITORY[:TAG]`."""
     folder: Path
     insecure: bool = False
-    login: RegistryLogin | None = None
-    """None: taken from Docker's own configuration; without an entry there is none."""
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """Username and password. None: taken from Docker's own configuration; without an entry there is none."""
     source: str | None = None
     revision: str | None = None
     author: str | None = None
@@ -64,6 +63,15 @@ class Pushed:
     """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
     changed: bool
     """Whether the folder had uncommitted changes, though its revision names a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedFolder:
+    """The files that sign a folder, and how many they sign."""
+
+    manifest: Path
+    signature: Path
+    files: int
 
 
 class FolderRefusedError(ValueError):
@@ -92,7 +100,7 @@ async def push(options: PushOptions) -> Pushed:
     key = None if options.key is None else await asyncio.to_thread(key_at, options.key)
     made, changed = await asyncio.to_thread(_packaged, options)
     async with (
-        registry_of(address, actions="pull,push", login=options.login) as registry,
+        registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
         Deadline(PUSH_TIMEOUT, str(address)).running(),
     ):
         for blob in (made.config, made.layer):
@@ -130,10 +138,14 @@ def _packaged(options: PushOptions) -> tuple[Package, bool]:
     return made, found is not None and found.changed and options.revision is None
 
 
-async def pull(target: str, output: Path, *, insecure: bool, login: RegistryLogin | None) -> Fetched:
+def _login(given: tuple[str, str] | None) -> RegistryLogin | None:
+    return None if given is None else RegistryLogin(*given)
+
+
+async def pull(target: str, output: Path, *, insecure: bool, login: tuple[str, str] | None) -> Fetched:
     """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
     address, reference = parse_target(target, insecure=insecure)
-    async with registry_of(address, login=login) as registry:
+    async with registry_of(address, login=_login(login)) as registry:
         source = OciProvider(registry, reference, LayerSelector(), partial(Deadline, TIMEOUT, str(address)))
         try:
             with await asyncio.to_thread(_beside, output) as folder:
@@ -154,8 +166,8 @@ def _beside(output: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".flagstaff-", dir=output.parent)
 
 
-def sign_folder(folder: Path, key: Path, now: datetime) -> int:
-    """Write manifest and signature of all files below `folder`, but of `.git`; how many there are.
+def sign_folder(folder: Path, key: Path, now: datetime) -> SignedFolder:
+    """Write manifest and signature of all files below `folder`, but of `.git`.
 
     Raises FolderRefusedError for a key that cannot be used, and files that a bucket would not be read with.
     """
@@ -178,7 +190,7 @@ def sign_folder(folder: Path, key: Path, now: datetime) -> int:
         content = manifest.content()
         write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
         write_file(folder / MANIFEST, content)
-    return len(names)
+    return SignedFolder(folder / MANIFEST, folder / SIGNATURE, len(names))
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,16 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.git_url import parse_location
 from controller.artifacts.archive import too_large
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
 from controller.flagsets.reading.inputs import steps
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, within
-from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
-from controller.sources.bucket.place import is_bucket
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.provider import TreeLimits
 from controller.wiring.offline.advice import with_advice
+from controller.wiring.offline.providers import provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,8 +42,7 @@ class WorkingTree:
 
 def working_tree_of(source: str) -> Path | None:
     """The folder that `source` names, unless it is a remote or a bare repository. Raises Setback."""
-    with stalling():
-        path = None if is_bucket(source) else parse_location(source).path
+    path = provider_of(source).folder(source)
     if path is None:
         return None
     folder = path.expanduser()

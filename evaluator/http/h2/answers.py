@@ -8,8 +8,16 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.http.deferred import Deferred
-from evaluator.http.h2.fields import AUTHORITY, CONTENT_TYPE, ENCODING, LAST_PSEUDO, METHOD, PATH, TIMEOUT
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.h2.headers.fields import (
+    AUTHORITY,
+    CONTENT_TYPE,
+    ENCODING,
+    LAST_PSEUDO,
+    METHOD,
+    PATH,
+    TIMEOUT,
+)
+from evaluator.http.h2.headers.hpack import encode_block
 from evaluator.http.h2.transports import BodyTransport, CallTransport
 from evaluator.http.messages import (
     SIZED,
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from evaluator.http.h2.events import (
         RequestReceived,
     )
-    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.headers.hpack import Block
     from evaluator.http.h2.peer import Http2Peer
     from evaluator.http.routes import StreamHandler, UnaryHandler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2 import fields, frames, hpack
+from evaluator.http.h2 import frames
 from evaluator.http.h2.events import BodyTooLarge, Event, HeadersReceived, RequestReceived, StreamClosed
 from evaluator.http.h2.frames import (
     END_HEADERS,
@@ -17,10 +17,11 @@ from evaluator.http.h2.frames import (
     ErrorCode,
 )
 from evaluator.http.h2.guard import SHORT
+from evaluator.http.h2.headers import fields, hpack
 
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard
-    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.headers.hpack import Block
     from evaluator.http.h2.streams import Stream, Streams
     from evaluator.http.server.limits import Limits
 

@@ -16,8 +16,7 @@ from controller.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, WORKLOA
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED
 from controller.settings import ControllerSettings
-from controller.wiring.controller.reconcilers import reconcilers_of
-from controller.wiring.controller.replica import STAGES
+from controller.wiring.controller.reconcilers import STAGES, reconcilers_of
 
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
 REFERRED: Final = (SECRET, CONFIG_MAP, NAMESPACE, *WORKLOADS)

@@ -10,7 +10,7 @@ import pytest
 from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
 from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.watches import indexes_of, woken
-from controller.wiring.controller.replica import STAGES
+from controller.wiring.controller.reconcilers import STAGES
 
 SET: Final = "flagstaff.dev/flagset"
 

@@ -12,7 +12,7 @@ import httptools
 from evaluator.http.h1.connection import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.hpack import Decoder, encode_block
+from evaluator.http.h2.headers.hpack import Decoder, encode_block
 from evaluator.http.h2.peer import Http2Peer
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.limits import Limits

@@ -12,7 +12,7 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.h1.connection import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.hpack import encode_block
+from evaluator.http.h2.headers.hpack import encode_block
 from evaluator.http.h2.peer import Http2Peer
 from evaluator.http.messages import Call, Code, Request, Response, RpcError
 from evaluator.http.routes import Routes

@@ -8,7 +8,7 @@ import pytest
 
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame
-from evaluator.http.h2.hpack import Decoder, encode_block
+from evaluator.http.h2.headers.hpack import Decoder, encode_block
 from evaluator.http.h2.peer import Http2Peer
 from evaluator.http.messages import Call, Code, MessageStream, RpcError
 from evaluator.http.routes import Routes

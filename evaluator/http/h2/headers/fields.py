@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.headers.hpack import Block
 
 NONE, BAD, METHOD, SCHEME, PATH, AUTHORITY, LENGTH, CONTENT_TYPE, TIMEOUT, ENCODING = range(10)
 """Marks of a field: nothing special, not allowed in a request, or its index in `Block.values`."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from evaluator.http.h2 import huffman
-from evaluator.http.h2.fields import BAD, LAST_PSEUDO, LENGTH, MARKS, NONE, mark_of
+from evaluator.http.h2.headers import huffman
+from evaluator.http.h2.headers.fields import BAD, LAST_PSEUDO, LENGTH, MARKS, NONE, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

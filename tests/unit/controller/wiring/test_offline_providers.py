@@ -1,0 +1,44 @@
+"""Which provider a location of a command line belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.wiring.offline.providers import provider_of
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("s3://flags/shop/live/", "shop/live"),
+        ("gs://flags", "."),
+        ("az://flags/shop?x", "."),
+        ("oci://ghcr.io/team/flags:v1", "."),
+        ("https://example.com/flags.git", "."),
+        ("flags", "."),
+    ],
+)
+def test_only_a_buckets_definitions_are_below_its_prefix(location: str, path: str) -> None:
+    assert provider_of(location).default_path(location) == path
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("s3://flags/shop", None),
+        ("oci://ghcr.io/team/flags:v1", None),
+        ("git@example.com:team/flags", None),
+        ("flags", Path("flags")),
+        ("file:///srv/flags", Path("/srv/flags")),
+    ],
+)
+def test_only_a_repositorys_location_may_be_a_folder_here(location: str, folder: Path | None) -> None:
+    assert provider_of(location).folder(location) == folder
+
+
+def test_a_location_of_nobody_is_refused_as_a_repository() -> None:
+    with pytest.raises(Stalled, match="not a valid repository location"):
+        provider_of("ftp://example.com/flags").folder("ftp://example.com/flags")
