@@ -1,1 +1,1 @@
-"""HTTP/2 (RFC 9113)."""
+"""The server's side of HTTP/2 (RFC 9113)."""

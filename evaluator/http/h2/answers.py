@@ -67,25 +67,29 @@ _TOO_LARGE: Final = RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
 
 @lru_cache(maxsize=256)
 def _start(status: int, headers: Headers, more: Headers, date: str) -> bytes:
-    """A response's headers but its length. Raises ValueError for headers that may not go out."""
+    """Return a response's headers without content-length. Raises ValueError for headers that must not be
+    sent.
+    """
     check_headers((*headers, *more))
     return encode_block(((":status", str(status)), *headers, *more, ("date", date)))
 
 
 def _is_grpc(block: Block) -> bool:
-    """Whether the content-type says gRPC, of whatever kind but gRPC-Web."""
+    """Return whether the content-type is one of gRPC, but not of gRPC-Web."""
     content_type = block.values[CONTENT_TYPE] or ""
     return content_type.startswith(_GRPC) and not content_type.startswith("application/grpc-web")
 
 
 def _seconds_left(block: Block, waited: float) -> float | None:
-    """How many seconds the caller still waits; None: for ever. Raises RpcError for a malformed timeout."""
+    """Return the seconds left until the caller's deadline, or None. Raises RpcError for a malformed
+    timeout.
+    """
     timeout = block.values[TIMEOUT]
     return None if timeout is None else timeout_seconds(timeout) - waited
 
 
 def _request(block: Block, body: bytes, peer: str, waited: float = 0.0) -> Request:
-    """A plain request: without pseudo-headers, `:authority` as `host`."""
+    """Return a plain request, without pseudo-headers but with `:authority` as `host`."""
     values = block.values
     authority = values[AUTHORITY]
     path, query = split_target(values[PATH] or "")
@@ -97,14 +101,14 @@ def _request(block: Block, body: bytes, peer: str, waited: float = 0.0) -> Reque
 
 
 class Answers:
-    """The responses of one connection: those that are sent at once, that are being made, and that last."""
+    """The responses of one connection: complete ones, deferred ones and streams."""
 
     __slots__ = ("_peer", "making", "streams")
 
     def __init__(self, peer: Http2Peer) -> None:
         self._peer = peer
         self.streams: dict[int, ServerStream] = {}
-        """Open streams; the one that was offered the transport last is at the end."""
+        """Open streams by id; the last one was the last to be offered the transport."""
         self.making: dict[int, Job[Any]] = {}
         """Deferred responses in progress."""
 
@@ -124,7 +128,7 @@ class Answers:
             stream.lost()
 
     def serve(self, event: RequestReceived, waited: float) -> int:
-        """Answer a request that has waited some seconds; returns about how many bytes the answer has."""
+        """Answer a request that has waited some seconds; return about how many bytes the answer has."""
         values, routes = event.block.values, self._peer.port.routes
         path, content_type = values[PATH] or "", values[CONTENT_TYPE] or ""
         if content_type not in _GRPC_TYPES:
@@ -178,7 +182,9 @@ class Answers:
     def _respond_later(
         self, stream_id: int, answer: Deferred[Any], respond: Callable[[int, Result[Any]], int]
     ) -> None:
-        """Have an answer made; `respond` to it then, and go on with what has waited for its place."""
+        """Make an answer in steps and then `respond` to it; after that, answer the requests that have waited
+        for it.
+        """
 
         def made(result: Result[Any]) -> None:
             del self.making[stream_id]
@@ -188,7 +194,9 @@ class Answers:
         self.making[stream_id] = self._peer.defer(answer, made)
 
     def _open(self, event: RequestReceived, handler: StreamHandler | None, path: str, waited: float) -> None:
-        """Begin a server stream. One that is refused has no headers but its trailers: a retry may help it."""
+        """Begin a server stream. If it is refused, the response has trailers only, so that clients
+        may retry.
+        """
         if handler is None:
             self._refuse_method(event.stream_id, path)
             return
@@ -232,7 +240,7 @@ class Answers:
         stream.begin(answer.start, "a streamed response")
 
     def refuse_unknown(self, stream_id: int) -> bool:
-        """Answer a request whose body is still to come, if its path is not known; whether it is not."""
+        """Answer a request for an unknown path before its body; return False if the path is known."""
         connection, port = self._peer.connection, self._peer.port
         block = connection.block(stream_id)
         path = block.values[PATH] or ""

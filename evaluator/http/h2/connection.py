@@ -1,7 +1,7 @@
-"""The server's side of one HTTP/2 connection (RFC 9113) as a state machine: bytes in, events and bytes out.
+"""The server's side of one HTTP/2 connection (RFC 9113) as a state machine: it takes bytes and returns events
+and bytes, does no I/O and reads no clock.
 
-It does no I/O and reads no clock. A breach by the peer never raises here: it becomes RST_STREAM or GOAWAY in
-the output.
+A protocol error of the peer raises nothing here: it becomes RST_STREAM or GOAWAY in the output.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
 _HEADERS = bytes([frames.HEADERS])
 COUNTS_AS_ONE = 512
-"""Bytes of a frame that take as long as one more frame: a header block may have 256 fields."""
+"""Bytes of a frame that take as long to parse as one more frame: a header block may have 256 fields."""
 
 
 class Connection:
-    """One connection. Sends on a stream that is not open do nothing: the peer may have closed it meanwhile.
-
-    `receive` returns what happened; whatever is to be written is then in `take_output`. Once either side has
-    announced its end (`draining`) and `open_streams` is 0, the listener may close the transport.
+    """One connection. Methods that send do nothing on a stream that is not open: the peer may have closed it
+    meanwhile. `receive` returns what happened; `take_output` then returns what is to be written. Once either
+    side has announced its end (`draining`) and `open_streams` is 0, the listener may close the transport.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -64,11 +63,11 @@ class Connection:
         self._greeted = self._settled = False
         self._closed = False
         self.draining = False
-        """Either side has sent GOAWAY."""
+        """Whether either side has sent GOAWAY."""
         self._owed: list[tuple[Stream, int]] = []
-        """Answers of this second that flow control holds back, and their bytes."""
+        """Responses of this second that flow control holds back, and their bytes."""
         self._late: list[tuple[Stream, int]] = []
-        """Those of the second before."""
+        """Responses of the second before that flow control holds back, and their bytes."""
         settings = {
             Setting.MAX_CONCURRENT_STREAMS: limits.streams_per_connection,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
@@ -81,23 +80,27 @@ class Connection:
 
     @property
     def open_streams(self) -> int:
-        """Streams on which a request is awaited, in work, or its response not yet all in the output."""
+        """Return the number of streams whose request is incomplete or being answered, or whose response is
+        not all in the output.
+        """
         return len(self._streams.open)
 
     @property
     def header_block_open(self) -> bool:
-        """A header block has begun and waits for its CONTINUATION, or for the rest of its first frame."""
+        """Return whether a header block has begun and its end has not arrived."""
         begun = self._greeted and self._pending[_TYPE:_FLAGS] == _HEADERS
         return begun or self._inbox.block_open
 
     @property
     def waiting_bytes(self) -> int:
-        """Number of response bytes held back by flow control."""
+        """Return the number of response bytes that flow control holds back."""
         return self._out.waiting_bytes
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes unanswered requests and answers unread for a second make us keep."""
+        """Return about how many bytes unanswered requests, and responses unread for a second, take in
+        memory.
+        """
         return self._streams.held + len(self._pending) + len(self._rest)
 
     @property
@@ -117,7 +120,7 @@ class Connection:
     # ------------------------------------------------------------------ sending
 
     def block(self, stream_id: int) -> Block:
-        """What an open stream's request began with."""
+        """Return the header block of an open stream's request."""
         return self._streams.open[stream_id].block
 
     def discard_body(self, stream_id: int) -> None:
@@ -125,11 +128,11 @@ class Connection:
         self._streams.discard(self._streams.open[stream_id])
 
     def take_output(self) -> bytes:
-        """All bytes to write now."""
+        """Return all bytes to write now."""
         return self._out.take()
 
     def send_headers(self, stream_id: int, block: bytes, end_stream: bool = False) -> None:
-        """`block`: from `hpack.encode_block`."""
+        """Send response headers; `block` is a result of `hpack.encode_block`."""
         stream = self._sendable(stream_id)
         if stream is not None:
             self._out.send_headers(stream_id, block, end_stream)
@@ -145,7 +148,7 @@ class Connection:
                 self._streams.sent(stream)
 
     def send_response(self, stream_id: int, block: bytes, body: bytes, trailers: bytes | None) -> None:
-        """A whole response at once: the fast path."""
+        """Send a complete response, by the shortest way through the code."""
         stream = self._sendable(stream_id)
         if stream is None:
             return
@@ -155,7 +158,7 @@ class Connection:
             self._owed.append((stream, len(body)))
 
     def send_trailers(self, stream_id: int, block: bytes) -> None:
-        """End the stream, after what is queued on it."""
+        """Send trailers behind the queued DATA, and end the stream."""
         stream = self._sendable(stream_id)
         if stream is not None:
             stream.ending = True
@@ -169,10 +172,8 @@ class Connection:
             self._streams.reset(stream_id, error)
 
     def goaway(self, error: int = 0, last: bool = True) -> None:
-        """Announce the end.
-
-        `last=False` only asks the peer to open no more streams; `last=True` says which were processed and
-        refuses new ones.
+        """Announce the end of the connection. `last=False` only asks the peer to open no more streams;
+        `last=True` says which were processed and refuses new ones.
         """
         if not self._closed:
             self.draining = True
@@ -200,7 +201,7 @@ class Connection:
             self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def tick(self) -> None:
-        """A second has passed: flood counters begin anew; answers that wait for a second count as held."""
+        """Begin another second: reset the flood guard, and count responses that wait for a second as held."""
         self._guard.tick()
         for stream, size in self._late:
             if self._streams.open.get(stream.id) is stream:
@@ -214,10 +215,9 @@ class Connection:
     # ------------------------------------------------------------------ receiving
 
     def receive(self, data: bytes, now: float = 0.0, most: int = sys.maxsize) -> list[Event]:
-        """What the peer's next bytes mean, up to so many frames of them, fewer if they are large; any bytes
-        will do, cut anywhere. `now`: seconds, for what may not come too often.
-
-        While frames are `unread`, call it again, with or without more bytes.
+        """Parse received bytes, which may be cut anywhere, and return the events of at most `most` frames;
+        fewer if they are large. `now` is in seconds, for limits on frequency. While frames are `unread`, call
+        it again, with or without more bytes.
         """
         if self._closed:
             return []

@@ -1,4 +1,4 @@
-"""What a peer has done, as an HTTP/2 connection reports it to its listener."""
+"""What a peer has done, as an HTTP/2 connection reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RequestReceived(NamedTuple):
-    """A request, whole: its body is complete, and its trailers were checked and dropped."""
+    """A complete request with its body; its trailers were validated and dropped."""
 
     stream_id: int
     block: Block
@@ -19,20 +19,20 @@ class RequestReceived(NamedTuple):
 
     @property
     def headers(self) -> Headers:
-        """Names in lower case, pseudo-headers first."""
+        """Return the header fields, names in lower case and pseudo-headers first."""
         return self.block.fields
 
 
 @dataclass(frozen=True, slots=True)
 class HeadersReceived:
-    """A request began whose body did not end within the same read."""
+    """A request began, and its body did not end within the same read."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class BodyTooLarge:
-    """The body is, or will be, over the limit and is discarded. The listener answers on this stream."""
+    """The body exceeds the limit, or will by its content-length, and is discarded. Answer on this stream."""
 
     stream_id: int
     block: Block
@@ -44,19 +44,19 @@ class StreamClosed:
 
     stream_id: int
     error: int
-    """An ErrorCode, or whatever number the peer sent."""
+    """An ErrorCode, or any other number that the peer sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writable:
-    """All that waited on the stream has been handed to the output."""
+    """All DATA that was queued on the stream is in the output."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The connection is over, by an error (our GOAWAY is in the output) or by the peer's GOAWAY."""
+    """The connection has ended, by an error (our GOAWAY is in the output) or by the peer's GOAWAY."""
 
     error: int
 

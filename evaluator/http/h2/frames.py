@@ -1,4 +1,4 @@
-"""HTTP/2 frames as bytes: numbers, layouts and error codes (RFC 9113 sections 4, 6 and 7)."""
+"""Encodes HTTP/2 frames: types, flags, layouts and error codes (RFC 9113 sections 4, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first (section 3.4)."""
+"""The client's connection preface (section 3.4)."""
 
 DATA = 0
 HEADERS = 1
@@ -34,7 +34,7 @@ MAX_STREAM_ID = 2**31 - 1
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_BYTES = 16_384
-"""The least that an endpoint must take, and the most that we take."""
+"""The smallest SETTINGS_MAX_FRAME_SIZE, and ours."""
 LARGEST_FRAME_BYTES = 2**24 - 1
 
 HEAD = struct.Struct(">IBI")
@@ -45,7 +45,7 @@ _GOAWAY = struct.Struct(">II")
 
 
 class ErrorCode(IntEnum):
-    """Why we end a stream or a connection (section 7)."""
+    """The reason for ending a stream or a connection (section 7)."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -71,7 +71,7 @@ class Setting(IntEnum):
 
 
 class ConnectionFault(Exception):
-    """A breach that ends the whole connection with GOAWAY(`error`)."""
+    """A protocol error that ends the whole connection with GOAWAY(`error`)."""
 
     def __init__(self, error: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -80,18 +80,20 @@ class ConnectionFault(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """One whole frame; the payload must fit the peer's MAX_FRAME_SIZE."""
+    """Return a frame; the payload must fit the peer's MAX_FRAME_SIZE."""
     return HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def settings_frame(settings: Mapping[Setting, int]) -> bytes:
-    """A SETTINGS frame (section 6.5)."""
+    """Return a SETTINGS frame (section 6.5)."""
     payload = b"".join(_SETTING.pack(key, value) for key, value in settings.items())
     return frame(SETTINGS, 0, 0, payload)
 
 
 def parse_settings(payload: bytes) -> dict[int, int]:
-    """The last value of each identifier; ConnectionFault where one is out of its range (section 6.5.2)."""
+    """Return the last value of each identifier. Raises ConnectionFault for a value out of its range (section
+    6.5.2).
+    """
     if len(payload) % 6:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
     found: dict[int, int] = {}
@@ -107,22 +109,22 @@ def parse_settings(payload: bytes) -> dict[int, int]:
 
 
 def reset_frame(stream_id: int, error: int) -> bytes:
-    """A RST_STREAM frame (section 6.4)."""
+    """Return a RST_STREAM frame (section 6.4)."""
     return frame(RST_STREAM, 0, stream_id, UINT32.pack(error))
 
 
 def window_frame(stream_id: int, increment: int) -> bytes:
-    """A WINDOW_UPDATE frame (section 6.9)."""
+    """Return a WINDOW_UPDATE frame (section 6.9)."""
     return frame(WINDOW_UPDATE, 0, stream_id, UINT32.pack(increment))
 
 
 def goaway_frame(last_stream_id: int, error: int, reason: str = "") -> bytes:
-    """A GOAWAY frame (section 6.8), with a reason for readers of a capture."""
+    """Return a GOAWAY frame (section 6.8), with a reason for people who read a capture."""
     return frame(GOAWAY, 0, 0, _GOAWAY.pack(last_stream_id, error) + reason.encode())
 
 
 def unpadded(payload: bytes) -> bytes:
-    """The payload of a frame with the PADDED flag, without padding (section 6.1)."""
+    """Remove the padding of a payload whose frame has the PADDED flag (section 6.1)."""
     if not payload:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no pad length")
     if payload[0] >= len(payload):

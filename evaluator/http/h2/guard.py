@@ -25,13 +25,15 @@ SHORT: Final = 256
 MOST_STRIKES: Final = 2
 """Tolerated early pings in a row; anything sent to the peer resets the count."""
 SLACK: Final = 0.9
-"""Of the least time: the pings of a client that sends exactly as often as it may do not always arrive so."""
+"""Share of the least time that a ping must keep: the pings of a client that sends as often as it may do not
+always arrive so.
+"""
 WITHOUT_STREAM_SECONDS: Final = 7_200.0
-"""The least time between pings without a stream, where those are not allowed."""
+"""Least seconds between pings without a stream, if those are not allowed."""
 
 
 class FloodGuard:
-    """The counters of one connection. Methods raise ConnectionFault for an excess."""
+    """Counts costly frames of one connection. Methods raise ConnectionFault for too many."""
 
     __slots__ = (
         "_early",
@@ -52,9 +54,9 @@ class FloodGuard:
         self._streams = streams
         self._resets = 0
         self._early = 0
-        """Streams that were refused before the peer knew how many it may open."""
+        """Refused streams from before the peer knew how many it may open."""
         self._tokens = limits.resets_per_second
-        """Idle frames that may still come."""
+        """Idle frames that the peer may still send."""
         self._seen = 0
         """Number of sent frames when tokens were last added."""
         self._last_ping: float | None = None
@@ -62,18 +64,20 @@ class FloodGuard:
         self._strikes = 0
 
     def tick(self) -> None:
-        """A second has passed."""
+        """Begin another second."""
         self._resets = 0
         self._tokens = max(self._tokens, self._limits.resets_per_second)
 
     def reset(self) -> None:
-        """A stream was reset by the peer, or by us for the peer's error."""
+        """Count a stream that the peer reset, or that we reset for the peer's error."""
         self._resets += 1
         if self._resets > self._limits.resets_per_second:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
 
     def refused(self, *, early: bool) -> None:
-        """We refused a stream; `early`: the peer did not know our settings yet, so it may be many."""
+        """Count a refused stream; `early` is whether the peer did not know our settings yet: then there may
+        be many.
+        """
         if not early:
             self.reset()
             return
@@ -92,7 +96,7 @@ class FloodGuard:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
 
     def ping(self, now: float, *, streams: bool) -> None:
-        """A ping at `now`, on a connection with or without `streams`."""
+        """Judge a ping at `now`, on a connection with or without open `streams`."""
         last, self._last_ping = self._last_ping, now
         sent, self._seen_by_ping = self._seen_by_ping != self._out.frames, self._out.frames
         if sent or last is None:

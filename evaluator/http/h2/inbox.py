@@ -1,4 +1,4 @@
-"""HEADERS, CONTINUATION and DATA frames become requests (RFC 9113 sections 5.1 and 8.1)."""
+"""Makes requests of HEADERS, CONTINUATION and DATA frames (RFC 9113 sections 5.1 and 8.1)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from evaluator.http.server.limits import Limits
 
 _CODED_MARGIN = 65_536
-"""A header block may be this much longer than its fields may be, and still only its stream fails."""
+"""Bytes by which an encoded header block may exceed the limit of decoded ones, so that only its
+stream fails.
+"""
 _SELF_DEPENDENT = 0x100
-"""Beyond the eight flags of a frame: its priority named its own stream."""
+"""A flag of our own beyond the eight of a frame: the priority named its own stream."""
 
 
 class Inbox:
@@ -44,7 +46,7 @@ class Inbox:
         self.acknowledged = False
         """Whether the peer has acknowledged our settings."""
         self.refusing = False
-        """Whether new streams are refused: our GOAWAY named the last one."""
+        """Whether new streams are refused, because our GOAWAY has named the last one."""
         self.initial_window = frames.DEFAULT_WINDOW
         """Initial window of new streams, set by the peer."""
         self._limits = limits
@@ -58,7 +60,7 @@ class Inbox:
 
     @property
     def block_open(self) -> bool:
-        """A header block has begun and waits for its CONTINUATION."""
+        """Return whether a header block waits for its CONTINUATION."""
         return self._block is not None
 
     def expects(self, kind: int, stream_id: int) -> bool:
@@ -66,7 +68,7 @@ class Inbox:
         return self._block is None or (kind == frames.CONTINUATION and stream_id == self._block_stream)
 
     def settle(self) -> None:
-        """The read is over: report the requests that began in it and whose bodies are still to come."""
+        """Report the requests of this read whose bodies are incomplete."""
         if self._begun:
             self.events += [
                 HeadersReceived(stream.id)
@@ -81,14 +83,14 @@ class Inbox:
         self._begun.clear()
 
     def fail_stream(self, stream_id: int, error: ErrorCode) -> None:
-        """End a stream for the peer's error."""
+        """End a stream because of the peer's error."""
         if stream_id in self._streams.open:
             self.events.append(StreamClosed(stream_id, error))
         self._streams.reset(stream_id, error)
         self._guard.reset()
 
     def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """A DATA frame (section 6.1)."""
+        """Take in a DATA frame (section 6.1)."""
         size = len(payload)
         self._streams.spend(size)
         if flags & PADDED:
@@ -115,7 +117,7 @@ class Inbox:
                 self._guard.idle()
 
     def _take(self, stream: Stream, payload: bytes) -> bool:
-        """Take a piece of a body; False when that ended the stream."""
+        """Append a piece to a body; return False if that ended the stream."""
         stream.received += len(payload)
         if fields.UNDECLARED < stream.declared < stream.received:
             self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
@@ -133,7 +135,7 @@ class Inbox:
         self.events.append(BodyTooLarge(stream.id, stream.block))
 
     def _complete(self, stream: Stream) -> None:
-        """The peer has ended its side."""
+        """Report the request whose last frame has arrived."""
         if fields.UNDECLARED != stream.declared != stream.received:
             self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
             return
@@ -143,7 +145,7 @@ class Inbox:
             self.events.append(RequestReceived(stream.id, stream.block, body))
 
     def on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """A HEADERS frame (section 6.2)."""
+        """Take in a HEADERS frame (section 6.2)."""
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
         if flags & PADDED:
@@ -164,7 +166,7 @@ class Inbox:
         self._block_flags = flags
 
     def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """A CONTINUATION frame (section 6.10)."""
+        """Take in a CONTINUATION frame (section 6.10)."""
         if self._block is None:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         self._block += payload
@@ -177,7 +179,7 @@ class Inbox:
             self._guard.idle()
 
     def _on_block(self, flags: int, stream_id: int, coded: bytes) -> None:
-        """A whole header block; it is decoded whatever comes of it, to keep the HPACK tables in step."""
+        """Take in a whole header block; it is decoded in any case, to keep the HPACK tables in step."""
         try:
             block = self._decoder.decode(coded)
         except hpack.HpackError as error:

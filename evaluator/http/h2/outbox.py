@@ -1,4 +1,6 @@
-"""The sending half of an HTTP/2 connection: frames go out as the peer's windows allow, the rest waits."""
+"""The sending half of an HTTP/2 connection: sends frames as the peer's windows allow, and queues the
+others.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Outbox:
         self._shrunk = False
 
     def take(self) -> bytes:
-        """All bytes to write now."""
+        """Return all bytes to write now."""
         if not self.pieces:
             return b""
         out = b"".join(self.pieces)
@@ -63,13 +65,15 @@ class Outbox:
         return out
 
     def shrink_table(self) -> None:
-        """The peer's table is smaller than the default: the next header block must say that we keep none."""
+        """Tell the peer with the next header block that we use no dynamic table, since its own is smaller
+        than the default.
+        """
         if not self._shrunk:
             self._shrunk = True
             self._prefix = _SHRINK_TABLE
 
     def send_headers(self, stream_id: int, block: bytes, end_stream: bool) -> None:
-        """HEADERS, and CONTINUATION where the block is longer than a frame."""
+        """Send HEADERS, and CONTINUATION if the block is longer than a frame."""
         if self._prefix:
             block, self._prefix = self._prefix + block, b""
         self.frames += 1
@@ -85,7 +89,7 @@ class Outbox:
             self.pieces += (_pack(len(part) << 8 | kind, flags, stream_id), part)
 
     def respond(self, stream: Stream, block: bytes, body: bytes, trailers: bytes | None) -> bool:
-        """A whole response; False while some of it waits."""
+        """Send a complete response; return False while some of it is queued."""
         size, most = len(body), self.frame_bytes
         if (
             trailers is None
@@ -123,7 +127,7 @@ class Outbox:
         return self.send_body(stream, body)
 
     def send_body(self, stream: Stream, chunk: bytes) -> bool:
-        """Queue `chunk` and flush; False while some of it waits."""
+        """Queue `chunk` and flush; return False while some of it is queued."""
         if chunk or (stream.ending and stream.trailers is None):
             if stream.queue is None:
                 stream.queue = deque()
@@ -132,7 +136,7 @@ class Outbox:
         return self.flush(stream)
 
     def flush(self, stream: Stream) -> bool:
-        """Send what the windows allow; True when nothing waits on this stream."""
+        """Send what the windows allow; return whether nothing is queued on this stream."""
         queue = stream.queue
         while queue:
             chunk = queue[0]
@@ -164,7 +168,7 @@ class Outbox:
             self._starved.pop(stream.id, None)
 
     def widen(self, increment: int) -> list[Stream]:
-        """The connection's window grows; the streams that thereby came to wait for nothing."""
+        """Widen the connection's window; return the streams on which nothing is queued any more."""
         self.window += increment
         if self.window > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window")

@@ -1,7 +1,7 @@
-"""HTTP/2 on one connection: what the state machine reports, to handlers, and what they answer, back.
+"""HTTP/2 on one connection: passes events of the state machine to handlers, and their responses back.
 
-What is answered in one turn goes out in one write. While the transport or flow control holds back too much,
-requests wait unanswered, so that a peer that reads nothing makes us keep small requests and not large
+All responses of a turn go out in one write. While the transport or flow control holds back too much, requests
+wait unanswered, so that for a peer that reads nothing small requests are kept in memory, and not large
 responses.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _PIECE: Final = 32
-"""Frames that are parsed between two looks at the clock."""
+"""Frames that are parsed between two checks of the time budget."""
 
 
 class Http2Peer(Peer):
@@ -45,7 +45,7 @@ class Http2Peer(Peer):
         super().__init__(port, clock)
         self.connection = Connection(port.limits)
         self._waiting: deque[tuple[RequestReceived, float]] = deque()
-        """Requests to answer, and when each came: what a caller waits for includes that."""
+        """Requests to answer with the times of their arrival: a caller's timeout includes the wait."""
         self._answers = Answers(self)
         self._bodies: dict[int, float] = {}
         """Time since which a stream's body is awaited."""
@@ -60,7 +60,7 @@ class Http2Peer(Peer):
     # -- bytes in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take in what `data` completes, and answer it (asyncio calls this)."""
+        """Parse received bytes, and answer the requests that they complete (asyncio calls this)."""
         at_once = self.start_turn(len(data))
         if self.ended is None:
             self._last_read = self.clock()
@@ -113,7 +113,7 @@ class Http2Peer(Peer):
                 self.finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, and its streams with it (asyncio calls this)."""
+        """Drop the connection and its streams (asyncio calls this)."""
         super().connection_lost(exc)
         self._lose()
         # These objects refer to each other, and would stay until a full collection, which may be long after.
@@ -126,7 +126,7 @@ class Http2Peer(Peer):
     # -- answers ---------------------------------------------------------------------------------------------
 
     def _answer(self, now: float | None = None) -> None:
-        """Answer what waits (until `now`) for as long as the peer takes it and the turn lasts."""
+        """Answer requests that have waited until `now`, while the peer reads and the turn lasts."""
         waiting, connection, making = self._waiting, self.connection, self._answers.making
         most, size, stopwatch = self.port.limits.write_buffer_bytes, 0, self.port.queue.stopwatch
         if waiting:
@@ -164,7 +164,7 @@ class Http2Peer(Peer):
     # -- time and back-pressure ------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Answer what has waited, then read what has."""
+        """Answer waiting requests, then parse waiting bytes."""
         self._batching = True
         self._answer(self.clock())
         self._batching = False
@@ -174,7 +174,7 @@ class Http2Peer(Peer):
             self._write_all()
 
     def resumed(self) -> None:
-        """Answer what waits, then offer the transport to the streams in turn while it takes more."""
+        """Answer waiting requests, then offer the transport to the streams in turn while it accepts more."""
         self.go_on()
         for stream_id, stream in tuple(self._answers.streams.items()):
             if self.paused:
@@ -211,7 +211,7 @@ class Http2Peer(Peer):
         self.recharge()
 
     def measure(self) -> int:
-        """Messages of streams do not count: most are the same bytes for many peers."""
+        """See Peer. Messages of streams do not count: most are the same bytes for many peers."""
         unread = self.transport.get_write_buffer_size() if self.paused and not self._answers.streams else 0
         return self.connection.held_bytes + unread
 
@@ -234,14 +234,14 @@ class Http2Peer(Peer):
         self.finish()
 
     def drain(self) -> None:
-        """Ask for no more streams, and by a PING learn when the peer has read that."""
+        """Ask the peer to open no more streams; the answer to a PING shows when it has read that."""
         self._left_at = self.clock()
         self.connection.goaway(last=False)
         self.connection.ping()
         self.write(self.connection.take_output())
 
     def _part(self, now: float | None = None) -> None:
-        """Once the peer knows that we leave, say which stream was the last; once none is open, finish."""
+        """Once the peer knows that we disconnect, name the last stream; once none is open, half-close."""
         connection = self.connection
         if self.ended is not None or not connection.draining:
             return

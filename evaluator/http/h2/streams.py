@@ -1,4 +1,4 @@
-"""The streams of one HTTP/2 connection: open ones, those recently closed, and incoming bodies."""
+"""The streams of one HTTP/2 connection: open ones, recently closed ones, and request bodies."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from evaluator.http.h2.outbox import Outbox
 
 STREAM_WINDOW = 262_144
-"""DATA bytes that a peer may send on a stream before it hears of us again."""
+"""Bytes of the flow-control window that a peer gets on each stream."""
 CONNECTION_WINDOW = 1_048_576
 PIECE_BYTES = 64
-"""About how many bytes a piece of a body takes beside its own."""
+"""About how many bytes of memory a piece of a body takes beside its content."""
 _REMEMBERED = 512
 
 
 class Stream:
-    """One open stream, both directions."""
+    """One open stream: its request, and its response as far as it is queued."""
 
     __slots__ = (
         "block", "body", "credit", "declared", "discarding", "ended", "ending", "held", "id", "queue",
@@ -32,23 +32,25 @@ class Stream:
         self.id = stream_id
         self.block = block
         self.declared = UNDECLARED
-        """Content length, or fields.UNDECLARED."""
+        """The request's content-length, or fields.UNDECLARED."""
         self.body: list[bytes] = []
-        """As it came: growing one piece would leave holes in memory, and thousands do."""
+        """The pieces as they arrived. One growing buffer for each of thousands of bodies would fragment the
+        memory.
+        """
         self.received = 0
         self.held = block.size
-        """About how many bytes it makes us keep until it ends: its request, and an answer that waits."""
+        """About how many bytes the request and a waiting response take in memory."""
         self.credit = STREAM_WINDOW
         """Bytes of DATA that the peer may still send."""
         self.ended = False
-        """The peer has ended its side."""
+        """Whether the peer has sent END_STREAM."""
         self.discarding = False
         self.window = window
         """Bytes of DATA that we may still send."""
         self.queue: deque[memoryview] | None = None
-        """DATA that the windows forbade; made when first needed."""
+        """DATA that waits for flow control; made when it is needed first."""
         self.ending = False
-        """Our side is half-closed; data may still be queued."""
+        """Whether the response is complete; its last DATA may still be queued."""
         self.trailers: bytes | None = None
 
 
@@ -70,37 +72,39 @@ class Streams:
         self._out = out
         self.open: dict[int, Stream] = {}
         self.highest = 0
-        """The highest id that the peer has used."""
+        """The highest stream id that the peer has used."""
         self.processed = 0
-        """The highest id that we did not refuse."""
+        """The highest stream id that was not refused."""
         self._ended: deque[int] = deque(maxlen=_REMEMBERED)
         self._reset: dict[int, None] = {}
-        """Ended by our RST_STREAM: frames that crossed it are to be ignored."""
+        """Streams that our RST_STREAM ended: frames that the peer sent before it knew are ignored."""
         self._credit = CONNECTION_WINDOW
-        """Bytes of DATA that the peer may still send on all streams."""
+        """Bytes of DATA that the peer may still send on the connection."""
         self.held = 0
-        """What all streams that are open hold."""
+        """About how many bytes all open streams take in memory."""
 
     # ------------------------------------------------------------------ lives
 
     def begin(self, stream_id: int, block: Block, window: int) -> Stream:
-        """Open a stream; `window`: bytes of DATA that we may send on it."""
+        """Open a stream on which we may send `window` bytes of DATA."""
         stream = self.open[stream_id] = Stream(stream_id, block, window)
         self.held += stream.held
         return stream
 
     def hold(self, stream: Stream, size: int) -> None:
-        """An open stream makes us keep so many bytes more, or fewer."""
+        """Add `size`, which may be negative, to the bytes that an open stream takes in memory."""
         stream.held += size
         self.held += size
 
     def clear(self) -> None:
-        """Forget all streams; the connection is over."""
+        """Drop all streams of a closed connection."""
         for stream in tuple(self.open.values()):
             self.drop(stream)
 
     def sent(self, stream: Stream) -> None:
-        """Our side is all sent: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still sending."""
+        """Close a stream whose response is sent; with RST_STREAM(NO_ERROR) if the peer is still sending its
+        request.
+        """
         if stream.ended:
             del self.open[stream.id]
             self.held -= stream.held
@@ -109,13 +113,13 @@ class Streams:
             self.reset(stream.id, ErrorCode.NO_ERROR)
 
     def drop(self, stream: Stream) -> None:
-        """Forget a stream and all that it keeps."""
+        """Close a stream and drop its data."""
         del self.open[stream.id]
         self.held -= stream.held
         self._out.forget(stream)
 
     def reset(self, stream_id: int, error: int) -> None:
-        """RST_STREAM, whether the stream is open or not."""
+        """Send RST_STREAM, whether the stream is open or not."""
         stream = self.open.get(stream_id)
         if stream is not None:
             self.drop(stream)
@@ -125,16 +129,18 @@ class Streams:
             del self._reset[next(iter(self._reset))]
 
     def end(self, stream_id: int) -> None:
-        """Remember that the peer has ended a stream that is closed."""
+        """Remember that the peer had ended its side of a closed stream."""
         self._ended.append(stream_id)
 
     def require_known(self, stream_id: int) -> None:
-        """ConnectionFault unless the peer has used this id, open or closed."""
+        """Raise ConnectionFault unless the peer has used this stream id."""
         if stream_id > self.highest or not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
 
     def ignored(self, stream_id: int) -> bool:
-        """Whether to ignore what comes on this closed stream; ConnectionFault if the peer had ended it."""
+        """Return whether frames on this closed stream are ignored. Raises ConnectionFault if the peer had
+        ended its side.
+        """
         if stream_id in self._reset:
             return True
         if stream_id in self._ended:
@@ -144,30 +150,32 @@ class Streams:
     # ------------------------------------------------------------------ bodies
 
     def spend(self, size: int) -> None:
-        """DATA has come on any stream. It is credited before the window ends; bodies have own bounds."""
+        """Subtract received DATA from the connection's window, and widen that in time: bodies have limits of
+        their own.
+        """
         self._credit -= size
         if self._credit < CONNECTION_WINDOW // 2:
             self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))
             self._credit = CONNECTION_WINDOW
 
     def renew(self, stream: Stream) -> None:
-        """Let the peer send more on a stream that takes its body."""
+        """Widen the window of a stream whose body is being read."""
         if stream.credit < STREAM_WINDOW // 2 and not stream.discarding:
             self._out.pieces.append(window_frame(stream.id, STREAM_WINDOW - stream.credit))
             stream.credit = STREAM_WINDOW
 
     def keep(self, stream: Stream, payload: bytes) -> None:
-        """Keep a piece of a body."""
+        """Append a piece to a body."""
         stream.body.append(payload)
         self.hold(stream, len(payload) + PIECE_BYTES)
 
     def take(self, stream: Stream) -> bytes:
-        """The whole body; it counts as held until the request is answered."""
+        """Return the whole body. It counts as held until the request is answered."""
         body, stream.body = b"".join(stream.body), []
         return body
 
     def discard(self, stream: Stream) -> None:
-        """Keep nothing of a body, neither what came nor what comes."""
+        """Drop the received part of a body, and all that is still to come."""
         stream.discarding = True
         self.hold(stream, -sum(len(piece) + PIECE_BYTES for piece in stream.body))
         stream.body = []

@@ -1,4 +1,4 @@
-"""How responses that last go out on streams of an HTTP/2 connection."""
+"""Sends responses that are streams on an HTTP/2 connection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class BodyTransport:
-    """A plain response: it ends with its body."""
+    """A plain response, which ends with its body."""
 
     __slots__ = ("_head", "_id", "_peer")
 
     def __init__(self, peer: Http2Peer, stream_id: int, head: bytes) -> None:
-        """`head`: the header block that goes before the body."""
+        """Take the header block that goes before the body."""
         self._peer = peer
         self._id = stream_id
         self._head = head
@@ -61,12 +61,14 @@ class BodyTransport:
 
 
 class CallTransport(BodyTransport):
-    """A gRPC call: it ends with trailers, which are its only headers if it had no message."""
+    """The response to a gRPC call, which ends with trailers; without a message, one header block is all of
+    it.
+    """
 
     __slots__ = ()
 
     def end(self, last: bytes) -> None:
-        """`last`: a header block."""
+        """Complete the response with `last`, the header block of its trailers."""
         self.forget()
         if self._head:
             self._peer.connection.send_headers(self._id, self._head + last, end_stream=True)

@@ -1,6 +1,6 @@
-"""Which header fields make a request, and which make trailers (RFC 9113 section 8).
+"""Validates the header fields of requests and trailers (RFC 9113 section 8).
 
-Each field is judged once, when it is decoded: what the compression tables keep is judged already.
+Each field is validated once, when it is decoded: fields in the compression tables are validated already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NONE, BAD, METHOD, SCHEME, PATH, AUTHORITY, LENGTH, CONTENT_TYPE, TIMEOUT, ENCOD
 MARKS: Final = ENCODING + 1
 LAST_PSEUDO: Final = AUTHORITY
 UNDECLARED: Final = -1
-"""A content length that the request does not say."""
+"""The content length of a request without content-length."""
 
 _SPECIAL: Final = {
     ":method": METHOD,
@@ -40,7 +40,7 @@ _LONGEST_NAME: Final = 64
 
 
 def mark_of_name(name: str) -> int:
-    """The mark of a field with a sound value; BAD for a name that no request may have."""
+    """Return the mark of a field with a valid value; BAD for a name that no request may have."""
     mark = _SPECIAL.get(name)
     if mark is not None:
         return mark
@@ -51,7 +51,7 @@ _known_name = lru_cache(maxsize=256)(mark_of_name)
 
 
 def mark_of(name: str, value: str) -> int:
-    """The mark of a field."""
+    """Return the mark of a field."""
     mark = _known_name(name) if len(name) <= _LONGEST_NAME else mark_of_name(name)
     # The first test is quick, and true of nearly all values.
     if not (value.isprintable() and value.strip() == value) and _BAD_VALUE(value):
@@ -62,7 +62,9 @@ def mark_of(name: str, value: str) -> int:
 
 
 def content_length(block: Block) -> int | None:
-    """The content length that a request declares, or UNDECLARED; None where `block` is no request."""
+    """Return the content length that a request declares, or UNDECLARED; None if the block is no valid
+    request.
+    """
     values = block.values
     path = values[PATH]
     if not (block.sound and values[METHOD] and values[SCHEME] is not None and path):
@@ -74,5 +76,5 @@ def content_length(block: Block) -> int | None:
 
 
 def may_follow_a_body(block: Block) -> bool:
-    """Whether these are trailers (section 8.1)."""
+    """Return whether these are valid trailers (section 8.1)."""
     return block.sound and not any(block.values[METHOD : LAST_PSEUDO + 1])

@@ -1,7 +1,7 @@
-"""HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with state, an encoder without.
+"""HPACK, the header compression of HTTP/2 (RFC 7541): a decoder with a dynamic table, an encoder without.
 
-Octets and characters are mapped as Latin-1, so that any octets survive. What a field may be in a request is
-judged by `fields.mark_of`, once for each field that is decoded.
+Octets are mapped to characters as Latin-1, so that any octets survive. `fields.mark_of` validates each field
+once, when it is decoded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Headers
 
 TABLE_BYTES = 4096
-"""What our dynamic table may hold: HPACK's default, so that no setting need say it."""
+"""The size of our dynamic table: HPACK's default, so that our SETTINGS need not name it."""
 
 MOST_FIELDS: Final = 256
-"""Of one block. A field that the table holds is one byte on the wire, and its work is ours."""
+"""Most fields of one block: a field of the table is one byte on the wire, but costs us work."""
 FIELD_BYTES: Final = 32
-"""What a field counts beside its name and value (section 4.1)."""
+"""Bytes that a field counts beside its name and value (section 4.1)."""
 _KEPT_FIELD_BYTES: Final = 128
-"""What Python takes for one more."""
+"""Bytes of memory that Python needs for a field beside its text."""
 
 _STATIC_TEXT = """\
 :authority|;:method|GET;:method|POST;:path|/;:path|/index.html;:scheme|http;:scheme|https;:status|200;:status|204
@@ -50,11 +50,11 @@ _INDEX_OF_NAME = {name: index for index, (name, _) in reversed(list(enumerate(_S
 
 
 class HpackError(Exception):
-    """The block is not HPACK: the connection's state is lost (COMPRESSION_ERROR)."""
+    """The block is not HPACK: the state of the tables is unknown (COMPRESSION_ERROR)."""
 
 
 class HeadersTooLarge(Exception):
-    """The block decodes to more than its bound. It is read no further, so the connection's state is lost."""
+    """The block decodes to more than the limit. Decoding stops, so the state of the tables is unknown."""
 
 
 _Entry: TypeAlias = "tuple[tuple[str, str], int, int]"
@@ -62,15 +62,17 @@ _Entry: TypeAlias = "tuple[tuple[str, str], int, int]"
 
 
 class Block(NamedTuple):
-    """A header block, decoded and judged."""
+    """A header block, decoded and validated."""
 
     fields: Headers
     values: list[str | None]
-    """By mark: those that decide what a request is for."""
+    """Values by mark: the fields that decide how a request is answered."""
     sound: bool
-    """No field is BAD, no special one there twice with other values, and pseudo-header fields come first."""
+    """Whether no field is BAD, no special one occurs twice with different values, and pseudo-header fields
+    come first.
+    """
     size: int
-    """About how many bytes it takes to keep."""
+    """About how many bytes it takes in memory."""
 
 
 def _entry(name: str, value: str) -> _Entry:
@@ -96,10 +98,9 @@ def _string(text: str) -> bytes:
 
 
 def encode_block(headers: Iterable[tuple[str, str]]) -> bytes:
-    """A header block of static-table references and literals that are not indexed.
-
-    It needs and changes no state, so that one block may be prepared once and sent on every connection. Names
-    in lower case; UnicodeEncodeError for what Latin-1 lacks.
+    """Encode headers as static-table references and literals that are not indexed. This needs no table, so
+    one block can be encoded once and sent on every connection. Names must be in lower case. Raises
+    UnicodeEncodeError for characters outside Latin-1.
     """
     out = []
     for field in headers:
@@ -117,7 +118,9 @@ def encode_block(headers: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _read_integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """The integer whose prefix lies under `mask` at `at`, and the place after it (section 5.1)."""
+    """Read the integer whose prefix has the bits `mask` at `at`; return it and the position behind it
+    (section 5.1).
+    """
     value = block[at] & mask
     at += 1
     if value < mask:
@@ -170,19 +173,21 @@ _STATIC_ENTRIES: Final = tuple(_entry(name, value) for name, value in _STATIC)
 
 
 class Decoder:
-    """One connection's decoder."""
+    """The decoder of one connection."""
 
     __slots__ = ("_bytes", "_limit", "_max_bytes", "_table")
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: bound of a decoded block; a field is name + value + 32 (RFC 9113 section 6.5.2)."""
+        """Take the limit of a decoded block in bytes; a field counts as name + value + 32 (RFC 9113 section
+        6.5.2).
+        """
         self._max_bytes = max_bytes
         self._limit = TABLE_BYTES
         self._bytes = 0
         self._table: list[_Entry] = []
 
     def decode(self, block: bytes) -> Block:
-        """The fields of one whole block. After HpackError or HeadersTooLarge nothing can be decoded."""
+        """Decode a whole block. After HpackError or HeadersTooLarge nothing more can be decoded."""
         try:
             return _judged(self._entries(block))
         except IndexError:
@@ -226,7 +231,9 @@ class Decoder:
         return _STATIC_ENTRIES[index - 1]
 
     def _literal(self, block: bytes, at: int, first: int) -> tuple[_Entry, int]:
-        """The literal field at `at`, put into the table if `first`, its byte, says so; the place after it."""
+        """Read the literal field at `at`, and add it to the table if `first`, its byte, says so; return it
+        and the position behind it.
+        """
         indexed = first & 0x40
         if first & (0x3F if indexed else 0x0F):
             index, at = _read_integer(block, at, 0x3F if indexed else 0x0F)

@@ -1,4 +1,4 @@
-"""The Huffman code of HPACK strings (RFC 7541 section 5.2 and Appendix B), decoding only."""
+"""Decodes the Huffman code of HPACK strings (RFC 7541 section 5.2 and Appendix B)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _END = 256
 
 
 def _tree() -> list[list[int]]:
-    """Nodes of the code: for each bit the next node, or `-1 - symbol`."""
+    """Return the nodes of the code: for each bit the next node, or `-1 - symbol`."""
     nodes: list[list[int]] = [[0, 0]]
     code = previous = 0
     for length, symbol in sorted((length, symbol) for symbol, length in enumerate(_LENGTHS)):
@@ -48,10 +48,10 @@ def _tree() -> list[list[int]]:
 
 _NODES = _tree()
 _Row: TypeAlias = "list[tuple[_Row, str]]"
-"""Where decoding stands between two bytes: for the next byte, the row behind it and what it completes."""
+"""The state of decoding between two bytes: for each next byte, the next row and the decoded text."""
 
 _DEAD: _Row = []
-"""After the end-of-string symbol, which no string may contain."""
+"""The state after the end-of-string symbol, which no string may contain."""
 
 
 _ROWS: list[_Row] = [[] for _ in _NODES]
@@ -59,7 +59,7 @@ _NUMBERS = {id(row): number for number, row in enumerate(_ROWS)}
 
 
 def _fill(row: _Row) -> None:
-    """Work out where each byte leads from a node, when first asked: few nodes are ever reached."""
+    """Compute the transitions of a row when it is first used: few rows ever are."""
     start = _NUMBERS[id(row)]
     for byte in range(256):
         node, symbols = start, ""
@@ -74,7 +74,9 @@ def _fill(row: _Row) -> None:
 
 
 def _ends() -> frozenset[int]:
-    """Identities of the rows at which a string may end: at most seven bits of padding, all ones."""
+    """Return the identities of the rows at which a string may end: after at most seven bits of padding, all
+    ones.
+    """
     nodes = [0]
     for _ in range(7):
         nodes.append(_NODES[nodes[-1]][1])
@@ -85,7 +87,7 @@ _ENDS = _ends()
 
 
 def decode(coded: bytes) -> str:
-    """The octets behind `coded`, as Latin-1; ValueError where it is no Huffman string."""
+    """Decode a string to octets as Latin-1. Raises ValueError if it is no Huffman code."""
     row, out, rest = _ROWS[0], [], iter(coded)
     byte = 0
     while True:
