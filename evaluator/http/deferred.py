@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from evaluator.http.messages import too_late
+from evaluator.http.messages import deadline_exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,16 +51,18 @@ class Deferred(Generic[T]):
         before = self.finish
         return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
-    def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """Return the same answer, which calls `well` with its value or `ill` with its error at the end."""
+    def watched(self, succeeded: Callable[[T], None], failed: Callable[[BaseException], None]) -> Deferred[T]:
+        """Return the same answer, which calls `succeeded` with its value or `failed` with its error at the
+        end.
+        """
 
         def seen(result: Result[T]) -> T:
             try:
                 answer = result()
             except BaseException as error:
-                ill(error)
+                failed(error)
                 raise
-            well(answer)
+            succeeded(answer)
             return answer
 
         return self.then(seen)
@@ -109,7 +111,7 @@ class Job(Generic[T]):
                 next(steps)
                 return False
             steps.close()
-            result = raising(too_late())
+            result = raising(deadline_exceeded())
         except StopIteration as end:
             result = partial(getattr, end, "value")
         except Exception as error:  # noqa: BLE001 - who calls for the result gets it

@@ -41,7 +41,7 @@ class RpcError(Exception):
         self.message = message
 
 
-def too_late() -> RpcError:
+def deadline_exceeded() -> RpcError:
     """Return the error that ends a call whose deadline has passed."""
     return RpcError(Code.DEADLINE_EXCEEDED, "deadline exceeded")
 

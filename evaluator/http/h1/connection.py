@@ -88,7 +88,7 @@ class Http1Peer(Peer):
             reader.feed(data)
             if at_once:
                 self._answer()
-            self.recharge()
+            self.update_held()
 
     def eof_received(self) -> bool:
         """Handle the peer's end of sending; stay open while responses are pending (asyncio calls this). A
@@ -167,7 +167,7 @@ class Http1Peer(Peer):
             self._job = None
             date, response = self.port.date, response_of(result)
             self.write(encode(response, more, date, connection=connection, head_only=head_only))
-            self.go_on()
+            self.answer_waiting()
 
         self._job = self.defer(answer, made)
 
@@ -212,16 +212,16 @@ class Http1Peer(Peer):
     def body_ended(self) -> None:
         """Continue with the next request."""
         self._stream = None
-        self.go_on()
+        self.answer_waiting()
 
-    def go_on(self) -> None:
+    def answer_waiting(self) -> None:
         """Answer waiting requests."""
         self.active = now = self.clock()
         self._reader.resume(now)
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()
         self._answer(now)
-        self.recharge()
+        self.update_held()
 
     def break_off(self) -> None:
         """Close the connection without completing the body."""
@@ -234,9 +234,9 @@ class Http1Peer(Peer):
     def resumed(self) -> None:
         """Continue to answer, or offer the transport to the stream."""
         if self._stream is not None:
-            self._stream.offer()
+            self._stream.notify_writable()
         self._answer(self.clock())
-        self.recharge()
+        self.update_held()
 
     def measure(self) -> int:
         """Messages of a stream do not count: most are the same bytes for many peers."""

@@ -28,8 +28,8 @@ from evaluator.http.messages import (
     Response,
     RpcError,
     Streamed,
+    deadline_exceeded,
     header,
-    too_late,
 )
 from evaluator.http.rpc.grpc import (
     GRPC,
@@ -149,7 +149,7 @@ class Answers:
         try:
             left = _seconds_left(block, waited)
             if left is not None and left <= 0:
-                return self._fail(event.stream_id, path, too_late())
+                return self._fail(event.stream_id, path, deadline_exceeded())
             message = only_message(event.body, block.values[ENCODING], self._peer.port.limits.body_bytes)
             answer = handler(Call(path, block.fields, self._peer.name), message)
         except Exception as error:  # noqa: BLE001 - _fail logs it
@@ -189,7 +189,7 @@ class Answers:
         def made(result: Result[Any]) -> None:
             del self.making[stream_id]
             respond(stream_id, result)
-            self._peer.go_on()
+            self._peer.answer_waiting()
 
         self.making[stream_id] = self._peer.defer(answer, made)
 

@@ -92,7 +92,7 @@ class Inbox:
     def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Take in a DATA frame (section 6.1)."""
         size = len(payload)
-        self._streams.spend(size)
+        self._streams.count_data(size)
         if flags & PADDED:
             payload = frames.unpadded(payload)
         stream = self._streams.open.get(stream_id)
@@ -112,7 +112,7 @@ class Inbox:
             if flags & END_STREAM:
                 self._complete(stream)
                 return
-            self._streams.renew(stream)
+            self._streams.widen_window(stream)
             if len(payload) < SHORT:
                 self._guard.idle()
 

@@ -37,8 +37,8 @@ class Http2Peer(Peer):
     """One HTTP/2 connection."""
 
     __slots__ = (
-        "_answers", "_batching", "_block_since", "_bodies", "_last_read", "_left_at", "_parted", "_waiting",
-        "connection",
+        "_answers", "_batching", "_block_since", "_bodies", "_last_read", "_left_at", "_named_last",
+        "_waiting", "connection",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -54,7 +54,7 @@ class Http2Peer(Peer):
         self._last_read = self._block_since = self.active
         self._left_at: float | None = None
         """Time at which the peer was asked to open no more streams."""
-        self._parted = False
+        self._named_last = False
         """Whether our GOAWAY named the last stream."""
 
     # -- bytes in --------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Http2Peer(Peer):
                 self._answers.closed(stream_id)
             case Writable(stream_id):
                 if stream_id in self._answers.streams:
-                    self._answers.streams[stream_id].offer()
+                    self._answers.streams[stream_id].notify_writable()
             case ConnectionClosed():
                 # Its GOAWAY is in the output, and has to be written before the connection ends.
                 self._answer()
@@ -154,8 +154,8 @@ class Http2Peer(Peer):
 
     def _write_all(self) -> None:
         self.write(self.connection.take_output())
-        self._part()
-        self.recharge()
+        self._end_drained()
+        self.update_held()
 
     def forget(self, stream_id: int) -> None:
         """Remove a server stream that has ended."""
@@ -163,7 +163,7 @@ class Http2Peer(Peer):
 
     # -- time and back-pressure ------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def answer_waiting(self) -> None:
         """Answer waiting requests, then parse waiting bytes."""
         self._batching = True
         self._answer(self.clock())
@@ -175,13 +175,13 @@ class Http2Peer(Peer):
 
     def resumed(self) -> None:
         """Answer waiting requests, then offer the transport to the streams in turn while it accepts more."""
-        self.go_on()
+        self.answer_waiting()
         for stream_id, stream in tuple(self._answers.streams.items()):
             if self.paused:
                 break
             if stream_id in self._answers.streams:
                 self._answers.streams[stream_id] = self._answers.streams.pop(stream_id)
-                stream.offer()
+                stream.notify_writable()
 
     def check(self, now: float) -> None:
         """End slow requests and late calls, ping a silent peer, and close an idle connection."""
@@ -207,8 +207,8 @@ class Http2Peer(Peer):
         elif silent > limits.idle_seconds / 2 and not connection.unanswered_pings:
             connection.ping()
         self.write(connection.take_output())
-        self._part(now)
-        self.recharge()
+        self._end_drained(now)
+        self.update_held()
 
     def measure(self) -> int:
         """See Peer. Messages of streams do not count: most are the same bytes for many peers."""
@@ -240,16 +240,16 @@ class Http2Peer(Peer):
         self.connection.ping()
         self.write(self.connection.take_output())
 
-    def _part(self, now: float | None = None) -> None:
+    def _end_drained(self, now: float | None = None) -> None:
         """Once the peer knows that we disconnect, name the last stream; once none is open, half-close."""
         connection = self.connection
         if self.ended is not None or not connection.draining:
             return
-        if self._left_at is not None and not self._parted:
+        if self._left_at is not None and not self._named_last:
             patient = now is None or now - self._left_at < QUIET_SECONDS
             if connection.unanswered_pings and patient:
                 return
-            self._parted = True
+            self._named_last = True
             connection.goaway()
             self.write(connection.take_output())
         if not connection.open_streams:

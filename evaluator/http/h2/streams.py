@@ -149,7 +149,7 @@ class Streams:
 
     # ------------------------------------------------------------------ bodies
 
-    def spend(self, size: int) -> None:
+    def count_data(self, size: int) -> None:
         """Subtract received DATA from the connection's window, and widen that in time: bodies have limits of
         their own.
         """
@@ -158,7 +158,7 @@ class Streams:
             self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))
             self._credit = CONNECTION_WINDOW
 
-    def renew(self, stream: Stream) -> None:
+    def widen_window(self, stream: Stream) -> None:
         """Widen the window of a stream whose body is being read."""
         if stream.credit < STREAM_WINDOW // 2 and not stream.discarding:
             self._out.pieces.append(window_frame(stream.id, STREAM_WINDOW - stream.credit))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from evaluator.http.deferred import Deferred
-from evaluator.http.messages import Call, Response, RpcError, Streamed, too_late
+from evaluator.http.messages import Call, Response, RpcError, Streamed, deadline_exceeded
 from evaluator.http.server.stream import call_error
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Unary:
     def call(self, request: Request, message: bytes, left: float | None) -> Response | Deferred[Response]:
         """Answer a call with this message, and `left` seconds until the caller's deadline."""
         if left is not None and left <= 0:
-            return self.format.refused(too_late())
+            return self.format.refused(deadline_exceeded())
         try:
             answer = self.handler(Call(request.path, request.headers, request.peer), message)
         except Exception as error:  # noqa: BLE001 - call_error logs it

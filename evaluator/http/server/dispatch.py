@@ -83,14 +83,14 @@ class Dispatch:
 
     def unknown(self, headers: Headers) -> Response:
         """Return the response to a request for an unknown path, whose body need not be read."""
-        return self._said(refusal(404), headers)
+        return self._with_cors(refusal(404), headers)
 
     def too_large(self, path: str, headers: Headers) -> Response:
         """Return the response to a request whose body is over the limit."""
         rpc = self._rpcs.get(path)
-        return self._said(refusal(413) if rpc is None else rpc.too_large(headers), headers)
+        return self._with_cors(refusal(413) if rpc is None else rpc.too_large(headers), headers)
 
-    def _said(self, response: Response, request: Headers) -> Response:
+    def _with_cors(self, response: Response, request: Headers) -> Response:
         """Return the response with the CORS headers for the request's origin."""
         if self._cors is None:
             return response

@@ -37,7 +37,7 @@ _TLS_GOODBYE_SECONDS: Final = 30.0
 _wall_date = partial(formatdate, usegmt=True)
 
 
-class _Greeting(Peer):
+class _NewConnection(Peer):
     """A connection during the TLS handshake and until its first bytes show its protocol.
 
     It counts as a connection from when it is accepted, so that unfinished handshakes fall under the limits,
@@ -115,7 +115,7 @@ class _Greeting(Peer):
         kind = Http2Peer if first.startswith(PREFACE) else Http1Peer
         successor = kind(self.port, self.clock)
         successor.adopt(self.transport, self.name)
-        self.port.succeed(self, successor)
+        self.port.replace(self, successor)
         self.transport.set_protocol(successor)
         successor.data_received(first)
 
@@ -130,7 +130,7 @@ class _Greeting(Peer):
     def resumed(self) -> None:
         """Do nothing: nothing was written."""
 
-    def go_on(self) -> None:
+    def answer_waiting(self) -> None:
         """Do nothing: there was no request."""
 
     def check(self, now: float) -> None:
@@ -207,7 +207,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            partial(_Greeting, self._port, loop.time, tls), host, port, backlog=_BACKLOG
+            partial(_NewConnection, self._port, loop.time, tls), host, port, backlog=_BACKLOG
         )
         self._serve(server, tls, loop)
         return cast("int", server.sockets[0].getsockname()[1])
@@ -216,7 +216,7 @@ class Listener:
         """Listen on a bound TCP socket, for a caller that must know the port before it makes the listener."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            partial(_Greeting, self._port, loop.time, None), sock=bound, backlog=_BACKLOG
+            partial(_NewConnection, self._port, loop.time, None), sock=bound, backlog=_BACKLOG
         )
         self._serve(server, None, loop)
 
@@ -229,7 +229,7 @@ class Listener:
         unix = bind(path, mode)
         self._unix.append(unix)
         server = await loop.create_unix_server(
-            partial(_Greeting, self._port, loop.time, tls), sock=unix.socket, backlog=_BACKLOG
+            partial(_NewConnection, self._port, loop.time, tls), sock=unix.socket, backlog=_BACKLOG
         )
         self._serve(server, tls, loop)
 

@@ -73,7 +73,7 @@ class Port:
         self.refused += full or crowded
         return not (full or crowded)
 
-    def succeed(self, peer: Peer, successor: Peer) -> None:
+    def replace(self, peer: Peer, successor: Peer) -> None:
         """Replace the object of a connection by another."""
         self.peers.discard(peer)
         self.peers.add(successor)
@@ -147,7 +147,7 @@ class Peer(asyncio.Protocol):
         self.name = name
         self.host = "" if name == "unix:" else name.rpartition(":")[0]
 
-    def recharge(self) -> None:
+    def update_held(self) -> None:
         """Measure again how many bytes the connection takes in memory."""
         if self.ended is None and not self.transport.is_closing():
             held = self.measure()
@@ -218,7 +218,7 @@ class Peer(asyncio.Protocol):
             if not self.paused:
                 self.transport.resume_reading()
             if self.ended is None:
-                self.go_on()
+                self.answer_waiting()
         self._queued = bool(self._jobs) or self._late
         return self._queued
 
@@ -257,7 +257,7 @@ class Peer(asyncio.Protocol):
                 self.transport.abort()
             elif self._left_since < now:
                 # The client has read nothing since the last sweep.
-                self.recharge()
+                self.update_held()
         elif self.transport.is_closing():
             return
         elif self.ended is None:
@@ -287,7 +287,7 @@ class Peer(asyncio.Protocol):
         """Continue to send: the transport accepts more."""
 
     @abstractmethod
-    def go_on(self) -> None:
+    def answer_waiting(self) -> None:
         """Answer the waiting requests."""
 
     @abstractmethod

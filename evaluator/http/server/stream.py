@@ -142,7 +142,7 @@ class ServerStream:
         if self.on_ended is not None:
             _notified(partial(self.on_ended, code))
 
-    def offer(self) -> None:
+    def notify_writable(self) -> None:
         """Notify the handler if it may send. If the callback fails, the stream ends with INTERNAL."""
         if self.writable and not _notified(self.on_writable):
             self.end(Code.INTERNAL, "internal error")
