@@ -180,7 +180,7 @@ class BucketSpec(Model):
     @model_validator(mode="after")
     def _has_identity_for_sts(self) -> Self:
         if self.sts is not None and (self.provider != "aws" or self.secret_ref is not None):
-            raise ValueError("sts is there for provider aws without secretRef")
+            raise ValueError("sts works only with provider aws and without secretRef")
         return self
 
     @property
@@ -251,12 +251,12 @@ class FlagSourceSpec(Model):
         if self.bucket is not None and not f"/{self.bucket.prefix}".endswith("/"):
             yield SpecProblem("", "verify needs a bucket.prefix that ends in /: a folder is signed")
         if verify.mode is not None and self.git is None:
-            yield SpecProblem("", "verify.mode is there for git only")
+            yield SpecProblem("", "verify.mode works only with git")
         if verify.mode in TAG_MODES and self.git is not None and not self.git.ref.is_tag:
             message = f"{verify.mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
             yield SpecProblem("verify.mode", message, "InvalidVerificationMode")
         if verify.match_oidc_identity and self.oci is None:
-            yield SpecProblem("", "verify.matchOIDCIdentity is there for oci only")
+            yield SpecProblem("", "verify.matchOIDCIdentity works only with oci")
         if verify.rules and self.git is not None and self.git.recurse_submodules:
             message = "verify.rules and git.recurseSubmodules exclude each other"
             yield SpecProblem("", f"{message}: rules do not see the files of submodules")

@@ -134,7 +134,7 @@ def _members(tar: tarfile.TarFile, limits: ArchiveLimits) -> dict[str, bytes]:
             raise ArchiveRefused(f"{member.name!r}: more than {limits.files} files and folders")
         name = _check_member(member, limits)
         if name in files or (name in folders and not member.isdir()):
-            raise ArchiveRefused(f"{name!r}: the archive holds this name twice")
+            raise ArchiveRefused(f"{name!r}: the archive contains this name twice")
         parts = name.split("/")
         above = {"/".join(parts[:length]) for length in range(1, len(parts))}
         if clash := above & files.keys():

@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-f", "--filename", action="append", default=[], metavar="PATH", dest="manifests",
-        help="a manifest or a folder of some: says what the controller would refuse of Flagstaff's kinds",
+        help="a manifest or a folder of manifests: says what the controller would refuse of our kinds",
     )  # fmt: skip
     parser.add_argument(
         "--ref", metavar="REF",

@@ -29,8 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="migration", metavar="VERB", required=True)
     check = verbs.add_parser("check", help="say what becomes of each field, and the steps of the cut-over")
     _add_files(check, "manifests: files or folders; without it, a live cluster is read")
-    check.add_argument("-n", "--namespace", default="", metavar="NS", help="that of manifests that name none "
-                       "(default: default); of a cluster, the one that is read (default: all)")  # fmt: skip
+    check.add_argument(
+        "-n", "--namespace", default="", metavar="NS",
+        help="namespace of manifests that name none (default: default); or the one to read (default: all)",
+    )  # fmt: skip
     check.add_argument("--compat", choices=[OPERATORS], help="as the controller's option of this name")
     _add_output(check)
     check.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")

@@ -20,7 +20,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("target", metavar="SOURCE", help="oci://HOST/REPOSITORY:TAG, or …@sha256:DIGEST")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="an empty folder, or one that is made"
+        "--output",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="an empty folder; it is made if it does not exist",
     )
     add_registry_arguments(parser)
     parser.set_defaults(run=run)

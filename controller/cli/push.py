@@ -24,9 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the folder that is pushed, without what its .sourceignore names (default: this one)",
     )  # fmt: skip
     for name, what in (
-        ("--source", "URL of the repository that the folder is of"),
-        ("--revision", "the revision of it, such as main@sha1:COMMIT"),
-        ("--author", "who made that, as 'Name <mail>'"),
+        ("--source", "URL of the repository that the folder belongs to"),
+        ("--revision", "its revision, such as main@sha1:COMMIT"),
+        ("--author", "the revision's author, as 'Name <mail>'"),
     ):
         parser.add_argument(
             name, metavar="TEXT", help=f"{what} (default: what the folder's Git repository says)"

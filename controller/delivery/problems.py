@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS: Final = 50
 _MESSAGE: Final = 500
-_WITHHELD: Final = "{} (the words are withheld, since a value of a Secret stands here)"
+_WITHHELD: Final = "{} (the words are withheld, since it contains a value of a Secret)"
 _HARMLESS: Final = frozenset({"decryption-failed", "secret-place", "variable-place", "variables-too-large"})
 """Codes of problems whose words quote no value."""
 

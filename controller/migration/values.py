@@ -81,7 +81,7 @@ def options(values: Mapping[str, Any]) -> Iterator[Value]:
             yield Value(name, Fate.CHANGED, "", f"{_OPTIONS[name]}={_at(values, name)}")
         else:
             known = next((key for key in _TABLE if name == key or name.startswith(f"{key}.")), "")
-            fate, message = _TABLE.get(known, (Fate.IGNORED, "there is no such thing here"))
+            fate, message = _TABLE.get(known, (Fate.IGNORED, "Flagstaff has no such setting"))
             yield Value(name, fate, message)
 
 

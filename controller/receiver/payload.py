@@ -99,7 +99,7 @@ def read_delivery(
     Never raises; an unsigned body is not parsed.
     """
     if len(body) > MOST_BYTES:
-        return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
+        return Refusal(413, f"the delivery has more than {MOST_BYTES} bytes")
     if not signed(sender, headers, body, tokens):
         return UNSIGNED
     try:

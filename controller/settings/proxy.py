@@ -82,7 +82,7 @@ class ProxySettings(SharedSettings):
     max_buffered_bytes: int = Field(
         default=16_777_216,
         ge=1,
-        description="bytes that requests and unread answers may make the sync port keep; beyond it the "
+        description="bytes of requests and unread answers that the sync port keeps; beyond it the "
         "largest connection is refused",
     )
     quota_streams: Quota = Field(

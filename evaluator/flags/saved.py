@@ -75,7 +75,7 @@ def decode(content: bytes) -> Saved:
         case {"saved_at": str(saved_at), "context": dict(context)}:
             pass
         case _:
-            raise ValueError("it does not start as such a file does")
+            raise ValueError("it does not begin as a saved flag set does")
     if header.get("sha256") != _sum(saved_at, context, document):
         raise ValueError(f"its checksum is wrong ({len(document)} of {header.get('length')} bytes)")
     parsed = parse(document, file="last-good.json", bounds=_BOUNDS)
@@ -93,7 +93,7 @@ def _header(line: bytes) -> dict[str, Json]:
     except RecursionError:
         header = None
     if not isinstance(header, dict) or header.get("version") != _VERSION:
-        raise ValueError("it does not start as such a file does")
+        raise ValueError("it does not begin as a saved flag set does")
     return header
 
 

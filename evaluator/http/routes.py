@@ -57,7 +57,7 @@ def merged(*several: Routes) -> Routes:
     for routes in several:
         own = {*routes.unary, *routes.streams, *routes.http}
         if twice := taken & own:
-            raise ValueError(f"answered by two: {', '.join(sorted(map(str, twice)))}")
+            raise ValueError(f"two handlers have one path: {', '.join(sorted(map(str, twice)))}")
         taken |= own
     return Routes(
         unary={path: run for routes in several for path, run in routes.unary.items()},

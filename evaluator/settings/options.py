@@ -196,10 +196,10 @@ _OURS: Final = (
     Option(name="max-connections", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
            help="open connections of a port"),
     Option(name="max-connections-per-host", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
-           help="and of one address"),
+           help="open connections of a port from one address"),
     Option(name="max-buffered-bytes", flagd=False, kind=Kind.WHOLE, bounds=(65_536, 2**40),
-           help="that a port keeps of requests and of answers that are not read; "
-           "beyond it the largest is refused"),
+           help="bytes of requests and unread answers that a port keeps; "
+           "beyond it the largest connection is refused"),
     Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"),
            help="generation of fractional for sets that do not pin their own"),
     Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH,

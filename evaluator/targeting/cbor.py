@@ -58,7 +58,7 @@ def encode_text(value: str) -> bytes:
     try:
         raw = value.encode()
     except UnicodeEncodeError:
-        raise RuleError("fractional is given text that is no Unicode") from None
+        raise RuleError("fractional is given text that is not Unicode") from None
     return _head(3, len(raw)) + raw
 
 

@@ -168,7 +168,7 @@ def bucket_of(hashed: str | bytes, total: int) -> int:
         # Encoded here: given a lone surrogate, mmh3 itself crashes the process.
         raw = hashed.encode() if isinstance(hashed, str) else hashed
     except UnicodeEncodeError:
-        raise RuleError("fractional is given text that is no Unicode") from None
+        raise RuleError("fractional is given text that is not Unicode") from None
     return mmh3.mmh3_32_uintdigest(raw) * total >> 32
 
 

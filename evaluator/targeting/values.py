@@ -201,7 +201,7 @@ def variant_name(result: Json) -> str | None:
         if math.isfinite(value):
             return number_text(value)
     if any(isinstance(part, float) and not math.isfinite(part) for part in parts(result)):
-        raise RuleError("the rule came to a number that JSON cannot hold")
+        raise RuleError("the rule gave a number that JSON cannot represent")
     return None
 
 

@@ -136,7 +136,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a folder elsewhere": ("FlagSource", {**SOURCE, "include": [{"repository": {"name": "x"}, "toPath": "a/../../b"}]}, r"toPath.*must be a folder within the source"),
     "a pattern of folders": ("FlagSource", {**SOURCE, "git": {**GIT, "sparseCheckout": ["flags/*"]}}, r"sparseCheckout.*not a pattern"),
     "an identity for a stranger": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x", "provider": "aws", "sts": {"provider": "aws", "endpoint": "https://sts.evil.com"}}}, r"sts\.endpoint.*should match"),
-    "an identity and keys": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x", "provider": "aws", "secretRef": {"name": "x"}, "sts": {"provider": "aws", "endpoint": "https://sts.amazonaws.com"}}}, r"sts is there for provider aws without secretRef"),
+    "an identity and keys": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x", "provider": "aws", "secretRef": {"name": "x"}, "sts": {"provider": "aws", "endpoint": "https://sts.amazonaws.com"}}}, r"sts works only with provider aws and without secretRef"),
     "rules for submodules": ("FlagSource", {"interval": "1m", "git": {**GIT, "recurseSubmodules": True}, "verify": {**SIGNED, "mode": "EveryCommit", "rules": [{"paths": ["x"], "anyOf": [{"signers": ["a"]}]}]}}, r"rules do not see the files of submodules"),
     "no source": ("FlagSet", {}, r"spec\.sourceRef: Required value"),
     "a chart": ("FlagSet", {"sourceRef": {"kind": "HelmChart", "name": "x"}}, r"spec\.sourceRef\.kind: Unsupported value.*GitRepository"),

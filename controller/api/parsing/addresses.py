@@ -92,7 +92,7 @@ def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] 
     if not address.isascii() or not address.isprintable() or " " in address:
         raise AddressRefused("it has characters that no URL may have")
     if parts.username is not None or parts.password is not None:
-        raise AddressRefused("it must not hold a user or a password")
+        raise AddressRefused("it must not contain a user or a password")
     if parts.scheme == schemes[1] and not allow_local:
         raise AddressRefused(f"it must begin with {schemes[0]}://")
     if (literal := _literal(parts.hostname)) is not None:

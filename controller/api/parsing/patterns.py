@@ -45,7 +45,7 @@ def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
         why = error.args[0] if error.args else ""
         why = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
     except UnicodeEncodeError:
-        why = "it is no Unicode text"
+        why = "it is not Unicode text"
     raise InvalidTextError(f"not an RE2 expression: {why[:200]}")
 
 

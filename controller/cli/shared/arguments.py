@@ -113,8 +113,8 @@ def add_registry_arguments(parser: argparse.ArgumentParser) -> None:
     add_insecure_argument(parser)
     parser.add_argument(
         "--username", metavar="NAME",
-        help=f"log in so, with the password of the variable {PASSWORD}, or else of standard input "
-        "(default: as Docker's configuration says)",
+        help=f"user at the registry; the password is read from the variable {PASSWORD}, or else from "
+        "standard input (default: the login in Docker's configuration)",
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def reading(file: object) -> Iterator[None]:
     except OSError as error:
         raise Exit(f"{file}: {error.strerror}", USAGE) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Exit(f"{file}: no YAML: {' '.join(str(error).split())}", USAGE) from None
+        raise Exit(f"{file}: not YAML: {' '.join(str(error).split())}", USAGE) from None
 
 
 def read_manifests(paths: Sequence[str]) -> list[ObjectManifest]:

@@ -92,7 +92,7 @@ def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
             return key
         recipients += [str(each.get(name))[:80] for each in found]
     names = ", ".join(recipients[:3]) or "no age or PGP key at all"
-    raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {names}")
+    raise UndecryptableError(f"none of the given keys decrypts the file, which is encrypted for {names}")
 
 
 class _Opened:

@@ -124,7 +124,7 @@ def compared(objects: Cache, message: Message, namespace: str) -> Message:
     if thing is None or base is None:
         return message
     old, new = (_flags(objects, each) for each in (base, thing))
-    lines = "unknown: not both are whole"
+    lines = "unknown: one of the two is incomplete"
     if old is not None and new is not None:
         lines = "\n".join(changed_flags(old, new, diff(old, new), 100))
     more = {COMPARED_WITH: base.name, CHANGES: lines}

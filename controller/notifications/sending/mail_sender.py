@@ -37,7 +37,7 @@ class _Answers:
         line = self._file.readline(min(limit, self._left))
         self._left -= len(line)
         if not self._left:
-            raise OSError("the server answers too much")
+            raise OSError("the server's replies are too long")
         return line
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ class _Connection:
         word, _, text = (await self.reader.readline()).partition(b" ")
         found: Any = json.loads(text) if word.upper() == b"INFO" else None
         if not isinstance(found, dict):
-            raise ValueError("no server of NATS")  # noqa: TRY004 - as json has it
+            raise ValueError("not a NATS server")  # noqa: TRY004 - as json has it
         return found
 
     async def send(self, *content: bytes) -> None:
@@ -144,7 +144,7 @@ class _Connection:
                 raise _Refused(rest.decode(errors="replace").strip("' "))
             if word == b"PING":
                 self.writer.write(b"PONG\r\n")
-        raise _Refused("it says too much")
+        raise _Refused("its line is too long")
 
     async def encrypted(self, context: ssl.SSLContext, host: str) -> _Connection:
         """Start TLS. Returns a new reader: the old one may hold unauthenticated bytes."""
@@ -166,7 +166,7 @@ async def publish(post: Post, target: ProviderTarget, *, allow_local: bool, host
             await _publish(post, target, allow_local=allow_local, hosts=hosts)
     except (AddressRefused, Stalled, _Refused, OSError, EOFError, ValueError, RecursionError) as error:
         return _why(error, timeout)
-    return PostResult(200, "the server has it")
+    return PostResult(200, "the server has accepted it")
 
 
 def _why(error: Exception, seconds: float) -> PostResult:
@@ -180,7 +180,7 @@ def _why(error: Exception, seconds: float) -> PostResult:
     elif isinstance(error, OSError):
         said = one_line(error.strerror or str(error) or type(error).__name__, _SHOWN)
     else:
-        said = "what answers is no server of NATS"
+        said = "what answers is not a NATS server"
     return PostResult(0, said)
 
 

@@ -113,7 +113,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
         yield GaugeMetricFamily(
-            "flagstaff_leader", "1 while this replica works.", value=float(self._role.leading)
+            "flagstaff_leader", "1 while this replica leads.", value=float(self._role.leading)
         )
         depth = GaugeMetricFamily(
             "flagstaff_queue_depth", "Objects that are waiting to be reconciled.", labels=("kind",)

@@ -64,7 +64,7 @@ class Expression:
         except CELEvalError as error:
             line, column = error.line or 1, error.column or 1
             why = str(error.args[0])
-            why = "these types do not go together" if "overload" in why else why
+            why = "these types cannot be combined" if "overload" in why else why
             raise ExpressionError(f"{line}:{column}: {shown(why)}") from None
         except RecursionError:
             raise ExpressionError("1:1: it is nested too deeply") from None

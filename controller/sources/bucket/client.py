@@ -100,7 +100,7 @@ def _listed(bucket: Bucket, meta: ObjectMeta) -> Listed:
     # Some servers quote it in one answer and not in another.
     etag = (meta["e_tag"] or "").strip('"')
     if not etag:
-        message = f"{bucket.shown}: the store gives {meta['path']} no ETag, by which a change would be known"
+        message = f"{bucket.shown}: the store sends no ETag of {meta['path']}, so no change would be noticed"
         raise Failed("BucketOperationFailed", message)
     return Listed(meta["path"], etag, meta["size"])
 

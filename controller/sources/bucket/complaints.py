@@ -61,7 +61,7 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     if "InvalidCertificate" in text or "certificate" in detail.lower():
         return (
             "CertificateRefused",
-            f"the store's certificate is not believed: {detail or 'it is not valid'}",
+            f"the store's certificate is not trusted: {detail or 'it is not valid'}",
         )
     if "Timeout" in text or "TimedOut" in text:
         return "Timeout", "the store does not answer"

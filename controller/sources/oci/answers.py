@@ -82,7 +82,7 @@ def failing(address: Address, access: RegistryAccess) -> Iterator[None]:
         raise Failed(reason, f"{address}: the proxy answers {error.status}") from error
     except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError) as error:
         # Their texts repeat what was answered.
-        raise Failed("OCIArtifactPullFailed", f"{address}: the answer is no HTTP") from error
+        raise Failed("OCIArtifactPullFailed", f"{address}: the answer is not HTTP") from error
     except (aiohttp.ClientError, ConnectionError) as error:
         what = _clean(access, str(error)) or type(error).__name__
         raise Failed("OCIArtifactPullFailed", f"{address}: {what}") from error

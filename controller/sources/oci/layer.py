@@ -108,7 +108,7 @@ class _Writing:
             self.into.joinpath(*parts[:-1]).mkdir(parents=True, exist_ok=True)
             file = created(self.into.joinpath(*parts))
         except (FileExistsError, NotADirectoryError) as error:
-            message = f"{'/'.join(parts)!r}: the layer holds this name twice, or as a file and as a folder"
+            message = f"{'/'.join(parts)!r}: the layer contains this name twice, or as a file and as a folder"
             raise ArchiveRefused(message) from error
         with file:
             file.write(content)

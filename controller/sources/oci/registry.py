@@ -256,7 +256,7 @@ class Registry:
         """Return the address of the content; with TLS, unless the registry is to be accessed without."""
         found = _url_of(location, url)
         if found is None or not self._allowed(found):
-            raise Failed("OCIArtifactPullFailed", f"{self.address}: it redirects to what is no https URL")
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: it redirects to a URL that is not https")
         return found
 
     def _allowed(self, url: URL) -> bool:

@@ -53,7 +53,7 @@ def _why(named: str, issuer: str, certificates: list[pysequoia.Cert]) -> str:
         return f"it is signed with the key {named}, which is revoked"
     if known:
         return (
-            f"its signature by {named} is not of its content, or was made when the key did not count: "
+            f"its signature by {named} is not of its content, or was made while the key was not valid: "
             "something was changed, or the key had expired"
         )
     return f"it is signed with the key {named}, which is not among the trusted keys, or may not sign"

@@ -71,7 +71,7 @@ def verify(bundle: bytes, digest: str, root: str, identities: Sequence[SignerIde
     except MetadataError as error:
         raise InvalidRootError(_said(error)) from None
     except CertValidationError as error:
-        why = "its certificate is not of the trusted root, or did not count when it signed"
+        why = "its certificate is not from the trusted root, or was not valid at the time of the signature"
         raise NotBelievedError(f"{why}: {_said(error)}") from None
     except Exception as error:  # noqa: BLE001 - a stranger's bytes are not believed, whatever they lead to
         raise NotBelievedError(f"its bundle does not prove who signed: {_said(error)}") from None

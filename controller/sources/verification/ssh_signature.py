@@ -92,7 +92,7 @@ def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datet
     for key in known:
         if (key.after is None or at >= key.after) and (key.before is None or at < key.before):
             return Signer(named, key.name)
-    raise NotBelievedError(f"it is signed with the key {named}, which did not count at {at.isoformat()}")
+    raise NotBelievedError(f"it is signed with the key {named}, which was not valid at {at.isoformat()}")
 
 
 def _check(key: SshKey, signed: bytes, signature: bytes) -> None:

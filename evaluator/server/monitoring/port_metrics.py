@@ -41,8 +41,8 @@ class PortMetrics:
     def families(self) -> Iterator[Metric]:
         """Return the present values. Also called outside the loop, so it iterates over a copy."""
         connections = gauge("flagstaff_connections", "Open connections.", ("port",))
-        held = gauge("flagstaff_held_bytes", "Kept of requests and of unread answers.", ("port",))
-        what = "Connections that were refused, for their number or because they made the port keep too much."
+        held = gauge("flagstaff_held_bytes", "Bytes in memory of requests and of unread answers.", ("port",))
+        what = "Connections that were refused because they were too many or took too much memory."
         refused = counter("flagstaff_refused_connections", what, ("port",))
         for name, state in list(self._ports.items()):
             connections.add_metric((name,), state.connections)

@@ -116,10 +116,10 @@ def test_one_flipped_byte_in_a_header_never_does_worse_than_a_refusal(at: int, f
         (member("\udcff.json", b"1"), "not UTF-8"),
         (member("x" * 1025, b"1"), "over 1024 bytes"),
         (member("/".join("d" * 33), b"1"), "folders deep"),
-        (member("a.json", b"2"), "'a.json': the archive holds this name twice"),
-        (member("./a.json", b"2"), "'a.json': the archive holds this name twice"),
+        (member("a.json", b"2"), "'a.json': the archive contains this name twice"),
+        (member("./a.json", b"2"), "'a.json': the archive contains this name twice"),
         (member("a.json/b", b"2"), "'a.json': is both"),
-        (member("a.json", type=tarfile.DIRTYPE), "'a.json': the archive holds this name twice"),
+        (member("a.json", type=tarfile.DIRTYPE), "'a.json': the archive contains this name twice"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -118,7 +118,7 @@ def test_a_feature_flag_source_is_looked_for_among_the_manifests(
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(None, "No such file"), ("a: [", "no YAML: while parsing"), ("a: \x00", "no YAML:")],
+    [(None, "No such file"), ("a: [", "not YAML: while parsing"), ("a: \x00", "not YAML:")],
 )
 def test_what_cannot_be_read_is_wrong_usage(
     tmp_path: Path, content: str | None, expected: str, capsys: pytest.CaptureFixture[str]

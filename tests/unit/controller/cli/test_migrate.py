@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_is_wrong_usage(
     for verb in ("check", "values"):
         assert main(["migrate", verb, "-f", str(tmp_path / "bad.yaml")]) == 2
         assert main(["migrate", verb, "-f", str(tmp_path / "none.yaml")]) == 2
-    assert "no YAML" in capsys.readouterr().err
+    assert "not YAML" in capsys.readouterr().err
 
 
 def test_helm_values_become_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_helm_values_become_options(tmp_path: Path, capsys: pytest.CaptureFixtur
         "flagdProxyConfiguration.port: changed: flagstaff proxy --sync-port=9015",
         "flagdProxyConfiguration.replicaCount: changed: spec.replicas in deploy/proxy.yaml, or controller "
         "--proxy-replicas for some on demand",
-        "unheardOf: ignored: there is no such thing here",
+        "unheardOf: ignored: Flagstaff has no such setting",
     ]
     assert main(["migrate", "values", "-f", str(file), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[2]["option"] == "proxy --sync-port=9015"

@@ -141,7 +141,10 @@ def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None
     made = sops.encrypted(YAML)
     assert decrypted(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
     _, (message,) = decrypted(made, "flags.yaml", decryption_with([other.key]))
-    assert message == f"no key of ours opens the file, which is encrypted for {sops.identity.to_public()}"
+    assert (
+        message
+        == f"none of the given keys decrypts the file, which is encrypted for {sops.identity.to_public()}"
+    )
 
 
 def test_without_a_key_an_encrypted_file_is_refused_and_says_what_to_do(sops: Sops) -> None:
@@ -218,7 +221,7 @@ def test_a_pgp_key_opens_the_file(sops: Sops, pgp: Pgp) -> None:
     plain = read_document(SOUND.encode(), file="flags.yaml").value
     assert decrypted(made, "flags.yaml", decryption_with([], [pgp.key])) == (plain, [])
     _, (message,) = decrypted(made, "flags.yaml", decryption_with([sops.key]))
-    assert message == f"no key of ours opens the file, which is encrypted for {pgp.mark}"
+    assert message == f"none of the given keys decrypts the file, which is encrypted for {pgp.mark}"
     with pytest.raises(KeysError, match="a PGP key cannot be read"):
         decryption_with([], [pgp.key[:200]])
 
@@ -242,7 +245,7 @@ def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
     assert decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))[1] == []
     text["sops"]["age"][0]["enc"] += " " * 8_192
     _, (message,) = decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))
-    assert message.startswith("no key of ours opens the file")
+    assert message.startswith("none of the given keys decrypts the file")
 
 
 def test_the_names_that_status_shows_are_not_encrypted(sops: Sops) -> None:

@@ -47,7 +47,7 @@ def test_some_addresses_are_never_asked(address: str, local: bool) -> None:
         ("https://hooks.example.com:0/", "must be a URL such as"),
         ("https://hooks.example.com:70000/", "not a URL"),
         ("https://[::1/", "not a URL"),
-        ("https://me:secret@hooks.example.com/", "must not hold a user"),
+        ("https://me:secret@hooks.example.com/", "must not contain a user"),
         ("https://hooks.example.com/a b", "characters"),
         ("https://hooks.example.com/a\r\nb", "characters|not a URL"),
         ("https://127.0.0.1/", "not a public address"),

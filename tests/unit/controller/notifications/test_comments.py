@@ -327,4 +327,4 @@ async def test_flags_that_are_not_whole_are_not_compared() -> None:
     async with service("githubpullrequestcomment") as found:
         await deliver(desk, found)
     (text,) = found.comments.values()
-    assert "unknown: not both are whole" in text
+    assert "unknown: one of the two is incomplete" in text

@@ -166,7 +166,7 @@ async def test_a_server_that_never_comes_to_the_point_is_left(scheme: str, greet
         assert answer.text == (
             "no answer within 0.5 s"
             if not greeting
-            else "localhost: Connection unexpectedly closed: the server answers too much"
+            else "localhost: Connection unexpectedly closed: the server's replies are too long"
         )
     async with asyncio.timeout(60):
         await left.wait()
@@ -243,7 +243,7 @@ async def test_a_server_that_does_not_listen_is_reported() -> None:
     [
         ("https://mail.example.com", "it must be smtps://HOST"),
         ("smtp://mail.example.com/inbox", "it must be smtps://HOST"),
-        ("smtps://ada:secret@mail.example.com", "it must not hold a user"),
+        ("smtps://ada:secret@mail.example.com", "it must not contain a user"),
         ("smtps://10.0.0.1", "10.0.0.1 is not a public address"),
         ("smtps://[::1", "it is not a URL"),
         ("smtps://mail.example.com:0", "it must be a URL"),

@@ -30,7 +30,7 @@ STATUS = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2m
         (
             "Generic S3 error\nDebug source:\nerror: InvalidCertificate(\n  UnknownIssuer,\n)",
             "CertificateRefused",
-            "the store's certificate is not believed: UnknownIssuer",
+            "the store's certificate is not trusted: UnknownIssuer",
         ),
         ("Generic S3 error\nDebug source:\nkind: Timeout", "Timeout", "the store does not answer"),
         (

@@ -149,5 +149,5 @@ def test_a_url_that_names_no_bucket_is_refused(text: str) -> None:
 
 async def test_a_store_without_etags_is_refused(store: S3) -> None:
     store.instead = listed(("a", 1), etag="")
-    with pytest.raises(Failed, match="gives a no ETag"):
+    with pytest.raises(Failed, match="sends no ETag of a,"):
         await provider(store).resolve()

@@ -144,5 +144,5 @@ def test_the_services_of_aws_are_known(endpoint: str) -> None:
 
 @pytest.mark.parametrize("more", [{"provider": "generic"}, {"secretRef": {"name": "keys"}}])
 def test_there_is_an_identity_for_aws_alone(more: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match="sts is there for provider aws without secretRef"):
+    with pytest.raises(ValidationError, match="sts works only with provider aws and without secretRef"):
         spec("https://sts.amazonaws.com", **more)

@@ -93,7 +93,7 @@ async def test_without_a_root_that_of_the_public_instance_counts(
     attach(shelf, digest, sigstore.sign(digest))
     async with opener() as sources:
         source = await sources.open(shelf.url, verify={"matchOIDCIdentity": [TRUSTED]})
-        with pytest.raises(Unverified, match="is not of the trusted root"):
+        with pytest.raises(Unverified, match="is not from the trusted root"):
             await source.fetch(await source.resolve(), tmp_path)
 
 

@@ -124,7 +124,7 @@ def test_an_entry_without_its_promise_or_proof_is_refused(sigstore: Instance, lo
 
 def test_what_another_instance_vouches_for_is_refused(sigstore: Instance) -> None:
     with instance() as other:
-        assert "is not of the trusted root" in refused(sigstore.sign(DIGEST), other.root)
+        assert "is not from the trusted root" in refused(sigstore.sign(DIGEST), other.root)
 
 
 def test_a_payload_that_was_changed_is_refused(sigstore: Instance) -> None:
