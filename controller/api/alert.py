@@ -28,9 +28,7 @@ _MEMORY: Final = 1 << 20
 # Shared by all tenants, each entry up to _MEMORY; an evicted one is compiled again in 0.1 ms.
 @lru_cache(maxsize=256)
 def expression(text: str) -> re2._Regexp:
-    """Compile one entry of a list, so that its search takes time in proportion to the message. Raises
-    InvalidTextError.
-    """
+    """Compile one entry of a list; its search takes linear time. Raises InvalidTextError."""
     return compiled(text, _MEMORY)
 
 

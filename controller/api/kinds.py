@@ -157,9 +157,7 @@ WATCHED: Final = (
     EVALUATOR_UPGRADE,
     *FLUX_SOURCES,
 )
-"""The kinds that the controller watches in all of its namespaces. Secrets are watched only where an object
-refers to one.
-"""
+"""The kinds that are watched in all namespaces; Secrets only where an object refers to one."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {

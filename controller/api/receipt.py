@@ -115,9 +115,7 @@ def member_id(namespace: str, pod: str, instance: str) -> bytes:
 
 
 def entry(member: bytes, connected_at: int) -> bytes:
-    """Encode one member of a list: its id, and when it connected, in ms since 1970 on its clock
-    (big-endian).
-    """
+    """Encode one member of a list: its id, and when it connected, in ms since 1970 (big-endian)."""
     return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 

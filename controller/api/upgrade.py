@@ -29,9 +29,7 @@ class CanarySpec(Model):
     """The workload that is restarted before all others."""
 
     workload_ref: WorkloadReference | None = None
-    """The workload that is restarted first; None: the one with the fewest pods of those that may be
-    restarted.
-    """
+    """The workload to restart first; None: that with the fewest pods of those that may be restarted."""
     soak: Duration = 300.0
     """Seconds for which it must be ready before others are restarted."""
 
@@ -91,9 +89,7 @@ class EvaluatorUpgradeStatus(Status):
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None
-    """Time at which a restarted workload was last rolled out, or at which the last new reason to restart was
-    found.
-    """
+    """Time of the last finished restart, or of the last new reason to restart."""
     targets: str | None = None
     """A digest of what all that is or may be restarted is to get."""
     resumed_at: str | None = None

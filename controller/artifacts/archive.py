@@ -209,9 +209,7 @@ class Decompressed(io.RawIOBase):
         self._given = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes (a chunk if negative), or nothing at the end of an undamaged archive.
-        Raises ArchiveRefused.
-        """
+        """Return at most `size` bytes (a chunk if negative), none at the end. Raises ArchiveRefused."""
         size = size if 0 < size < _CHUNK else _CHUNK
         while not self._zlib.eof:
             pending = self._zlib.unconsumed_tail or self._compressed.read(_CHUNK)

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
-"""Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback if the path
-has nothing to read.
-"""
+"""Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
 """(flags, or manifests, without an error, what was found)."""
 

@@ -27,23 +27,17 @@ DURATION: Final = 15.0
 
 @dataclass(slots=True)
 class LiveProxies:
-    """Decides which proxies are alive, all by one monotonic clock. A proxy counts as alive until its Lease
-    can have been seen.
-    """
+    """Decides by one monotonic clock which proxies are alive: a seen proxy, until its Lease expires."""
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """For each proxy, the time at which its Lease was renewed last by its own clock, and when that was first
-    seen here.
-    """
+    """For each proxy, the time of its Lease's last renewal by its own clock, and by ours."""
 
     def track(self, identity: str, now: float) -> None:
         """Note that something was seen that this proxy wrote."""
         self._seen.setdefault(identity, ("", now))
 
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
-        """Take in the time of the last renewal of all Leases, by name; return the proxies that died since the
-        last call.
-        """
+        """Take in when each Lease was renewed, by name; return the proxies that died since the last call."""
         for name, renewed in leases.items():
             identity = name.removeprefix(receipt.LEASE_PREFIX)
             known = self._seen.get(identity)

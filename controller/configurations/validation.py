@@ -1,6 +1,4 @@
-"""Validates what an object delivers, before and after it is stored, whether users or Flagstaff wrote it.
-Pure.
-"""
+"""Validates what an object delivers, before and after it is stored, whoever wrote it. Pure."""
 
 from __future__ import annotations
 

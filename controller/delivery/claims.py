@@ -164,9 +164,7 @@ class Claims:
         return "" if held is None else held[0]
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Return all current conflicts, one for each loser and claim. May be called in a thread beside the
-        loop.
-        """
+        """Return all current conflicts, one for each loser and claim. Any thread may call this."""
         for key in tuple(self._known):
             if key.kind == FLAG_KIND:
                 yield from self._of_name((key.namespace, key.name))

@@ -45,9 +45,7 @@ def pods(namespace: str) -> Referring:
 
 
 def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
-    """Return those of `kinds` as which the object `name` may be referred to; `grants` are those of its
-    namespace.
-    """
+    """Return those of `kinds` as which `name` may be referred to, by the `grants` of its namespace."""
     found: list[GrantTo] = []
     for grant_ in grants:
         # What cannot be read grants nothing.

@@ -57,9 +57,7 @@ def names(wanted: str, revision: str) -> bool:
 
 
 def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted: WaitTarget) -> WaitState:
-    """Return how far a revision has come, by the FeatureFlagConfiguration and the FlagSet that writes it, if
-    any.
-    """
+    """Return how far a revision has come, by the object and the FlagSet that writes it, if any."""
     if configuration is None:
         return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
     status = ConfigurationStatus.of(configuration)

@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     ]
 
 JITTER: Final = 0.05
-"""The share of the interval that is added or subtracted at random: flag sets that were made together are
-looked at apart.
-"""
+"""Greatest random share of the interval, up or down: it spreads FlagSets that were made together."""
 _PATIENCE: Final = timedelta(minutes=1)
 _AGAIN: Final = 2.0
 """Seconds."""

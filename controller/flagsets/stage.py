@@ -51,9 +51,7 @@ def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
 
 
 def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
-    """Return the names of dependencies as `source_name` does; with `asking`, only of those that a `readyExpr`
-    reads.
-    """
+    """Return dependencies' names as in `source_name`; with `asking`, of those that a `readyExpr` reads."""
     for each in listed(flag_set, "dependsOn"):
         if not asking or each.get("readyExpr") is not None:
             yield source_name(str(each.get("kind") or flagset.KIND), str(each.get("name")))

@@ -111,9 +111,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 class _NothingCompared(kopf.DiffBaseStorage):
-    """A storage without content: otherwise kopf copies each object, to compare it with what handlers saw
-    last.
-    """
+    """An empty storage: else kopf copies each object, to compare it with what handlers saw last."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         """What is compared of an object."""

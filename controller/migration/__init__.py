@@ -1,3 +1,1 @@
-"""The migration from OpenFeature Operator to Flagstaff: the outcome of each field, and the steps of the
-cut-over. Pure.
-"""
+"""The migration from OpenFeature Operator: the outcome of each field, and the steps of the cut-over. Pure."""

@@ -102,9 +102,7 @@ class Catalog:
         return (served.key.kind, _content(served), *map(_content, self.shards(place).values()))
 
     def holders(self, flag_set_id: str, namespace: str = "") -> list[Place]:
-        """Return where the objects with this flagSetId are: first those of `namespace`, of each the oldest
-        first.
-        """
+        """Return where the objects with this flagSetId are: first those of `namespace`, the oldest first."""
         # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
         return sorted(self.claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
 

@@ -99,9 +99,7 @@ def _manifest(source: Resource) -> dict[str, Any]:
 
 
 def _status(there: Resource, artifact: ArtifactStatus, now: datetime) -> dict[str, Any]:
-    """Return the status. It is ready from its first artifact on: the FlagSource reports a later one that
-    cannot be fetched.
-    """
+    """Return a status that is ready: the FlagSource reports a later artifact that cannot be fetched."""
     ready = Condition(READY, TRUE, "Succeeded", f"stored artifact for revision {artifact.revision}")
     before, moment = SourceStatus.of(there).condition(READY), timestamp(now)
     conditions = [written(ready, before, generation=there.generation, now=moment)]

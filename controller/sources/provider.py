@@ -89,9 +89,7 @@ class Fetched:
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Entries for `status.artifact.metadata`; `controller.api.objects.provenance` has keys that other stages
-    read.
-    """
+    """Entries for `status.artifact.metadata`; `controller.api.objects.provenance` has common keys."""
     summary: str = ""
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()
@@ -118,9 +116,7 @@ class TreeLimits:
     file_bytes: int = 16 * 1024**2
     """A larger file is skipped; all other limits refuse the whole tree."""
     total_bytes: int = 128 * 1024**2
-    """Bytes of all files together, also of those that are skipped for their size: a copy of a remote contains
-    them.
-    """
+    """Bytes of all files, also of those skipped for their size: a copy of a remote contains them."""
     depth: int = 64
     listing_bytes: int = 16 * 1024**2
     """Bytes of the commit, and of the listing of any one folder."""
@@ -139,9 +135,7 @@ class Provider(Protocol):
 
     @property
     def epoch(self) -> str:
-        """Return the `sha256:…` of policy and keys: if it changes, verify again. Empty: nothing is
-        verified.
-        """
+        """Return the `sha256:…` of policy and keys: if it changes, verify again. Empty: never verify."""
 
     @property
     def lineage(self) -> str:
@@ -205,9 +199,7 @@ class ProviderFactory(Protocol[Spec_contra]):
         """Return the source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is kept of a source that was deleted or has another provider. Must not fail; `key` may be
-        unknown.
-        """
+        """Drop what is kept of a source that is gone or has another provider. Must not fail."""
         del key
 
     async def sweep(self, now: datetime) -> None:
@@ -219,9 +211,7 @@ class ProviderFactory(Protocol[Spec_contra]):
 
 
 async def polled(interval: float) -> AsyncIterator[None]:
-    """Yield at once, then every `interval` seconds, a tenth more or less, so that not all sources ask at
-    once.
-    """
+    """Yield at once, then every `interval` seconds, a tenth more or less, to spread the sources."""
     while True:
         yield
         await asyncio.sleep(interval * _random.uniform(0.9, 1.1))

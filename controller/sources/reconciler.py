@@ -44,9 +44,7 @@ IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
 _SIGNER: Final = 200
 JITTER: Final = 0.05
-"""The share of the interval that is added or subtracted at random: sources that were created together are
-looked at apart.
-"""
+"""Greatest random share of the interval, up or down: it spreads sources that were created together."""
 
 
 @dataclass(frozen=True, slots=True)

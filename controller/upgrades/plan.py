@@ -81,9 +81,7 @@ class UpgradeProgress:
     canary_passed: bool = False
     """Whether it stayed ready for its time. Later changes to it, such as by an autoscaler, stop nothing."""
     pause_since: datetime | None = None
-    """Time at which a restarted workload was last rolled out, or at which the last new reason to restart was
-    found.
-    """
+    """Time of the last finished restart, or of the last new reason to restart."""
     targets: str = ""
     """A digest of what all that is or may be restarted is to get; empty: there is none."""
     resumed_at: datetime | None = None

@@ -52,9 +52,7 @@ class Deferred(Generic[T]):
         return Deferred(self.steps, lambda result: finish(partial(before, result)), self.seconds)
 
     def watched(self, succeeded: Callable[[T], None], failed: Callable[[BaseException], None]) -> Deferred[T]:
-        """Return the same answer, which calls `succeeded` with its value or `failed` with its error at the
-        end.
-        """
+        """Return the same answer, which at its end calls `succeeded` or `failed`."""
 
         def seen(result: Result[T]) -> T:
             try:

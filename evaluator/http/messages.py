@@ -122,9 +122,7 @@ class ByteStream(MessageStream, Protocol):
         """Complete the body, with `last` behind the buffered bytes; do nothing if it has ended."""
 
     def break_off(self) -> None:
-        """End the body so that the peer sees that it is incomplete, without calling `on_closed`; do nothing
-        if it has ended.
-        """
+        """End the body as incomplete, without calling `on_closed`; do nothing if it has ended."""
 
 
 def _whole(message: bytes) -> Sequence[bytes]:

@@ -14,14 +14,10 @@ from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, MessageStream, Request, Response, Streamed
 
 UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes | Deferred[bytes]]
-"""Takes a call and its message, returns the answer's message. Raises RpcError; any other error is logged and
-answered with INTERNAL.
-"""
+"""Takes a call and its message, returns the answer's. Raises RpcError; other errors become INTERNAL."""
 
 StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
-"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns. Raises RpcError to refuse the
-call.
-"""
+"""Starts a server stream: sets the MessageStream's callbacks, returns. Raises RpcError to refuse."""
 
 Answer: TypeAlias = Response | Streamed | Deferred[Response]
 """What a handler of a plain HTTP request may return."""

@@ -91,9 +91,7 @@ class CodecEndpoints:
 
 
 def routes(protobuf: CodecEndpoints, json: CodecEndpoints) -> Routes:
-    """Return the routes of all services on one port. All unary calls are without side effects: Connect may
-    GET them.
-    """
+    """Return the routes of all services. All unary calls are without side effects: Connect may GET them."""
     unary, json_unary = _unary(protobuf.evaluation), _unary(json.evaluation)
     paths = [f"/{service}/EventStream" for service in SERVICES]
     return Routes(

@@ -110,9 +110,7 @@ def _variable_reads(operator: str, values: Json, *, in_body: bool) -> bool:
 
 
 def _names(operator: str, values: Json) -> list[Json]:
-    """Return the names that the operator reads. One that is computed is returned as the value that computes
-    it.
-    """
+    """Return the names that the operator reads; for a computed one, the value that computes it."""
     if not is_static(values) or not isinstance(values, list):
         return [values]
     if operator == "var":

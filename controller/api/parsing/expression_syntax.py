@@ -110,9 +110,7 @@ def _check_children(children: list[Any], names: frozenset[str], depth: int) -> N
 
 
 def _shortened(tree: lark.Tree[lark.Token]) -> lark.Tree[lark.Token]:
-    """Remove the nodes of operators that the expression does not use: they are most of the tree, and of the
-    time to walk it.
-    """
+    """Remove the nodes of operators that are not used: most of the tree, and of the time to walk it."""
     found = [_shortened(each) if isinstance(each, lark.Tree) else each for each in tree.children]
     if len(found) == 1 and isinstance(found[0], lark.Tree) and tree.data in _PLAIN:
         return found[0]

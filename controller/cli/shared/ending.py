@@ -1,6 +1,4 @@
-"""Ends a verb that cannot do its work. Uses the standard library only, so that any image has what it
-needs.
-"""
+"""Ends a verb that cannot do its work. Uses the standard library only, which every image has."""
 
 from __future__ import annotations
 

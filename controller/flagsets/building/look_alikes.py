@@ -64,9 +64,7 @@ def _skeleton(text: str) -> str:
 
 
 def _prototype(character: str, table: Mapping[str, tuple[str, ...]]) -> str:
-    """Return one character for all that look alike. The table lists it beside each of them, and each beside
-    it.
-    """
+    """Return one character for all that look alike, which the table lists beside each other."""
     others = table.get(character, ())
     if len(others) != 1:
         return character

@@ -58,9 +58,7 @@ _FAULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Operations:
-    """For each part that a patch changed, its place in the text of the patch: that of the last operation on
-    it.
-    """
+    """For each part that a patch changed, the place in the patch's text of the last operation on it."""
 
     places: Places | None
     last: Mapping[Any, int]
@@ -79,9 +77,7 @@ class _Allowance:
         self._characters = DEFAULT.document_bytes
 
     def pay(self, merged: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
-        """Subtract the cost of an operation before it is done. Raises _FailedError if it exceeds the
-        allowance.
-        """
+        """Subtract an operation's cost before it is done. Raises _FailedError for too high a cost."""
         path = jsonpointer.JsonPointer(operation["path"])
         if operation.get("op") in ("copy", "move") and "from" in operation:
             size = size_of(jsonpointer.JsonPointer(operation["from"]).resolve(merged))

@@ -222,9 +222,7 @@ def _replaced(value: str, operator: str, pair: tuple[str, str], most: int) -> st
 
 
 def _stripped(value: str, pattern: str, operator: str) -> str:
-    """Remove the shortest (`#`, `%`) or longest beginning or end that the glob matches and that is
-    not empty.
-    """
+    """Remove the shortest (`#`, `%`) or longest non-empty beginning or end that the glob matches."""
     longest, from_end = len(operator) > 1, operator[0] == "%"
     tokens = _tokens(pattern)
     if from_end:

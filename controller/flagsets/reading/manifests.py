@@ -53,9 +53,7 @@ class _InText:
         return self.outer_offset(self.inner.places.locate(own, key=key))
 
     def outer_offset(self, offset: int) -> int:
-        """Return the offset in the outer text of a character of the inner one, or of the inner text's start
-        if it is unknown.
-        """
+        """Return a character's offset in the outer text; if that is unknown, the inner text's start."""
         if self.outer[self.start : self.start + 1] != _BLOCK:
             return self.start
         line, column = Lines(self.inner.text).place(offset)

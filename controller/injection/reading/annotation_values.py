@@ -94,9 +94,7 @@ def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str
 
 
 def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the ports by the annotation that changes each; `settings` are those of the
-    FeatureFlagSources.
-    """
+    """Return the ports by the annotation that changes each; `settings` are the FeatureFlagSources'."""
     ports: dict[str, int] = {}
     for name, default in {**_PORTS, **settings}.items():
         given = annotations.get(name, str(default))
@@ -173,9 +171,7 @@ class PodReferences:
         return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
 
     def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
-        """Return those of `kinds` to which the pod may refer in the namespace `place` (empty: its own).
-        Raises Refused.
-        """
+        """Return those of `kinds` that the pod may refer to in `place` (empty: its own). Raises Refused."""
         if place in {"", self.namespace}:
             return kinds
         try:

@@ -59,9 +59,7 @@ def marked(metadata: Mapping[str, Any]) -> tuple[FlagFile, ...]:
 
 
 def token_folder(number: int) -> str:
-    """Return where the Secret of the source of this number is mounted, which belongs to the pod's
-    namespace.
-    """
+    """Return where the Secret of the source of this number, in the pod's namespace, is mounted."""
     return f"/var/run/flagstaff/source-{number}"
 
 

@@ -61,9 +61,7 @@ def _joined(name: str, before: Any, value: Any) -> Any:
 def operators_variables(
     specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
 ) -> tuple[dict[str, Any], ...]:
-    """Return the variables in OpenFeature Operator's order: each merge keeps the last of a name, and reverses
-    the list.
-    """
+    """Return the variables in OpenFeature Operator's order: each merge reverses the list."""
     found: tuple[dict[str, Any], ...] = ()
     for spec in specs:
         if spec.env_vars:

@@ -81,9 +81,7 @@ class AdmissionObjects(CertificateSecret):
         self._complaint = ""
 
     async def trust(self, authorities: bytes) -> None:
-        """See CertificateStore. A missing configuration is skipped: the API server sends us nothing
-        for it.
-        """
+        """See CertificateStore. A missing configuration is skipped: nothing is sent to us for it."""
         wanted = base64.b64encode(authorities).decode()
         await self._trust(*_INJECTION, wanted)
         try:
@@ -127,9 +125,7 @@ class ProxyCertificates(CertificateSecret):
         self._namespaces = namespaces
 
     async def read(self) -> Mapping[str, bytes] | None:
-        """See CertificateStore. Raises Stalled if another party issued the certificate; that one is left
-        alone.
-        """
+        """See CertificateStore. Raises Stalled for a certificate that another party issued."""
         data = await super().read()
         if data and data.get("tls.crt") and "ca.key" not in data:
             raise Stalled(

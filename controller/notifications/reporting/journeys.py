@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from controller.runtime.objects.cache import Cache, Change
 
 STORED_AT: Final = "flagstaff.dev/stored-at"
-"""The key of a message's metadata for the time at which the artifact was stored, as OBSERVED_AT: RFC 3339, in
-UTC, in milliseconds.
-"""
+"""Metadata key for the time at which the artifact was stored, in the format of OBSERVED_AT."""
 APPLIED_AT: Final = "flagstaff.dev/applied-at"
 SERVED_AT: Final = "flagstaff.dev/served-at"
 SERVED: Final = "flagstaff.dev/served"

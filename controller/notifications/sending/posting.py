@@ -50,9 +50,7 @@ class PostResult:
     status: int
     """HTTP status; 0: no answer."""
     text: str
-    """The result in one line. It consists of our own and known words only, since any service may have
-    answered.
-    """
+    """The result in one line, in our own and known words only, since any service may have answered."""
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""

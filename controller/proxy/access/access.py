@@ -40,9 +40,7 @@ OUTAGE_SECONDS: Final = 3600.0
 """Seconds for which permissions are kept while the API server does not answer."""
 MOST_KEPT: Final = 50_000
 MOST_REFUSED: Final = 600
-"""Most refused tokens of one address; beyond, no new token of it is reviewed until it has sent none for
-REFUSED_WINDOW seconds.
-"""
+"""Most refused tokens of an address; then it must send none for REFUSED_WINDOW seconds."""
 REFUSED_WINDOW: Final = 60.0
 REVIEWS: Final = 32
 """Most reviews at a time; more wait."""
@@ -79,9 +77,7 @@ class AccessReviews:
         return None if found is None else found.value
 
     def caller(self, call: Call) -> Caller:
-        """Return the caller, as far as the cluster has reviewed it; a review that is not fresh is repeated in
-        the background.
-        """
+        """Return the caller, by the last review; one that is not fresh is repeated in the background."""
         token = bearer(call)
         if token is None:
             return ANONYMOUS

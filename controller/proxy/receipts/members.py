@@ -313,9 +313,7 @@ class Membership:
 
 
 def _connected(known: _Member | None, said_at: int, now: float) -> int:
-    """Return when a member connected, in milliseconds since 1970: the same with each report of one
-    connection.
-    """
+    """Return when a member connected, in ms since 1970: the same in each report of one connection."""
     if known is not None and known.said_at == said_at:
         return known.report.connected_at
     return min(said_at, int((now + AHEAD) * 1000))

@@ -95,15 +95,13 @@ class Receipts:
     """Receipts for all flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Returns where the object is that a selector means to a caller, or None. Raises RpcError if the caller
-    may not read it.
+    """Returns where the object is that a selector means to a caller. Raises RpcError if it may not
+    read it.
     """
     expected: Callable[[Place], ExpectedDigest | None]
     """Returns what is delivered there now."""
     caller: Callable[[Call], Caller | None]
-    """Returns the caller, or None if the call does not name one. Raises RpcError UNAVAILABLE if it is not
-    known yet.
-    """
+    """Returns the caller, if the call names one. Raises RpcError UNAVAILABLE if it is not known yet."""
     pods: Pods
     clock: Callable[[], float]
     """Unix seconds."""

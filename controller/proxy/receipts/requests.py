@@ -32,9 +32,7 @@ def read(kind: Any, message: bytes) -> Any:
 
 
 def identity(call: Call, member: Member, caller: Caller | None) -> MemberIdentity:
-    """Return who reports: the pod of the token, or else the one that is claimed. Raises RpcError
-    INVALID_ARGUMENT.
-    """
+    """Return who reports: the token's pod, or else the claimed one. Raises RpcError INVALID_ARGUMENT."""
     text = MemberText.of(member)
     verified = caller is not None and caller.verified and bool(caller.pod)
     if caller is not None and verified:

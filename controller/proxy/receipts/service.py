@@ -38,9 +38,7 @@ class ReceiptService:
         self._mode = mode
 
     def place(self, selector: str, call: Call) -> Place | None:
-        """Return where the object is that a selector means to a caller. Raises RpcError if the caller may not
-        read it.
-        """
+        """Return the place that a selector means to a caller. Raises RpcError if it may not read it."""
         enforced = self._mode == ENFORCE
         # At first: which object a flagSetId means depends on who the caller is.
         if enforced and not self.caller(call).pod:

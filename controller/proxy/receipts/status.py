@@ -49,9 +49,7 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
 
 
 def _fewer(membership: Membership) -> list[tuple[Alike, list[bytes]]]:
-    """Reduce groups to as many as a receipt holds: small ones of other digests are joined, without their
-    digest.
-    """
+    """Reduce groups to as many as a receipt holds: small ones of other digests become one."""
     groups = sorted(membership.groups().items())
     if len(groups) <= MOST_GROUPS:
         return groups

@@ -104,9 +104,7 @@ class Deliveries:
     # -- asked by others
 
     def place_of(self, topic: Topic) -> Place | None:
-        """Return where the object is whose flags a topic has; None also while its reader's rights are
-        reviewed.
-        """
+        """Return where the object is whose flags a topic has; None also while its reader is reviewed."""
         try:
             return self._find(topic)
         except UnreviewedError:
@@ -131,9 +129,7 @@ class Deliveries:
         self.contents.close()
 
     def _find(self, topic: Topic) -> Place | None:
-        """Return as `place_of` does. Raises UnreviewedError while the reader's right to an older object is
-        reviewed.
-        """
+        """Return as `place_of` does. Raises UnreviewedError while the reader is reviewed."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None

@@ -88,9 +88,7 @@ def _read_reply(content: bytes) -> tuple[Any, ...]:
 
 
 class Helpers:
-    """Runs at most `most` helper processes, which are started when they are needed and then kept. Belongs to
-    one event loop.
-    """
+    """Runs at most `most` helper processes, started on demand and kept. Belongs to one event loop."""
 
     def __init__(
         self, most: int, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None

@@ -94,9 +94,7 @@ class Hosts:
             raise Stalled("URLInvalid", message)
 
     def require_name(self, host: str) -> None:
-        """Judge a host by its name alone, for one whose name a proxy resolves. Raises Stalled
-        (HostDenied).
-        """
+        """Judge a host by its name alone: a proxy resolves it. Raises Stalled (HostDenied)."""
         name = _normal(host)
         self.require_not_denied(name)
         literal = _literal(name)

@@ -59,9 +59,7 @@ class Connections:
     async def request(
         self, method: str, url: URL, *, headers: dict[str, str], access: RegistryAccess, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request without following redirects. Raises Stalled (InvalidSecret, InvalidProxy,
-        HostDenied).
-        """
+        """Send a request; follow no redirect. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)."""
         proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
             self._hosts.require_scheme(url.scheme)

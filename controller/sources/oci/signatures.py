@@ -38,9 +38,7 @@ class Judge(Protocol):
     """Judges signatures."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
-        """Return who signed the manifest `digest` by a Sigstore bundle. Raises NotBelievedError, or a
-        Setback.
-        """
+        """Return who signed the manifest `digest` by a bundle. Raises NotBelievedError, or a Setback."""
 
     async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
         """Return who signed a payload that names the manifest `digest`. Raises NotBelievedError."""

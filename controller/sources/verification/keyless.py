@@ -19,9 +19,7 @@ MODULE: Final = "controller.sources.verification.sigstore_bundle"
 
 @dataclass(frozen=True, slots=True)
 class SignerIdentity:
-    """An accepted signer: expressions that match anywhere in a text, unless they have ^ and $, as
-    with Flux.
-    """
+    """An accepted signer: expressions that match anywhere in a text, unless they have ^ and $."""
 
     issuer: str
     subject: str

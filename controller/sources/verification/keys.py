@@ -80,9 +80,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def verify(message: bytes, signature: bytes, keys: Keys, at: datetime) -> Signer:
-    """Return who signed `message`. `at`: the time in the message at which it was written. Raises
-    NotBelievedError.
-    """
+    """Return who signed `message`, which says that it was written `at` a time. Raises NotBelievedError."""
     if not signature:
         raise NotBelievedError("it is not signed")
     # The libraries are loaded for the kind that is there.

@@ -33,9 +33,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 @lru_cache(maxsize=256)
 def _head(status: int, headers: Headers, more: Headers, connection: str, date: str) -> bytes:
-    """Return a response's head without its last header. Raises ValueError for headers that must not
-    be sent.
-    """
+    """Return a response's head without its last header. Raises ValueError for forbidden headers."""
     fields = (*headers, *more, *((("connection", connection),) if connection else ()), ("date", date))
     check_headers(fields)
     lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in fields)]
@@ -289,9 +287,7 @@ class _BodyTransport:
     __slots__ = ("_chunked", "_head", "_peer")
 
     def __init__(self, peer: Http1Peer, head: bytes, *, chunked: bool) -> None:
-        """Take whether the body is chunked; otherwise the head gives its length, or it ends with the
-        connection.
-        """
+        """Take whether the body is chunked; if not, its length or the end of the connection ends it."""
         self._peer = peer
         self._head = head
         """Goes out with the first piece, or by itself if that does not come at once."""
@@ -319,9 +315,7 @@ class _BodyTransport:
         self._peer.body_ended()
 
     def break_off(self) -> None:
-        """End without the last chunk or the whole length, so that the client sees that the body is
-        incomplete.
-        """
+        """End without the last chunk or the whole length: the client sees an incomplete body."""
         self._peer.break_off()
 
     def forget(self) -> None:

@@ -67,9 +67,7 @@ _TOO_LARGE: Final = RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
 
 @lru_cache(maxsize=256)
 def _start(status: int, headers: Headers, more: Headers, date: str) -> bytes:
-    """Return a response's headers without content-length. Raises ValueError for headers that must not be
-    sent.
-    """
+    """Return a response's headers without content-length. Raises ValueError for forbidden headers."""
     check_headers((*headers, *more))
     return encode_block(((":status", str(status)), *headers, *more, ("date", date)))
 
@@ -81,9 +79,7 @@ def _is_grpc(block: Block) -> bool:
 
 
 def _seconds_left(block: Block, waited: float) -> float | None:
-    """Return the seconds left until the caller's deadline, or None. Raises RpcError for a malformed
-    timeout.
-    """
+    """Return the seconds until the caller's deadline, or None. Raises RpcError for a malformed timeout."""
     timeout = block.values[TIMEOUT]
     return None if timeout is None else timeout_seconds(timeout) - waited
 
@@ -182,9 +178,7 @@ class Answers:
     def _respond_later(
         self, stream_id: int, answer: Deferred[Any], respond: Callable[[int, Result[Any]], int]
     ) -> None:
-        """Make an answer in steps and then `respond` to it; after that, answer the requests that have waited
-        for it.
-        """
+        """Make an answer in steps, `respond` to it, then answer requests that have waited for it."""
 
         def made(result: Result[Any]) -> None:
             del self.making[stream_id]
@@ -194,9 +188,7 @@ class Answers:
         self.making[stream_id] = self._peer.defer(answer, made)
 
     def _open(self, event: RequestReceived, handler: StreamHandler | None, path: str, waited: float) -> None:
-        """Begin a server stream. If it is refused, the response has trailers only, so that clients
-        may retry.
-        """
+        """Begin a server stream. If it is refused, only trailers are sent, so that clients may retry."""
         if handler is None:
             self._refuse_method(event.stream_id, path)
             return

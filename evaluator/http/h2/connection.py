@@ -80,9 +80,7 @@ class Connection:
 
     @property
     def open_streams(self) -> int:
-        """Return the number of streams whose request is incomplete or being answered, or whose response is
-        not all in the output.
-        """
+        """Return the number of streams whose response is not all in the output."""
         return len(self._streams.open)
 
     @property
@@ -98,9 +96,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """Return about how many bytes unanswered requests, and responses unread for a second, take in
-        memory.
-        """
+        """Return about how many bytes unanswered requests and unread responses take in memory."""
         return self._streams.held + len(self._pending) + len(self._rest)
 
     @property

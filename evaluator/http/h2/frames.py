@@ -91,9 +91,7 @@ def settings_frame(settings: Mapping[Setting, int]) -> bytes:
 
 
 def parse_settings(payload: bytes) -> dict[int, int]:
-    """Return the last value of each identifier. Raises ConnectionFault for a value out of its range (section
-    6.5.2).
-    """
+    """Return the last value of each identifier (section 6.5.2). Raises ConnectionFault for a bad value."""
     if len(payload) % 6:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
     found: dict[int, int] = {}

@@ -25,9 +25,7 @@ SHORT: Final = 256
 MOST_STRIKES: Final = 2
 """Tolerated early pings in a row; anything sent to the peer resets the count."""
 SLACK: Final = 0.9
-"""Share of the least time that a ping must keep: the pings of a client that sends as often as it may do not
-always arrive so.
-"""
+"""Least share of the time between pings that counts as enough: network delays vary."""
 WITHOUT_STREAM_SECONDS: Final = 7_200.0
 """Least seconds between pings without a stream, if those are not allowed."""
 
@@ -75,9 +73,7 @@ class FloodGuard:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
 
     def refused(self, *, early: bool) -> None:
-        """Count a refused stream; `early` is whether the peer did not know our settings yet: then there may
-        be many.
-        """
+        """Count a refused stream; `early`: the peer did not know our settings, so there may be many."""
         if not early:
             self.reset()
             return

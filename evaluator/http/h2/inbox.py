@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from evaluator.http.server.limits import Limits
 
 _CODED_MARGIN = 65_536
-"""Bytes by which an encoded header block may exceed the limit of decoded ones, so that only its
-stream fails.
-"""
+"""Bytes by which an encoded header block may exceed its limit without ending the connection."""
 _SELF_DEPENDENT = 0x100
 """A flag of our own beyond the eight of a frame: the priority named its own stream."""
 

@@ -1,6 +1,4 @@
-"""The sending half of an HTTP/2 connection: sends frames as the peer's windows allow, and queues the
-others.
-"""
+"""The sending half of an HTTP/2 connection: sends frames as windows allow, and queues the others."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class Outbox:
         return out
 
     def shrink_table(self) -> None:
-        """Tell the peer with the next header block that we use no dynamic table, since its own is smaller
-        than the default.
-        """
+        """Announce with the next header block that no dynamic table is used: the peer's is too small."""
         if not self._shrunk:
             self._shrunk = True
             self._prefix = _SHRINK_TABLE

@@ -34,9 +34,7 @@ class Stream:
         self.declared = UNDECLARED
         """The request's content-length, or fields.UNDECLARED."""
         self.body: list[bytes] = []
-        """The pieces as they arrived. One growing buffer for each of thousands of bodies would fragment the
-        memory.
-        """
+        """The pieces as they arrived: thousands of growing buffers would fragment the memory."""
         self.received = 0
         self.held = block.size
         """About how many bytes the request and a waiting response take in memory."""
@@ -102,9 +100,7 @@ class Streams:
             self.drop(stream)
 
     def sent(self, stream: Stream) -> None:
-        """Close a stream whose response is sent; with RST_STREAM(NO_ERROR) if the peer is still sending its
-        request.
-        """
+        """Close a stream whose response is sent; with RST_STREAM(NO_ERROR) if the request is incomplete."""
         if stream.ended:
             del self.open[stream.id]
             self.held -= stream.held
@@ -138,9 +134,7 @@ class Streams:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
 
     def ignored(self, stream_id: int) -> bool:
-        """Return whether frames on this closed stream are ignored. Raises ConnectionFault if the peer had
-        ended its side.
-        """
+        """Return whether frames on this closed stream are ignored; after END_STREAM raise ConnectionFault."""
         if stream_id in self._reset:
             return True
         if stream_id in self._ended:
@@ -150,9 +144,7 @@ class Streams:
     # ------------------------------------------------------------------ bodies
 
     def count_data(self, size: int) -> None:
-        """Subtract received DATA from the connection's window, and widen that in time: bodies have limits of
-        their own.
-        """
+        """Subtract DATA from the connection's window, and widen it: bodies have limits of their own."""
         self._credit -= size
         if self._credit < CONNECTION_WINDOW // 2:
             self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))

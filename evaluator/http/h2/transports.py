@@ -61,9 +61,7 @@ class BodyTransport:
 
 
 class CallTransport(BodyTransport):
-    """The response to a gRPC call, which ends with trailers; without a message, one header block is all of
-    it.
-    """
+    """The response to a gRPC call: trailers end it; without a message, one header block is all."""
 
     __slots__ = ()
 

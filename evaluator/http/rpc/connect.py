@@ -68,9 +68,7 @@ ENVELOPES: Final = Framing(envelope, end_of_stream)
 
 
 def timeout_seconds(value: str) -> float:
-    """Convert a `connect-timeout-ms` to seconds. Raises RpcError INVALID_ARGUMENT unless it has one to ten
-    digits.
-    """
+    """Convert a `connect-timeout-ms` to seconds. Raises RpcError INVALID_ARGUMENT."""
     if not (value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS):
         raise RpcError(Code.INVALID_ARGUMENT, "malformed connect-timeout-ms")
     return int(value) / 1000

@@ -88,9 +88,7 @@ def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> by
 
 
 def timeout_seconds(value: str) -> float:
-    """Convert a `grpc-timeout` to seconds. Raises RpcError INTERNAL unless it has one to eight digits and a
-    unit.
-    """
+    """Convert a `grpc-timeout` to seconds. Raises RpcError INTERNAL for a malformed one."""
     digits, unit = value[:-1], _UNITS.get(value[-1:])
     if unit is None or not (0 < len(digits) <= 8 and digits.isascii() and digits.isdigit()):
         raise RpcError(Code.INTERNAL, "malformed grpc-timeout")

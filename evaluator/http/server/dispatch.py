@@ -21,9 +21,7 @@ _NO_METHODS: Final[_Methods] = {}
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Return the percent-decoded path and the query of a request target in origin or absolute form (RFC 9112,
-    3.2).
-    """
+    """Return the decoded path and the query of a request target (RFC 9112, 3.2)."""
     if target.startswith(("http://", "https://")):
         slash = target.find("/", target.index("//") + 2)
         target = target[slash:] if slash >= 0 else "/"
@@ -46,8 +44,8 @@ def _check_streamed(answer: Streamed) -> None:
 
 
 class Dispatch:
-    """Finds and calls the handler of every request but gRPC's: first RPC paths, then exact plain paths, then
-    the longest prefix.
+    """Calls handlers of all requests but gRPC's: first RPC paths, then exact paths, then the longest
+    prefix.
     """
 
     def __init__(

@@ -11,13 +11,9 @@ class Limits:
     """Limits of one port; a client that exceeds one gets the error of its protocol."""
 
     body_bytes: int = 1_000_000
-    """Most bytes of a request body or message; beyond, 413 over HTTP, RESOURCE_EXHAUSTED over gRPC. 0 means
-    no limit.
-    """
+    """Most bytes of a body or message (413, RESOURCE_EXHAUSTED); 0: no limit."""
     header_bytes: int = 65_536
-    """Most bytes of a decoded header block; beyond, 431 over HTTP/1.1, GOAWAY(ENHANCE_YOUR_CALM) over HTTP/2.
-    Must be positive.
-    """
+    """Most bytes of a decoded header block (431, GOAWAY(ENHANCE_YOUR_CALM)). Must be positive."""
     streams_per_connection: int = 250
     connections: int = 20_000
     connections_per_host: int = 10_000
@@ -41,9 +37,7 @@ class Limits:
     """Least seconds between a client's pings; a third that comes too early gets GOAWAY(ENHANCE_YOUR_CALM)."""
     pings_without_stream: bool = True
     write_buffer_bytes: int = 1_048_576
-    """Unread bytes beyond which a client that reads nothing is disconnected after `body_seconds`, and not
-    only after `idle_seconds`.
-    """
+    """Beyond so many unread bytes, `body_seconds` limits a client that reads nothing."""
 
 
 MANAGEMENT: Final = Limits(

@@ -97,9 +97,7 @@ class ServerStream:
         self._transport.send(self._framing.pieces(message))
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:
-        """End the stream behind the buffered messages, with a status if its format can carry one; do nothing
-        if it has ended.
-        """
+        """End the stream with a status, if its format can carry one; do nothing if it has ended."""
         if self.closed:
             return
         self._report(code)

@@ -141,9 +141,7 @@ def _said(given: dict[str, str], *names: str) -> bool:
 
 
 def _fault(name: str, error: Exception) -> SourceFault:
-    """Return the fault for an error, without obstore's own text: its URLs may be signed, and its times make
-    each text different.
-    """
+    """Return a fault without obstore's own text, which may have a signed URL and always has a time."""
     if isinstance(error, NotFoundError | FileNotFoundError):
         return SourceFault("NotFound", f"{name}: no such object")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):

@@ -62,9 +62,7 @@ def mark_of(name: str, value: str) -> int:
 
 
 def content_length(block: Block) -> int | None:
-    """Return the content length that a request declares, or UNDECLARED; None if the block is no valid
-    request.
-    """
+    """Return a request's content length, or UNDECLARED; None if the block is no valid request."""
     values = block.values
     path = values[PATH]
     if not (block.sound and values[METHOD] and values[SCHEME] is not None and path):

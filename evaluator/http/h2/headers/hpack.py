@@ -68,9 +68,7 @@ class Block(NamedTuple):
     values: list[str | None]
     """Values by mark: the fields that decide how a request is answered."""
     sound: bool
-    """Whether no field is BAD, no special one occurs twice with different values, and pseudo-header fields
-    come first.
-    """
+    """Whether no field is BAD, no special one has two values, and pseudo-header fields come first."""
     size: int
     """About how many bytes it takes in memory."""
 
@@ -118,9 +116,7 @@ def encode_block(headers: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _read_integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """Read the integer whose prefix has the bits `mask` at `at`; return it and the position behind it
-    (section 5.1).
-    """
+    """Read the integer with the prefix `mask` at `at`; return it and its end (section 5.1)."""
     value = block[at] & mask
     at += 1
     if value < mask:
@@ -178,9 +174,7 @@ class Decoder:
     __slots__ = ("_bytes", "_limit", "_max_bytes", "_table")
 
     def __init__(self, max_bytes: int) -> None:
-        """Take the limit of a decoded block in bytes; a field counts as name + value + 32 (RFC 9113 section
-        6.5.2).
-        """
+        """Take the most bytes of a decoded block; a field counts as in RFC 9113 section 6.5.2."""
         self._max_bytes = max_bytes
         self._limit = TABLE_BYTES
         self._bytes = 0
@@ -231,9 +225,7 @@ class Decoder:
         return _STATIC_ENTRIES[index - 1]
 
     def _literal(self, block: bytes, at: int, first: int) -> tuple[_Entry, int]:
-        """Read the literal field at `at`, and add it to the table if `first`, its byte, says so; return it
-        and the position behind it.
-        """
+        """Read the literal field at `at`, add it to the table if `first` says so; return it and its end."""
         indexed = first & 0x40
         if first & (0x3F if indexed else 0x0F):
             index, at = _read_integer(block, at, 0x3F if indexed else 0x0F)

@@ -74,9 +74,7 @@ def _fill(row: _Row) -> None:
 
 
 def _ends() -> frozenset[int]:
-    """Return the identities of the rows at which a string may end: after at most seven bits of padding, all
-    ones.
-    """
+    """Return the identities of rows at which a string may end: after at most seven bits, all ones."""
     nodes = [0]
     for _ in range(7):
         nodes.append(_NODES[nodes[-1]][1])
