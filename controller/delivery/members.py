@@ -24,7 +24,6 @@ class Count:
     """The laggards that proxies name, the longest first."""
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
-    claimed: int = 0
     latency: Mapping[int, int] | None = None
     """A histogram of the proxies that deliver the digest."""
 
@@ -62,7 +61,6 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
         silent=len(silent),
         laggards=_named(receipts, (present, silent), digest),
         delivered=sum(each.delivered for each in receipts),
-        claimed=sum(each.claimed for each in receipts),
         latency=added(_steps(each) for each in receipts if each.digest == digest),
     )
 

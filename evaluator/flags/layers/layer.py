@@ -10,8 +10,8 @@ from evaluator.flags.diff import same
 from evaluator.flags.model import EMPTY
 from evaluator.flags.syntax.document import Document, read_document
 from evaluator.flags.syntax.fields import KNOWN, named_as_flagd_reads
-from evaluator.flags.syntax.findings import Piece, placed
-from evaluator.flags.syntax.problems import Finding, Problem, Severity
+from evaluator.flags.syntax.findings import Piece
+from evaluator.flags.syntax.problems import Finding, Severity
 from evaluator.flags.syntax.text import DEFAULT, Bounds, quoted
 
 if TYPE_CHECKING:
@@ -41,17 +41,6 @@ class Layer:
     findings: tuple[Finding, ...] = ()
     has_flags: bool = False
     """Whether any document has the key `flags`, even if empty."""
-    bounds: Bounds = DEFAULT
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Problems of the layer itself, by place."""
-        return placed(self.findings, self.bounds)
-
-    @property
-    def whole_bad(self) -> bool:
-        """Whether the content of the layer is unknown: an error that concerns no single flag."""
-        return any(finding.spoils_all for finding in self.findings)
 
 
 def as_read(document: Document) -> Document:
@@ -77,7 +66,6 @@ def read_layer(
         documents=tuple(reading.documents),
         findings=tuple(reading.findings),
         has_flags=reading.has_flags,
-        bounds=bounds,
     )
 
 
