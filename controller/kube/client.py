@@ -99,9 +99,7 @@ class Cluster:
         return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        """The uid of the object that is there, read without its content; None: there is none. Raises a
-        setback.
-        """
+        """Return an object's uid, read without its content; None: there is none. Raises a setback."""
         path = path_of(api_version, kind, namespace, name)
         answer = await self.requests.ask("GET", path, accept=METADATA)
         if answer.status == HTTPStatus.NOT_FOUND:
@@ -165,9 +163,7 @@ class Cluster:
         annotations: Mapping[str, str | None] = NOTHING,
         labels: Mapping[str, str | None] = NOTHING,
     ) -> None:
-        """Set annotations and labels of an object, or remove those that are None; others stay. Raises a
-        setback.
-        """
+        """Set annotations and labels; None removes one, and others stay. Raises a setback."""
         await self.merge(
             type_, key, {"metadata": {"annotations": dict(annotations), "labels": dict(labels)}}, "metadata"
         )

@@ -19,9 +19,7 @@ def root_of(api_version: str) -> str:
 
 
 def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
-    """The path of an object, or of all of its kind in the namespace. Raises Stalled for what is no object's
-    name.
-    """
+    """Return the path of an object, or of all of its kind in the namespace. Raises Stalled for a bad name."""
     if not (OBJECT_NAME.fullmatch(namespace) and (not name or OBJECT_NAME.fullmatch(name))):
         raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: not a valid object name")
     path = f"{root_of(api_version)}/namespaces/{namespace}/{PLURALS[kind]}"

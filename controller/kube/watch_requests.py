@@ -38,9 +38,7 @@ class WatchRefused(Failed):
 
 
 class WatchRequest:
-    """A GET whose body is read as it comes. Raises Failed, Gone, Absent, also from within the block that
-    reads it.
-    """
+    """A GET whose body is read as it comes. Raises Failed, Gone, Absent, also while it is read."""
 
     def __init__(self, api: ApiClient, target: str, accept: str, silent: float) -> None:
         """`target`: path and query; `silent`: seconds without a byte after which it is cut."""

@@ -15,9 +15,7 @@ NATS: Final = ("tls", "nats")
 MAIL: Final = {"smtp": 587, "smtps": 465}
 """Default port by the scheme of a mail server: STARTTLS, and TLS from the start."""
 _PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
-"""Most parts of a repository's path, by the server that a type's name begins with. Groups of GitLab may be
-nested.
-"""
+"""Most parts of a repository's path, by the server in a type's name. GitLab's groups may be nested."""
 
 
 class AddressRefused(InvalidTextError):

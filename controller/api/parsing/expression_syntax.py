@@ -32,9 +32,7 @@ class ExpressionError(Exception):
 
 @lru_cache(maxsize=1_024)
 def parse(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
-    """The tree of an expression that may use `variables`, without nodes that mean nothing. Raises
-    ExpressionError.
-    """
+    """Return the tree of an expression that may use `variables`. Raises ExpressionError."""
     if len(text) > LONGEST:
         raise ExpressionError(f"1:{LONGEST + 1}: it has more than {LONGEST} characters")
     _check_texts(text)

@@ -32,9 +32,7 @@ _DEFAULT: Final = (
 
 
 def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
-    """Raises InvalidTextError for what is no expression of RE2, and for one that takes more than `memory`
-    bytes.
-    """
+    """Compile an RE2 expression. Raises InvalidTextError; also if it needs more than `memory` bytes."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = memory
@@ -56,9 +54,7 @@ def require_somebody(pattern: str) -> None:
 
 
 def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
-    """Raises InvalidTextError for what is no pattern, and for more than can be matched at once (some
-    thousands).
-    """
+    """Compile patterns of files. Raises InvalidTextError; also for too many (some thousands)."""
     # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
     try:
         return GitIgnoreSpec.from_lines(patterns, backend="re2")

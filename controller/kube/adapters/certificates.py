@@ -72,9 +72,7 @@ class CertificateSecret:
 
 
 class AdmissionObjects(CertificateSecret):
-    """The Secret of the webhook's certificates, and what the API server trusts. Implements the keeper's
-    Store.
-    """
+    """The webhook's certificates, and what the API server trusts. Implements CertificateStore."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         super().__init__(cluster, namespace, _ADMISSION_SECRET)

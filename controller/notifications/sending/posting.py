@@ -121,9 +121,7 @@ class Poster:
     """Belongs to one event loop."""
 
     def __init__(self, now: Callable[[], datetime], *, allow_local: bool, hosts: Hosts = ANY) -> None:
-        """`allow_local`: also http, and addresses of this machine and private networks. `hosts`: the allowed
-        ones.
-        """
+        """`allow_local`: also http and private addresses. `hosts`: the allowed ones."""
         self._now = now
         self._allow_local = allow_local
         self._hosts = hosts

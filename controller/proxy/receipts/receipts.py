@@ -95,9 +95,7 @@ class Receipts:
     """Receipts for all flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Returns where the object is that a selector means to a caller. Raises RpcError if it may not
-    read it.
-    """
+    """Returns the place that a selector means to a caller. Raises RpcError if it may not read it."""
     expected: Callable[[Place], ExpectedDigest | None]
     """Returns what is delivered there now."""
     caller: Callable[[Call], Caller | None]

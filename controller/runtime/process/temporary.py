@@ -38,9 +38,7 @@ class TemporaryFolder:
 
 
 def sweep_temporary() -> None:
-    """Remove the folders of processes that are dead: the system drops their locks, and nothing else of
-    theirs.
-    """
+    """Remove the folders of dead processes: the system drops their locks, and nothing else."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             TemporaryFolder(path, _locked(path)).remove()

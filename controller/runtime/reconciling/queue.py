@@ -1,6 +1,4 @@
-"""A delayed work queue: holds each key once, gives it to one worker at a time, and shares workers
-among groups.
-"""
+"""A delayed queue that holds each key once, for one worker at a time, and shares workers among groups."""
 
 from __future__ import annotations
 

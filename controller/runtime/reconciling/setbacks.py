@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class Setback(Exception):
-    """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no
-    secret.
-    """
+    """A step could not be done; `reason` is CamelCase and stable, `message` has no secret."""
 
     def __init__(self, reason: str, message: str, *, delay: float | None = None) -> None:
         """`delay`: seconds to the next attempt, for a cause that may end without an event."""

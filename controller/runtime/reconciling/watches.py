@@ -24,9 +24,7 @@ class Watch:
 
     kinds: frozenset[str]
     changed: Callable[[Resource | None], object]
-    """The relevant part of such an object: a change that leaves it equal wakes nothing. None: no such
-    object.
-    """
+    """Returns what matters of such an object: nothing wakes while that is equal. None: no such object."""
     keys: Callable[[Cache, Change], Iterable[ObjectKey]]
     """The objects to reconcile."""
 

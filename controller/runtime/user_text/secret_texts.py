@@ -102,9 +102,7 @@ class SecretTexts:
 
 
 def proxy_url(secret: SecretTexts, schemes: Sequence[str]) -> str:
-    """The URL of a proxy: `address`, and where needed `username` and `password`. Raises Stalled
-    (InvalidSecret).
-    """
+    """Return a proxy's URL, with username and password if given. Raises Stalled (InvalidSecret)."""
     address = secret.required("address", "for a proxy")
     try:
         parts = urlsplit(address)

@@ -44,9 +44,7 @@ def _check_streamed(answer: Streamed) -> None:
 
 
 class Dispatch:
-    """Calls handlers of all requests but gRPC's: first RPC paths, then exact paths, then the longest
-    prefix.
-    """
+    """Calls handlers of all requests but gRPC's: RPC paths, then exact paths, then the longest prefix."""
 
     def __init__(
         self,
