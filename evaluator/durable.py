@@ -82,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """The file's bytes, or `limit` + 1 of them when it has more. Raises OSError."""
+    """Return the file's content, or its first `limit` + 1 bytes if it is longer. Raises OSError."""
     with path.open("rb") as file:
         return file.read(limit + 1)
 

@@ -93,7 +93,7 @@ class Injector:
         return Routes(http={("POST", "/inject"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """The review's answer; 400 for what is none, 503 while objects are still read."""
+        """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
         if not self.ready():
             return _failed(503, "this replica does not know all objects yet; try again")
         try:
@@ -126,7 +126,7 @@ class Validator:
         return Routes(http={("POST", "/validate"): self.answer})
 
     def answer(self, request: Request) -> Response | Streamed:
-        """The review's answer; 400 for what is none, 503 where too many wait already."""
+        """Answer an AdmissionReview; 400 for another body, 503 if too many wait already."""
         try:
             asked = orjson.loads(request.body)["request"]
             uid, resource = str(asked["uid"]), Resource.of(asked["object"])

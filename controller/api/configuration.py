@@ -82,7 +82,7 @@ class ConfigurationStatus(Status):
 
     @property
     def served_by(self) -> int | None:
-        """The first number of `served`; None where there is none."""
+        """Return the first number of `served`, or None."""
         count = (self.served or "").partition("/")[0]
         return int(count) if count.isascii() and count.isdigit() else None
 

@@ -20,7 +20,7 @@ _NOTHING: Final = {"disabled": False}
 
 
 def modernise(document: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the document as flagd reads it, warnings). What is no flag is left to the parser."""
+    """Return the document as flagd reads it, and warnings. The parser reports what is not a flag."""
     wrapped = document if isinstance(document.get("flags"), dict | list) else {"flags": document}
     flags = wrapped["flags"]
     if not isinstance(flags, dict):
@@ -56,7 +56,7 @@ def _is(value: object, kind: Any) -> bool:
 
 
 def _targeting(rules: Any) -> Any:
-    """The first rule whose conditions all hold gives its variant, else the default stands."""
+    """Return the old rules as one: the first whose conditions all hold gives its variant."""
     if not isinstance(rules, list):
         return rules
     steps: list[Any] = []
@@ -72,7 +72,7 @@ def _targeting(rules: Any) -> Any:
 
 
 def _all(conditions: list[Any]) -> Any:
-    """`and` of nothing is false to flagd, and a rule without conditions always holds."""
+    """Return the conjunction of conditions; true without any, where flagd's `and` would be false."""
     if len(conditions) > 1:
         return {"and": conditions}
     return conditions[0] if conditions else True

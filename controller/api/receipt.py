@@ -125,7 +125,7 @@ def pack(entries: Iterable[bytes]) -> str:
 
 
 def unpack(text: str) -> Iterator[tuple[bytes, int]]:
-    """The ids of a list, and when each connected. Raises ValueError for a text that is none."""
+    """Return the ids of a list, and when each connected. Raises ValueError for any other text."""
     try:
         whole = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -143,7 +143,7 @@ def receipt_name(configuration: str, proxy: str) -> str:
 
 
 def pair_of(found: Resource) -> tuple[str, str]:
-    """(configuration, proxy) of a FlagReceipt, as `FlagReceiptSpec` has them; empty where malformed."""
+    """Return the configuration and the proxy of a FlagReceipt; empty if malformed."""
     pair = (found.spec.get("configuration"), found.spec.get("proxy"))
     configuration, proxy = (each if isinstance(each, str) else "" for each in pair)
     return configuration, proxy

@@ -46,7 +46,7 @@ class Storage:
         return self._index[0] if self._index else None
 
     def find(self, digest: str) -> Artifact | None:
-        """The artifact of `digest`, if it is here."""
+        """Return the artifact of `digest`, if it is stored here."""
         return next((known for known in self._index if known.digest == digest), None)
 
     def put(self, archive: bytes, *, revision: str, metadata: Mapping[str, str]) -> Artifact:

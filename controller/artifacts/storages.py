@@ -88,7 +88,7 @@ class Storages:
                 self.forget(ObjectKey(_KIND, folder.parent.name, folder.name))
 
     def find(self, path: str) -> Stored | None:
-        """What `url` named `path`, unread; None where there is none. Takes microseconds."""
+        """Return the artifact at `path`, a result of `url`, or None. It is not read."""
         named = self._named(path)
         if named is None:
             return None

@@ -52,7 +52,7 @@ class Certificates:
 
 
 def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
-    """What a Secret holds; None where that cannot be used."""
+    """Return the certificates in a Secret, or None if they cannot be used."""
     try:
         found = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
         leaf = x509.load_pem_x509_certificate(found.certificate)

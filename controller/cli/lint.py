@@ -114,7 +114,7 @@ def _flags(arguments: argparse.Namespace) -> Linted:
 
 
 def lint_documents(read: Read, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
-    """Every document that `paths` mean, each on its own. Raises Setback."""
+    """Lint every document that `paths` name, each on its own. Raises Setback."""
     flags, problems = 0, []
     for path in paths:
         found, unreadable = ([_stdin()], []) if path == STDIN else read(path)

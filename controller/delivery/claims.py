@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def place(self) -> Place:
-        """Under which name it is."""
+        """Return the namespace and the name under which it is served."""
         return self.key.namespace, self.key.name
 
 
@@ -128,7 +128,7 @@ class Claims:
         """The flagSetId of another namespace, which what is served under a name claims."""
 
     def follow(self, before: Resource | None, after: Resource | None) -> ClaimChange:
-        """An object went from `before` to `after`; None: there is none. Other kinds change nothing."""
+        """Take in a change of an object; None: there is none before, or after. Other kinds change nothing."""
         seen = after or before
         if seen is None or seen.key.kind not in KINDS or _alike(before, after):
             return UNCHANGED

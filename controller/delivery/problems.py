@@ -21,13 +21,13 @@ _HARMLESS: Final = frozenset({"decryption-failed", "secret-place", "variable-pla
 
 
 def place(problem: Problem) -> str:
-    """`file:line:column`, as far as it is known."""
+    """Return `file:line:column`, as far as known."""
     parts = [problem.file, *(str(number) for number in (problem.line, problem.column) if number)]
     return ":".join(part for part in parts if part)
 
 
 def first_problem(problems: Sequence[Problem]) -> str:
-    """The worst problem in a line, and how many more there are."""
+    """Return the worst problem in one line, with the number of others."""
     errors = [each for each in problems if each.severity is Severity.ERROR]
     worst = (errors or list(problems))[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

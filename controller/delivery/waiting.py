@@ -49,7 +49,7 @@ def is_revision(text: str) -> bool:
 
 
 def names(wanted: str, revision: str) -> bool:
-    """Whether `wanted` means this revision: by all of it, by its commit, or by the commit's beginning."""
+    """Return whether `wanted` is this revision, its commit, or the beginning of its commit."""
     if wanted == revision:
         return True
     commit = revision.rpartition(":")[2]

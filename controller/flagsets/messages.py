@@ -123,7 +123,7 @@ def partial(attempt: Attempt) -> str:
 
 
 def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
-    """The message on a revision that the prune guard holds."""
+    """Return the message about a revision that the prune guard holds back."""
     revision = attempt.artifact.revision
     return (
         f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays "
@@ -212,7 +212,7 @@ def pending_removals(removal: BulkRemoval) -> tuple[str, ...]:
 
 
 def held_list(composition: Composition) -> tuple[HeldFlag, ...]:
-    """Flags that are served as an older revision had them, with that revision."""
+    """Return the flags that are served at an older revision, with that revision."""
     made = composition.flag_set
     # In a set that did not change at all nothing is marked: it is of one revision.
     all_of_it = made.metadata.get(REVISION_KEY, "")

@@ -149,7 +149,7 @@ class FlagSetReconciler:
         )
 
     def forget(self, key: ObjectKey) -> None:
-        """The FlagSet is gone; what it made goes by its owner reference, or stays."""
+        """Drop what is known of a deleted FlagSet. Its objects go by their owner references, or stay."""
         self._memory.pop(key, None)
         self._unread.pop(key, None)
         self.count.forget(key)

@@ -96,7 +96,7 @@ def _artifact(source: Resource | None) -> object:
 
 
 def _health(source: Resource | None) -> object:
-    """Whether a source brings anything new, and why not."""
+    """Return what keeps a source from new revisions: a suspension, or the reason of a failure."""
     if source is None:
         return False, False
     ready = status_of(source).condition(READY)
@@ -112,7 +112,7 @@ def _readiness(flag_set: Resource | None) -> object:
 
 
 def _content(resource: Resource | None) -> object:
-    """What a FlagSet writes of an object; a change of metadata does not count as a generation."""
+    """Return what a FlagSet writes of an object, without its metadata."""
     if resource is None:
         return None
     provenance = {

@@ -114,11 +114,11 @@ class _NothingCompared(kopf.DiffBaseStorage):
     """An empty storage: else kopf copies each object, to compare it with what handlers saw last."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """What is compared of an object."""
+        """Return an empty content to compare."""
         return cast("kopf.BodyEssence", {})
 
     def fetch(self, **_: Any) -> None:
-        """What was kept of it."""
+        """Return nothing: nothing is stored."""
 
     def store(self, **_: Any) -> None:
         """Do nothing: there is no state."""

@@ -117,7 +117,7 @@ def _refusal(status: int, url: URL) -> str:
 
 
 def _kind(url: URL) -> str:
-    """The plural that a path lists or watches; `discovery` where it asks which kinds there are."""
+    """Return the plural that a path lists or watches, or `discovery` for a request for kinds."""
     parts = url.path.strip("/").split("/")
     least = 4 if parts[0] == "apis" else 3
     return parts[-1] if len(parts) >= least else _DISCOVERY

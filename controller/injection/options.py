@@ -81,4 +81,4 @@ class Known(Protocol):
         """What is served under this name. Raises Refused where there is nothing."""
 
     def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        """The spec of a FeatureFlagSource or InProcessConfiguration. Raises Refused where there is none."""
+        """Return the spec of a FeatureFlagSource or InProcessConfiguration. Raises Refused."""

@@ -24,9 +24,7 @@ class Accounts:
     """Whether a Secret that is annotated with no hosts may be shown to none."""
 
     def client(self, namespace: str, account: str | None = None) -> Cluster:
-        """A client with the rights of the account that an object in `namespace` names. Raises Stalled for
-        what is no service account's name.
-        """
+        """Return a client with the rights of an object's service account. Raises Stalled for a bad name."""
         name = account or self.default
         return self.cluster.acting_as(namespace, name) if name else self.cluster
 

@@ -91,6 +91,6 @@ class ApiClient(client.ApiClient):
 
 
 def _proxy_of(server: str) -> str | None:
-    """The proxy that the environment names for requests to `server`, a URL; None: there is none."""
+    """Return the proxy in the environment for requests to the URL `server`, or None."""
     url = urlsplit(server)
     return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)

@@ -306,7 +306,7 @@ async def _load(
 
 
 def _found(paths: str) -> bool:
-    """Whether any of these kubeconfigs, parted as in $KUBECONFIG, is there."""
+    """Return whether any of these kubeconfigs exists, separated as in $KUBECONFIG."""
     return any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path)
 
 

@@ -27,7 +27,7 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
 
 
 def service_account_user(namespace: str, name: str) -> str:
-    """The user that a service account is. Raises Stalled for what is no service account's name."""
+    """Return the user name of a service account. Raises Stalled for an invalid name."""
     if not (OBJECT_NAME.fullmatch(namespace) and OBJECT_NAME.fullmatch(name)):
         raise Stalled("InvalidSpec", f"{name[:253]!r}: no service account can have this name")
     return f"system:serviceaccount:{namespace}:{name}"

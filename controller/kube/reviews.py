@@ -26,7 +26,7 @@ class ClusterReviews:
     """A token must be for one of these; none: for the API server's own."""
 
     async def user(self, token: str) -> User | None:
-        """The user of a token; None where it is not valid. Raises Failed."""
+        """Return the user of a token, or None if it is not valid. Raises Failed."""
         spec: dict[str, Any] = {"token": token}
         if self.audiences:
             spec["audiences"] = list(self.audiences)

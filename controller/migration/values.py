@@ -70,7 +70,7 @@ _IMAGE: Final = "sidecarConfiguration.image"
 
 
 def options(values: Mapping[str, Any]) -> Iterator[Value]:
-    """What becomes of each value that is given, in the order of the file."""
+    """Return the outcome of each given value, in the order of the file."""
     image = _at(values, _IMAGE)
     for path in leaves(dict(values), ()):
         name = ".".join(map(str, path))

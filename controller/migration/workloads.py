@@ -135,7 +135,7 @@ def _created(template: Any, namespace: str, options: Options, known: Known, step
 
 
 def unserved(pod: Mapping[str, Any]) -> bool:
-    """Whether a running pod asks for an evaluator and has none."""
+    """Return whether a running pod asks for an evaluator and has none."""
     return _annotations(pod).get(names.ENABLED) == "true" and not _containers(pod) & _EVALUATORS
 
 

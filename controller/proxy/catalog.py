@@ -78,7 +78,7 @@ class Catalog:
         return self.claims.learn(claim)
 
     def forget(self, kind: str, namespace: str, name: str) -> ClaimChange:
-        """The object is gone."""
+        """Remove a deleted object."""
         key = ObjectKey(kind, namespace, name)
         self._objects.forget(key)
         return self.claims.forget(key)

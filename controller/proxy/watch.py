@@ -40,7 +40,7 @@ class CatalogSink:
         self._notify(change)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """An object is gone."""
+        """Remove a deleted object."""
         self._notify(self._catalog.forget(kind, namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:

@@ -48,5 +48,5 @@ def settings_of(kind: type[S], **given: Any) -> S:
 
 
 def proxy_logs_debug() -> bool:
-    """Whether OpenFeature Operator's variable asks for it."""
+    """Return whether OpenFeature Operator's variable asks for debug logs."""
     return os.environ.get(OPERATORS_DEBUG) in _TRUE

@@ -30,7 +30,7 @@ def _names(value: Any) -> Any:
 
 
 def own_namespace(value: Any = None) -> Any:
-    """`value`, or where it is empty the namespace of the pod that we run in."""
+    """Return `value`, or if it is empty the namespace of this process' pod."""
     try:
         return value or NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:

@@ -57,7 +57,7 @@ class _Wanted:
     includes: tuple[Included, ...]
 
     def is_in(self, artifact: Artifact, revision: Revision) -> bool:
-        """Whether the artifact in the status is of `revision` and still as the spec asks."""
+        """Return whether the status has an artifact of `revision` that fits the spec."""
         status, observed = FlagSourceStatus.of(self.resource), self.spec.observed
         return (
             artifact.revision == str(revision)
@@ -182,7 +182,7 @@ class SourceReconciler:
     async def _store(
         self, wanted: _Wanted, revision: Revision, store: tuple[Storage, Artifact | None]
     ) -> tuple[Artifact, Fetched | None]:
-        """The artifact of `revision`: the one that is kept, or a new one with what was fetched for it."""
+        """Return the stored artifact of `revision`, or store what was fetched for it."""
         storage, kept = store
         resource, provider = wanted.resource, wanted.provider
         if kept is not None and wanted.is_in(kept, revision):

@@ -28,7 +28,7 @@ class Secrets:
     read: ReadSecret
 
     async def required(self, reference: LocalReference, look: Look, field: str) -> SecretTexts:
-        """The Secret that `field` of the spec names. Raises Failed where there is none."""
+        """Return the Secret that `field` of the spec names. Raises Failed if there is none."""
         name = f"{look.key.namespace}/{reference.name}"
         content = await self.read(look.key.namespace, reference.name, look.account)
         if content is None:

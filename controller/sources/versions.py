@@ -27,7 +27,7 @@ def highest(tags: Iterable[str], text: str) -> str | None:
 
 
 def is_older(tag: str, other: str) -> bool:
-    """Whether `tag` is a lower version than `other`; False where one of them is none."""
+    """Return whether `tag` is a lower version than `other`; False if either is no version."""
     this, that = _version(tag), _version(other)
     return this is not None and that is not None and bool(this.precedence_key < that.precedence_key)
 
@@ -40,7 +40,7 @@ def _version(tag: str) -> semantic_version.Version | None:
 
 
 def near(wanted: str, names: Iterable[str], kinds: str) -> str:
-    """The name that may be meant by `wanted`, and some of those that there are, as `tags: v1, v2`."""
+    """Return a name similar to `wanted`, and some of the existing ones, as `tags: v1, v2`."""
     known = sorted(names)
     found = difflib.get_close_matches(wanted, known[:1000], n=1)
     question = f"did you mean {found[0]!r}? " if found else ""
@@ -48,7 +48,7 @@ def near(wanted: str, names: Iterable[str], kinds: str) -> str:
 
 
 def listed(names: Sequence[str], kinds: str) -> str:
-    """Some of the `names`: `tags: v1, v2 and 3 more`."""
+    """Return some of the `names`: `tags: v1, v2 and 3 more`."""
     if not names:
         return f"there are no {kinds}"
     more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""

@@ -147,7 +147,7 @@ def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: 
 
 
 def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
-    """Whether a restart of ours is in progress. Failures long after a restart do not count."""
+    """Return whether a restart of ours is in progress. Failures long after a restart do not count."""
     at = state.workload.restarted_at
     if state.done or at is None:
         return False

@@ -90,7 +90,7 @@ class FlagReaders:
                 self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
-        """Apply an object unless it is so already; `rest`: what it has beside metadata, None: it is to go."""
+        """Apply an object that differs; `rest` is its content beside metadata, None deletes it."""
         there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
         if there is not None and not is_ours(there):
             if rest is None:

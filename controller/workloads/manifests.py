@@ -54,7 +54,7 @@ def labels(name: str) -> dict[str, str]:
 
 
 def is_ours(body: Mapping[str, Any] | None) -> bool:
-    """Whether an object is there, with our label."""
+    """Return whether an object exists and has our label."""
     return body is not None and (body["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 

@@ -101,7 +101,7 @@ class FilePods:
         return list(self._readers.get(file, {}).values())
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """A pod is as `body` says."""
+        """Take in the state of a pod."""
         del kind
         meta = body["metadata"]
         itself = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
@@ -117,7 +117,7 @@ class FilePods:
             self._wake(each)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """A pod is gone."""
+        """Remove a deleted pod."""
         del kind
         pod = self._pods.pop((namespace, name), None)
         if pod is None:

@@ -136,7 +136,7 @@ class Ofrep:
         return Response(200, whole, (*JSON, ("etag", etag)))
 
     def _answer(self, snapshot: Snapshot, key: str, resolution: Resolution) -> Response:
-        """The response of one flag, kept if it is no error."""
+        """Return the response of one flag; responses without an error are cached."""
         response = Response(*_encode(key, resolution), JSON)
         if resolution.error_code is None:
             snapshot.kept[self][resolution] = response

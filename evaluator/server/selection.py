@@ -47,7 +47,7 @@ EVERYTHING: Final = Selection()
 
 
 def selection(headers: Headers) -> Selection:
-    """The selection that `headers` ask for; raises InvalidSelectorError."""
+    """Return the selection in `headers`; raises InvalidSelectorError."""
     text = header(headers, SELECTOR_HEADER)
     return parse(text) if text else EVERYTHING
 

@@ -51,7 +51,7 @@ def parts(value: Json) -> Iterator[Json]:
 
 
 def nests_deeper(value: Json, levels: int) -> bool:
-    """Whether `value` holds more lists and objects within each other than `levels`; never recurses."""
+    """Return whether lists and objects in `value` nest deeper than `levels`; never recurses."""
     level = [value]
     for _ in range(levels + 1):
         level = [

@@ -102,7 +102,7 @@ class Subscription:
 
     @property
     def live(self) -> bool:
-        """Whether it is subscribed: neither unsubscribed nor dropped."""
+        """Return whether it is neither unsubscribed nor dropped."""
         return self._topic is not None
 
 

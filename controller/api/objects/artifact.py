@@ -62,7 +62,7 @@ class ArtifactStatus(Model):
 
     @property
     def origin(self) -> str:
-        """An image's commit and repository, `main@sha1:… of https://…`, as far as annotations name them."""
+        """Return an image's commit and repository, `main@sha1:… of https://…`, by its annotations."""
         origin = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
         return " of ".join(each for each in origin if each)
 

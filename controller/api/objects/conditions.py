@@ -46,12 +46,12 @@ class Condition:
 
 
 def short(message: str) -> str:
-    """`message` as far as a condition holds it."""
+    """Shorten a message to the length that a condition may have."""
     return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
 
 
 def written(condition: Condition, before: Condition, *, generation: int, now: str) -> dict[str, Any]:
-    """`condition` as a status holds it; the transition's time moves only with its status."""
+    """Return the condition as in a status; its transition time changes only with its status."""
     return {
         "type": condition.type,
         "status": condition.status,

@@ -34,7 +34,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
     def cluster_problems(self) -> Iterable[SpecProblem]:
-        """What else is wrong with it in a cluster: a command line may say the rest, or tell of it later."""
+        """Return the problems that it has only in a cluster: a command line may supply what is missing."""
         return ()
 
 

@@ -15,7 +15,7 @@ LAST: Final = 8 * 27
 
 
 def step(seconds: float) -> int:
-    """The step that a duration falls into: step n holds up to 2^(n/8) milliseconds, step 0 all up to one."""
+    """Return the step of a duration: step n has those up to 2^(n/8) milliseconds, step 0 all up to one."""
     milliseconds = seconds * 1000
     if milliseconds <= 1:
         return 0
@@ -51,7 +51,7 @@ def quantile(histogram: Mapping[int, int], share: float) -> float | None:
 
 
 def shown(seconds: float) -> str:
-    """`38ms`, `1.2s`, `4m10s`: two digits of it, as people and Go read durations."""
+    """Format seconds with two digits, as Go does: `38ms`, `1.2s`, `4m10s`."""
     if seconds < 0.0995:
         return f"{max(1, round(seconds * 1000))}ms"
     if seconds < 0.995:

@@ -70,7 +70,7 @@ def lets_through(named: str, revision: str) -> bool:
 
 
 def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
-    """Fields of a line of the log that concerns one object (and its revision, where it is known)."""
+    """Return the fields of a log line about an object (and its revision, if known)."""
     return {"object": str(key)} | ({"revision": revision} if revision else {})
 
 
@@ -139,7 +139,7 @@ class Resource:
 
     @property
     def suspended(self) -> bool:
-        """Whether its user asked for it to be left alone."""
+        """Return whether its user has suspended it."""
         return self.spec.get("suspend") is True
 
 
@@ -154,7 +154,7 @@ def generation_of(resource: Resource | None) -> object:
 
 
 def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
-    """The owner that manages an object, or else the first, as a reference; None where it is not whole."""
+    """Return a reference to the owner that manages an object, or else to the first; None if incomplete."""
     found = meta.get("ownerReferences")
     listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
@@ -164,7 +164,7 @@ def owner_of(meta: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def uid_and_spec(resource: Resource | None) -> object:
-    """What changes whenever an object is another or asks for something else; None where there is none."""
+    """Return a value that changes when an object is replaced or its spec changes; None for no object."""
     return None if resource is None else (resource.uid, resource.spec)
 
 

@@ -42,7 +42,7 @@ class StatusModel(Model):
         return self.model_copy(update={name: getattr(newer, name) for name in newer.model_fields_set})
 
     def fields(self) -> dict[str, Any]:
-        """The fields that were given, as an object holds them; below these, defaults are left out."""
+        """Return the fields that were set, as in an object; nested defaults are left out."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         for name in self.model_fields_set:
             value = getattr(self, name)
@@ -60,7 +60,7 @@ class Status(StatusModel):
     conditions: tuple[OnErrorOmit[Condition], ...] = ()
 
     def condition(self, type_: str) -> Condition:
-        """The condition of a type; one without a status where there is none."""
+        """Return the condition of a type, or one with an empty status."""
         for each in self.conditions:
             if each.type == type_:
                 return each

@@ -129,5 +129,5 @@ def require_public(address: str, *, allow_local: bool) -> None:
 
 
 def _literal(host: str) -> str | None:
-    """The host if it is an IP address, or would be taken for one by some resolvers."""
+    """Return the host if it is an IP address, or if some resolvers would read it as one."""
     return host if ":" in host or host.replace(".", "").isdigit() else None

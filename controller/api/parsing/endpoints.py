@@ -19,7 +19,7 @@ _OWN_HOSTS: Final = {
 
 
 def is_endpoint(url: str) -> bool:
-    """Whether it is the URL of a store: http or https, with a host and nothing that may be a secret."""
+    """Return whether it is a store's URL: http or https, with a host and without secrets."""
     try:
         parts = urlsplit(url)
         named = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

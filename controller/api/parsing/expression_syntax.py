@@ -132,7 +132,7 @@ def _is_selection(arguments: list[Any]) -> bool:
 
 
 def _only(tree: Any) -> lark.Tree[lark.Token]:
-    """What stands below nodes that have nothing but each other."""
+    """Descend through nodes that have only one child."""
     while isinstance(tree, lark.Tree) and len(tree.children) == 1 and isinstance(tree.children[0], lark.Tree):
         tree = tree.children[0]
     assert isinstance(tree, lark.Tree)  # noqa: S101 - for the type: the grammar has it so

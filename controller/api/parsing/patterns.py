@@ -64,5 +64,5 @@ def of_files(patterns: Iterable[str]) -> GitIgnoreSpec:
 
 @lru_cache(maxsize=128)
 def ignored(patterns: str | None) -> GitIgnoreSpec:
-    """What is no part of an artifact, by these lines or the defaults. Raises InvalidTextError."""
+    """Return what these lines, or the defaults, exclude from an artifact. Raises InvalidTextError."""
     return of_files((*_ALWAYS, *(_DEFAULT if patterns is None else patterns.splitlines())))

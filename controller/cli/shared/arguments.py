@@ -74,7 +74,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """The variables of `--substitute`; None where it is not given."""
+    """Return the variables of `--substitute`, or None without the option."""
     return None if arguments.substitute is None else dict(arguments.substitute)
 
 

@@ -22,7 +22,7 @@ def shown(answer: Mapping[str, Any], steps: Iterable[object] = ()) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with what is no character to be seen as an escape, but for line breaks."""
+    """Escape all characters that cannot be seen, except line breaks."""
     return "\n".join(
         line if line.isprintable() else "".join(map(_escaped, line)) for line in text.split("\n")
     )
@@ -41,7 +41,7 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def short(revision: str) -> str:
-    """`main@sha1:46ead10f53b7` of a revision with all its digits; other text as it is."""
+    """Shorten a complete revision to `main@sha1:46ead10f53b7`; return any other text as it is."""
     return _DIGEST.sub(r"\1", revision)
 
 

@@ -57,7 +57,7 @@ def last_applied(found: Iterable[Resource], objects: Cache) -> LastDelivered | N
 
 
 def read_back(found: Resource, objects: Cache) -> FlagSet | None:
-    """The flag set that a FeatureFlagConfiguration or FeatureFlag delivers, or None where it is not whole."""
+    """Return the flag set that an object delivers, or None if the object is incomplete."""
     try:
         document = flag_document(found, shard.finder(objects.get, found.namespace))
     except (InvalidSpecError, MissingShardsError):

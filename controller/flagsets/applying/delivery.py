@@ -116,7 +116,7 @@ class Delivery:
         return list((owned | {each.key: each for each in wanted if each is not None}).values())
 
     def _require_not_deleting(self, resource: Resource) -> None:
-        """A FlagSet that is being deleted writes no more: Kubernetes may be removing what it wrote."""
+        """Raise while the FlagSet is being deleted: Kubernetes may be deleting what it wrote."""
         latest = self.objects.get(resource.key)
         if latest is None or latest.uid != resource.uid or latest.deleting:
             raise Waiting("Deleted", "the FlagSet is being deleted")
@@ -155,7 +155,7 @@ class Delivery:
 
 
 def manager_of(flag_set: ObjectKey) -> str:
-    """The field manager of one FlagSet: its own, so that two of them conflict and do not overwrite."""
+    """Return a FlagSet's own field manager, so that two FlagSets conflict and do not overwrite each other."""
     name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
     if len(name) <= _MANAGER:
         return name

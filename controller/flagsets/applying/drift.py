@@ -78,7 +78,7 @@ class DriftRecord:
         return self.times >= AT_ONCE and self.over_in(now) > 0.0
 
     def over_in(self, now: datetime) -> float:
-        """Seconds until it is over if nothing more happens."""
+        """Return the seconds until it is over, if there is no further change."""
         return max(0.0, self._length() + CALM - self._since(now))
 
     def conditions(self, now: datetime) -> tuple[Condition, ...]:

@@ -103,7 +103,7 @@ def build(  # noqa: PLR0913 - one decision, all of it named at the call
 
 
 def _rendered(known: FlagSet | None, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
-    """What was last good, as it is to stand; nothing where there is none, or it has become too large."""
+    """Return the objects for the last good set; none if there is no such set, or it is too large now."""
     try:
         return () if known is None else _manifests(known, spec, resource)
     except TooLargeError:

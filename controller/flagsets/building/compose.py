@@ -202,7 +202,7 @@ class BulkRemoval:
 
 
 def bulk_removal(before: FlagSet | None, after: FlagSet) -> BulkRemoval | None:
-    """What `after` lacks of `before`: all flags, or five and more than a quarter. None: fewer go."""
+    """Return the removed flags if they are all, or five and more than a quarter; None for fewer."""
     if before is None or not before.flags:
         return None
     gone, total = before.flags.keys() - after.flags.keys(), len(before.flags)

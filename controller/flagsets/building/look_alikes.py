@@ -22,7 +22,7 @@ _FORMAT: Final = "Cf"
 
 
 def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
-    """A warning of each of `keys` beyond ASCII that looks like another, with the places of both."""
+    """Warn of each of `keys` beyond ASCII that looks like another, with the places of both."""
     known = sorted(keys, key=lambda key: (not key.isascii(), key))
     if not known or known[-1].isascii():
         return ()

@@ -199,7 +199,7 @@ def _parts(operation: object) -> list[tuple[str, str]]:
 
 
 def _unshared(value: Json) -> Json:
-    """A copy in which no part stands twice, as YAML's aliases have it: a change of one would be of both."""
+    """Copy a value so that no part occurs twice, as with YAML's aliases: a change would be of both."""
     if isinstance(value, dict):
         return {key: _unshared(each) for key, each in value.items()}
     return [_unshared(each) for each in value] if isinstance(value, list) else value

@@ -136,7 +136,7 @@ class Preparation:
             self._keys.update((target,) if source in self._keys else ())
 
     def marked(self, flag_set: FlagSet) -> FlagSet:
-        """The set with each flag marked that holds a secret."""
+        """Return the set, in which each flag that has a secret is marked."""
         if not self._keys and not self._all:
             return flag_set
         flags = {key: self._marked(flag) for key, flag in flag_set.flags.items()}

@@ -34,7 +34,7 @@ class _Keys:
     pgp: tuple[bytes, ...]
 
     def __call__(self, kind: str, messages: Sequence[bytes]) -> bytes | None:
-        """The first content that a key opens; None where there is none."""
+        """Return the content that the first fitting key decrypts, or None."""
         opener = _age(self.age) if kind == "age" else _pgp(self.pgp)
         return None if opener is None else opener(messages)
 

@@ -67,7 +67,7 @@ Template: TypeAlias = "tuple[str | VariableExpression, ...]"
 
 
 def has_marks(text: str) -> bool:
-    """Whether reading `text` could make something else of it."""
+    """Return whether substitution could change `text`."""
     return _MARK.search(text) is not None
 
 
@@ -157,7 +157,7 @@ class _Reader:
 
 
 def transformed(value: str, operator: str, arguments: Sequence[str], most: int) -> str:
-    """What an operator makes of a value. Raises BrokenError; TooLongError for more than `most` characters."""
+    """Apply an operator to a value. Raises BrokenError; TooLongError for more than `most` characters."""
     if operator == "length":
         return str(len(value))
     if operator[0] in "^,":

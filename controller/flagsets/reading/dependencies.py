@@ -102,7 +102,7 @@ def _body(resource: Resource) -> dict[str, Any]:
 
 
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
-    """The artifact in the source's status. Raises Waiting where there is none, Stalled where it is denied."""
+    """Return the artifact in the source's status. Raises Waiting if there is none, Stalled if denied."""
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
     key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)

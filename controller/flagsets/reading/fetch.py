@@ -48,7 +48,7 @@ class ArtifactReader:
     """Which addresses `hosts` may have, as authors of Services choose them; `own` is not judged."""
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        """The archive. Raises Waiting where it is gone, and its source makes a new one; else Failed."""
+        """Return the archive. Raises Waiting if it is gone, as its source makes a new one; else Failed."""
         found = None
         # A writer of an artifact's status may name any path: only the namespace's own are looked up.
         if artifact.path.startswith(f"flagsource/{namespace}/"):

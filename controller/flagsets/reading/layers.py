@@ -61,7 +61,7 @@ def within(path: str) -> str:
 
 
 def fixed_prefix(path: str) -> str:
-    """The leading part of the path that no glob sign is in; `.` where there is none."""
+    """Return the path's leading folders without glob characters, or `.`."""
     parts = path.split("/")
     fixed = next((at for at, part in enumerate(parts) if any(s in part for s in _SIGNS)), len(parts))
     prefix = "/".join(parts[:fixed])
@@ -137,7 +137,7 @@ def _not_found(names: Collection[str], path: str, folder: str) -> str:
 
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
-    """An error for each of `skipped` (as `Fetched.skipped`) that `paths` mean; `names` were read."""
+    """Return an error for each of `skipped` (see `Fetched`) that `paths` name; `names` were read."""
     parted = (each.rpartition(": ") for each in skipped)
     reasons = {name: reason for name, _, reason in parted}
     if not reasons:

@@ -66,7 +66,7 @@ class _InText:
 
 
 def unwrapped(document: Document, allowance: Allowance) -> Prepared:
-    """What a manifest holds; any other document as it is. Implements `Step`."""
+    """Return the definitions in a manifest, and any other document as it is. Implements `Step`."""
     del allowance
     top = document.value
     if not isinstance(top, dict) or "flags" in top or top.get("kind") not in _KINDS:

@@ -52,7 +52,7 @@ class Changes:
 
 
 def _copied(value: Any) -> Any:
-    """What JSON holds, several times as fast as `copy.deepcopy`: it is most of a review's time."""
+    """Copy JSON, several times as fast as `copy.deepcopy`, which would take most of a review's time."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

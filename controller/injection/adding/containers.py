@@ -95,7 +95,7 @@ def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) ->
 
 
 def warnings(wanted: PodSettings) -> tuple[str, ...]:
-    """What is asked for and not done, or will be regretted, whatever the pod is."""
+    """Return warnings of settings that are ignored or cause problems, whatever the pod is."""
     if wanted.options.compat:
         unused = source.warnings(wanted.settings, operators.KEPT)
         return (*wanted.warnings, *unused, *operators.warnings(wanted))

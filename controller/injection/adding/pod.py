@@ -91,7 +91,7 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
 def due(
     annotations: Mapping[str, str], namespace: str, options: Options, known: Known
 ) -> dict[str, str] | None:
-    """What `flagstaff.dev/injected` of a new pod would say; None: it asks for nothing. Raises Refused."""
+    """Return `flagstaff.dev/injected` for a new pod; None: it wants no evaluator. Raises Refused."""
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):

@@ -52,7 +52,7 @@ class InProcess:
 
 
 def provided(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> InProcess:
-    """What comes of the InProcessConfigurations that the annotations name. Raises Refused."""
+    """Return what the InProcessConfigurations that the annotations name require. Raises Refused."""
     asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
     given = _merged(specs)
     elsewhere = {"host", "socket_path", "offline_flag_source_path"}
@@ -98,7 +98,7 @@ def _variables(
 
 
 def _proxied(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:
-    """The settings by which our proxy is asked."""
+    """Return the settings with which an in-process provider asks our proxy."""
     selector = str(given.get("selector") or "")
     if not selector:
         raise Refused(

@@ -193,7 +193,7 @@ def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
 
 
 def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[str, ...]:
-    """What is asked for and not done; something comes of the fields `kept`."""
+    """Return warnings of settings that are ignored; the fields `kept` are not."""
     fields = (
         f"FeatureFlagSource: {FeatureFlagSourceSpec.model_fields[name].alias} is ignored: {why}"
         for name, why in IGNORED.items()

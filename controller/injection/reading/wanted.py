@@ -89,12 +89,12 @@ class PodSettings:
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
-    """Whether the pod asks for an evaluator at all. A true that is no string is reported later."""
+    """Return whether the pod asks for an evaluator. A true that is not a string is reported later."""
     return annotations.get(names.ENABLED) in ("true", True)
 
 
 def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> PodSettings:
-    """What a pod's annotations ask for. Raises Refused, also where nothing would be there to be followed."""
+    """Read a pod's annotations. Raises Refused, also if there is nothing to follow."""
     compat = options.compat
     _check_names(annotations, compat=compat)
     referring = PodReferences(namespace, known)
@@ -253,7 +253,7 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
 
 
 def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
-    """(the annotation that names them, what it names)."""
+    """Return the annotation that names flag sets, and its value."""
     given = annotations.get(names.FLAG_SET, "").strip()
     if names.FLAG_SET not in annotations and names.OLD_FLAGS in annotations:
         return names.OLD_FLAGS, referring.listed(annotations[names.OLD_FLAGS], names.OLD_FLAGS, SERVED)

@@ -22,7 +22,7 @@ class ServiceAccount:
 
     @property
     def user(self) -> str:
-        """What the API server calls it. Raises Stalled for what is no service account's name."""
+        """Return the API server's name for it. Raises Stalled for an invalid name."""
         return service_account_user(self.namespace, self.name)
 
 

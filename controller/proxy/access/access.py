@@ -97,7 +97,7 @@ class AccessReviews:
         return token is not None and not self._users.decided(self._hash(token))
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
-        """Whether the caller may read the flags there; None: not known yet, and asked in the background."""
+        """Return whether the caller may read the flags; None: unknown yet, a review is under way."""
         token = bearer(call)
         if token is None:
             return False
@@ -162,7 +162,7 @@ class AccessReviews:
         return self._readers.get(reader)
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Cancel all reviews."""
         self._users.close()
         self._verdicts.close()
 

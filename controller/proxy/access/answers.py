@@ -49,12 +49,12 @@ class ReviewCache(Generic[T]):
         self._unawaited: set[asyncio.Future[T]] = set()
 
     def fresh(self, key: object) -> CachedReview[T] | None:
-        """The answer, if it is fresh."""
+        """Return the answer, if it is fresh."""
         found = self._known(key)
         return found if found is not None and found.fresh_until > self._clock() else None
 
     def good(self, key: object) -> CachedReview[T] | None:
-        """The last answer, if it is still good for want of a fresh one."""
+        """Return the last answer, if it may be used while there is no fresh one."""
         found = self._answers.get(key)
         return found if found is not None and found.good_until > self._clock() else None
 
@@ -71,7 +71,7 @@ class ReviewCache(Generic[T]):
         return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
 
     async def ask(self, key: object, question: Callable[[], Awaitable[CachedReview[T]]]) -> T:
-        """The answer, asked for where it is not fresh. Raises Failed."""
+        """Return the answer; ask for it if it is not fresh. Raises Failed."""
         found = self.fresh(key)
         if found is not None:
             return found.value
@@ -82,14 +82,14 @@ class ReviewCache(Generic[T]):
         return (await asyncio.shield(task)).value
 
     def ask_without_waiting(self, key: object, question: Callable[[], Awaitable[T]]) -> None:
-        """Ask in the background where the answer is not fresh; after a failure a later call asks again."""
+        """Ask in the background if the answer is not fresh; after a failure a later call asks again."""
         if self.fresh(key) is None and len(self._asking) < MOST_UNAWAITED:
             asked = asyncio.ensure_future(question())
             self._unawaited.add(asked)
             asked.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Cancel all questions."""
         for unawaited in tuple(self._unawaited):
             unawaited.cancel()
         for task in self._asking.values():

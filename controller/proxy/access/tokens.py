@@ -16,7 +16,7 @@ MOST_BYTES: Final = 16_384
 
 
 def bearer(call: Call) -> str | None:
-    """The bearer token of a call; None where there is none, or where it is too long or not ASCII."""
+    """Return the bearer token of a call; None if it is missing, too long or not ASCII."""
     scheme, _, token = (header(call.headers, "authorization") or "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not 0 < len(token) <= MOST_BYTES or not token.isascii():

@@ -40,7 +40,7 @@ class User:
 
     @property
     def caller(self) -> Caller:
-        """The pod and its namespace, as far as the token is bound to them."""
+        """Return the pod and its namespace, as far as the token is bound to them."""
         extra = dict(self.extra)
         account = self.name.removeprefix(_ACCOUNT) if self.name.startswith(_ACCOUNT) else ""
         return Caller(

@@ -42,7 +42,7 @@ class Views:
         return "" if user is None else user.reader
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
-        """Whether `place` is in a reader's view; None: it is being reviewed, and then `changed` is called."""
+        """Return whether `place` is in a reader's view; None: unknown yet, then `changed` is called."""
         if not reader:
             return not self._enforced
         found = self._access.seen(reader, place)
@@ -53,7 +53,7 @@ class Views:
         return found
 
     def namespace(self, reader: str) -> str:
-        """The namespace of a reader's service account; empty where it is none, or not known."""
+        """Return the namespace of a reader's service account; empty if it is none, or unknown."""
         user = self._access.user_of(reader) if reader else None
         return "" if user is None else user.caller.namespace
 

@@ -101,7 +101,7 @@ class Membership:
         return not self._members and not self._left
 
     def deliver(self, digest: str, observed_at: float | None, now: float) -> None:
-        """The content with this digest is delivered from `now` on; empty: nothing is any more."""
+        """Note that the content with this digest is delivered from `now` on; empty: none is."""
         if digest != self.digest:
             self._since = now
         elif observed_at == self.observed_at:
@@ -239,7 +239,7 @@ class Membership:
         return served, len(members) - served
 
     def knows(self, who: MemberIdentity) -> bool:
-        """Whether it is a member."""
+        """Return whether it is a member."""
         return who.id in self._members
 
     def claims(self) -> Iterator[str]:

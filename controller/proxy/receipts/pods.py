@@ -27,15 +27,15 @@ class PodUids:
         self._ended: FIFOCache[str, None] = FIFOCache(REMEMBERED)
 
     def exists(self, uid: str) -> bool | None:
-        """Whether a Pod with this uid is there; None until all namespaces were listed."""
+        """Return whether a Pod with this uid exists; None until all namespaces were listed."""
         return None if self._unlisted else uid in self._there
 
     def ended(self, uid: str) -> bool:
-        """Whether a Pod with this uid was there and is gone, for the last REMEMBERED of them."""
+        """Return whether a Pod with this uid was deleted; the last REMEMBERED are known."""
         return uid in self._ended
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """A Pod is there."""
+        """Add a Pod."""
         meta = body.get("metadata") or {}
         namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
         uid = str(meta.get("uid") or "")
@@ -48,7 +48,7 @@ class PodUids:
             self._there.add(uid)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """A Pod is gone."""
+        """Remove a deleted Pod."""
         del kind
         if uid := self._uids.pop((namespace, name), ""):
             self._there.discard(uid)

@@ -127,7 +127,7 @@ class Receipts:
         return Routes(unary={REPORT: self.report, LEAVE: self.leave})
 
     def report(self, call: Call, message: bytes) -> bytes:
-        """A member says what it serves."""
+        """Take in what a member serves."""
         try:
             answer = self._report(call, message)
         except RpcError as error:

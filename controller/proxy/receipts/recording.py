@@ -47,7 +47,7 @@ class ReceiptWriter(Applier, Protocol):
     """Applies, deletes, and sees what is there."""
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        """The uid of the existing object; None: there is none. Raises Setback."""
+        """Return the uid of the existing object, or None. Raises Setback."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Schedule:
         return now
 
     def forget(self, place: Place) -> None:
-        """The flag set has no subscribers any more."""
+        """Drop a flag set without subscribers."""
         self._begun.pop(place, None)
 
 

@@ -55,7 +55,7 @@ class Content:
 
     @property
     def known(self) -> bool:
-        """Whether there is an answer: a flag set, or why there is none."""
+        """Return whether it is known: a flag set, or why there is none."""
         return self.version is not None
 
     @property
@@ -98,11 +98,11 @@ class Contents:
         yield from tuple(self._contents.items())
 
     def of(self, place: Place) -> Content | None:
-        """What is delivered of the object there, if anybody ever asked for it."""
+        """Return what is delivered of an object, if anybody ever asked for it."""
         return self._contents.get(place)
 
     def forget(self, place: Place) -> None:
-        """The object there has gone."""
+        """Drop the content of a deleted object."""
         self._contents.pop(place, None)
         self._waiting.pop(place, None)
 

@@ -35,10 +35,10 @@ class Views(Protocol):
         """The reader whose view a call has; empty: the view of everything."""
 
     def namespace(self, reader: str) -> str:
-        """The namespace of a reader's service account; empty where it is none, or not known."""
+        """Return the namespace of a reader's service account; empty if it is none, or unknown."""
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
-        """Whether `place` is in a reader's view; None: not known yet, `changed` is called when it is."""
+        """Return whether `place` is in a reader's view; None: unknown yet, `changed` is called once known."""
 
 
 def gone(topic: Topic) -> Missing:
@@ -97,7 +97,7 @@ class Deliveries:
                 self.contents.newest(place)
 
     def reviewed(self) -> None:
-        """A reader may read more or less than before."""
+        """Look again at what a reader is sent: it may read more or less than before."""
         for topic, listeners in self._topics.identified():
             self._refresh(topic, listeners)
 

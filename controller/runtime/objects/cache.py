@@ -33,7 +33,7 @@ class Change:
 
     @property
     def latest(self) -> Resource:
-        """The object as it is, or as it was before it was deleted."""
+        """Return the object as it is, or as it was when it was deleted."""
         found = self.after or self.before
         assert found is not None  # noqa: S101 - see the class
         return found
@@ -73,7 +73,7 @@ class Cache:
         return sum(len(objects) for namespaces in self._kinds.values() for objects in namespaces.values())
 
     def get(self, key: ObjectKey) -> Resource | None:
-        """The object as last seen, or None."""
+        """Return the object as last seen, or None."""
         return self._kinds.get(key.kind, {}).get(key.namespace, {}).get(key)
 
     def of_kind(self, kind: str, namespace: str | None = None) -> list[Resource]:

@@ -78,7 +78,7 @@ class MemoryCluster:
 
 
 def manifest_of(resource: Resource) -> dict[str, Any]:
-    """The object without what only one run knows of it: to be written again by another."""
+    """Return the object without fields that only one run knows, so that another run may apply it."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.key.kind,

@@ -99,7 +99,7 @@ class WatchHealth:
         self._watches = {path: each for path, each in tuple(self._watches.items()) if each.kind != kind}
 
     def of(self, kind: str) -> WatchReport | None:
-        """The state of the watches of one kind; None where it is not watched."""
+        """Return the report on the watches of one kind, or None if it is not watched."""
         found = [watch for of, watch in self._all() if of == kind]
         if not found:
             return None

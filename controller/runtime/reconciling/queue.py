@@ -30,7 +30,7 @@ class Backoff:
     """
 
     def delay(self, failures: int, random: float) -> float:
-        """Seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
+        """Return the seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
         delay = min(self.most, self.first * 2.0 ** min(failures - 1, 60))
         return delay * (1.0 - self.jitter * random)
 

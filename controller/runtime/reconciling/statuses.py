@@ -45,7 +45,7 @@ class Statuses:
         self._ask_at = 0.0
 
     def newest(self, key: ObjectKey) -> Resource | None:
-        """The object as last seen, with the status that it would have."""
+        """Return the object as last seen, with the status to be written."""
         resource = self._objects.get(key)
         if resource is None or self._unwritten is None or key not in self._unwritten:
             return resource
@@ -57,7 +57,7 @@ class Statuses:
             self._unwritten.pop(key, None)
 
     def relisted(self) -> None:
-        """The kind's definition may be another: ask for room again."""
+        """Check again whether the kind has our status fields: its definition may have changed."""
         self._ask_at = 0.0
         for key in self._unwritten or ():
             self._wake(key, 0.0)
@@ -97,5 +97,5 @@ class Statuses:
         self._ask_at = asyncio.get_running_loop().time() + ROOM_AGAIN
 
     def _asks_for_room(self) -> bool:
-        """Whether it is time to see if a status that was pruned no longer is."""
+        """Return whether to check again if a status that was pruned is stored now."""
         return self._unwritten is not None and asyncio.get_running_loop().time() >= self._ask_at

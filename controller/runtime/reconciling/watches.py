@@ -113,7 +113,7 @@ class Dispatcher:
 
 
 def _asks(before: Resource | None, after: Resource) -> bool:
-    """Whether the object itself asks to be reconciled."""
+    """Return whether the object's own change is a reason to reconcile it."""
     if before is None or before.uid != after.uid or before.generation != after.generation:
         return True
     requested = any(after.annotations.get(name) != before.annotations.get(name) for name in REQUESTS)

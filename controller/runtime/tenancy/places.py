@@ -33,7 +33,7 @@ class Places:
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
-        """A place for the block, once it is the namespace's turn."""
+        """Hold a place for the block, once it is the namespace's turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shares.add(namespace, (namespace, turn))
         self._begin()

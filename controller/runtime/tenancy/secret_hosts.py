@@ -73,7 +73,7 @@ def binding_of(content: Mapping[str, bytes]) -> Binding:
 
 
 def hosts_of(annotation: str | None) -> tuple[str, ...] | None:
-    """The hosts that an annotation names; None where there is none."""
+    """Return the hosts that an annotation names, or None."""
     if annotation is None:
         return None
     return tuple(each.strip() for each in annotation.split(",") if each.strip())

@@ -132,7 +132,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
 
 
 def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
-    """Whether obstore asks no other host, such as one for tokens, or the environment's proxy."""
+    """Return whether obstore asks no other host, such as one for tokens or a proxy."""
     by_secret = spec.secret_ref is not None and "client_secret" not in bucket.config
     given = by_secret or bucket.config.get("skip_signature") is True
     asked = urlsplit(bucket.endpoint or _own_host(bucket))
@@ -148,7 +148,7 @@ def _own_host(bucket: Bucket) -> str:
 
 
 def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str, Any]) -> Bucket:
-    """The bucket of a spec, read with what `secret` holds. Raises Stalled."""
+    """Return the bucket of a spec, with the credentials in `secret`. Raises Stalled."""
     with stalling():
         require(spec.cluster_problems())
         endpoint = spec.store_url

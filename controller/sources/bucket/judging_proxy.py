@@ -82,7 +82,7 @@ class JudgingProxy:
                 writer.close()
 
     async def _judged(self, method: str, target: str, fields: list[str]) -> tuple[tuple[str, ...], int]:
-        """The addresses and the port of what is asked for; none where it may not be. Raises ValueError."""
+        """Return the target's addresses and port; none if it is not allowed. Raises ValueError."""
         given = next((each for each in fields if each.lower().startswith("proxy-authorization:")), "")
         scheme, _, login = given.partition(":")[2].strip().partition(" ")
         if not secrets.compare_digest(f"{scheme.lower()} {login}".encode(), self._login):

@@ -71,7 +71,7 @@ def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed],
 
 
 def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:
-    """The entry of `Fetched.skipped` for what is not fetched; empty: it is."""
+    """Return the entry of `Fetched.skipped` for an object that is not fetched, or an empty text."""
     parts = each.key.split("/")
     if {"", ".", ".."} & set(parts) or not each.key.isprintable():
         shown = "".join(sign if sign.isprintable() else "?" for sign in each.key)

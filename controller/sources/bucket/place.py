@@ -61,7 +61,7 @@ def parse_url(text: str) -> Bucket:
 
 
 def azure_account(endpoint: str) -> str:
-    """The account whose store it is; empty: it names none."""
+    """Return the account in the URL of an Azure store; empty if it names none."""
     asked = urlsplit(endpoint)
     # Stand-ins for Azure are reached by an address, and have the account in the path.
     return asked.path.strip("/").partition("/")[0] or (asked.hostname or "").partition(".")[0]

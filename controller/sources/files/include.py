@@ -75,7 +75,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
 
 
 def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
-    """`IncludesReady` as False while one of them fails or is suspended: its last artifact is taken."""
+    """Return `IncludesReady` as False if an included source fails or is suspended."""
     for each in includes:
         status = FlagSourceStatus.of(each.source)
         what = f"FlagSource {each.source.name}"

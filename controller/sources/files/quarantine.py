@@ -31,6 +31,6 @@ async def quarantine(what: str) -> AsyncIterator[Path]:
 
 
 def created(path: Path) -> BinaryIO:
-    """A new file that is written. No link is followed, and none that is there is replaced. Raises OSError."""
+    """Open a new file to write. Follows no link and replaces no file. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o644), "wb")

@@ -63,11 +63,11 @@ class LookSchedule:
         return Freshness(now, since)
 
     def next(self, key: ObjectKey, due: datetime) -> None:
-        """The source is looked at again at `due`, unless a look is requested before."""
+        """Schedule the next look for `due`; a requested look may come before."""
         self._due[key] = due
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone."""
+        """Drop a deleted source."""
         self._due.pop(key, None)
 
 
@@ -98,7 +98,7 @@ class PendingPushes:
         self._pushes[key] = _Push(digits.lower(), now)
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone."""
+        """Drop a deleted source."""
         self._pushes.pop(key, None)
 
     def waits(self, key: ObjectKey, now: datetime) -> bool:
@@ -111,7 +111,7 @@ class PendingPushes:
     def next_look(
         self, key: ObjectKey, revision: Revision | None, now: datetime, *, sure: bool = True
     ) -> float | None:
-        """Seconds until the next look for a push, or None; `sure`: whether the source must show it."""
+        """Return the seconds until the next look for a push, or None; `sure`: the source must show it."""
         pushed = self._pushes.get(key)
         if pushed is None:
             return None

@@ -37,7 +37,7 @@ class NotFound(Failed):
 
 
 async def body_of(address: Address, answer: aiohttp.ClientResponse, most: int, what: str) -> bytes:
-    """The body. Raises Stalled (LimitExceeded) for more than `most` bytes of `what`."""
+    """Read the body. Raises Stalled (LimitExceeded) for more than `most` bytes of `what`."""
     content = bytearray()
     async for chunk in answer.content.iter_any():
         content += chunk

@@ -132,6 +132,6 @@ class OciFactory(ProviderFactory[OciSpec]):
 
 @cache
 def public_root() -> str:
-    """The copy in Sigstore's library: no network is needed, and its releases bring what changed."""
+    """Return the root in Sigstore's library, whose releases update it: no network is needed."""
     copy = files("sigstore").joinpath("_store", quote(_PUBLIC, safe=""), TRUSTED_ROOT)
     return copy.read_text(encoding="utf-8")

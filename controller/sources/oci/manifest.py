@@ -71,7 +71,7 @@ class OciManifest:
 
     @property
     def summary(self) -> str:
-        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: not known."""
+        """Return its origin in words: `artifact of main@sha1:… of https://…`; empty if unknown."""
         origin = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
         words = " of ".join(one_line(each, _LONGEST) for each in origin if each)
         return f"artifact of {words}" if words else ""

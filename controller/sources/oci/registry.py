@@ -56,14 +56,14 @@ class Registry:
     """What a token is to allow: `pull`, or `pull,push`."""
 
     async def digest_of(self, tag: str) -> str:
-        """The digest of the manifest that `tag` points at. Raises Gone."""
+        """Return the digest of the manifest that `tag` points at. Raises Gone."""
         async with self._asked("HEAD", self._url("manifests", tag), accept=_ACCEPTED) as answer:
             found = answer.headers.get("Docker-Content-Digest", "")
         # Optional in the specification.
         return found if DIGEST.fullmatch(found) else sha256(await self.manifest(tag))
 
     async def manifest(self, reference: str) -> bytes:
-        """The manifest that a tag or digest names; one that a digest names has that digest. Raises Gone."""
+        """Return the manifest that a tag or digest names, verified for a digest. Raises Gone."""
         async with self._asked("GET", self._url("manifests", reference), accept=_ACCEPTED) as answer:
             content = await body_of(self.address, answer, MANIFEST_BYTES, "the manifest")
         if DIGEST.fullmatch(reference) and sha256(content) != reference:
@@ -164,7 +164,7 @@ class Registry:
         headers: dict[str, str] | None = None,
         data: bytes = b"",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A good answer: after the login that is asked for, from where we are redirected to."""
+        """Return a successful answer, after a login if required, and redirects."""
         headers = {"Accept": accept, **(headers or {})}
         key = (self.address.origin, self.address.repository, self.actions, self.access)
         logins, redirects = 0, 0
@@ -245,7 +245,7 @@ class Registry:
         return f"Bearer {token}", float(seconds)
 
     def _realm(self, text: str) -> URL:
-        """The token service, which is given the login: over TLS, unless the registry is asked without."""
+        """Return the token service, which receives the login: with TLS, unless the registry has none."""
         realm = _url_of(text)
         if realm is None or not self._allowed(realm):
             message = f"{self.address}: the registry's token service has no https URL"
@@ -279,7 +279,7 @@ def sha256(content: bytes) -> str:
 
 
 def _url_of(text: str, base: URL | None = None) -> URL | None:
-    """An http or https URL without a login; a relative one counts from `base`. None: it is none."""
+    """Return an http or https URL without a login, relative to `base`; None for any other."""
     try:
         url = URL(text) if base is None else base.join(URL(text, encoded=True))
         known = bool(text and url.host) and url.user is None and url.scheme in {"http", "https"}

@@ -77,7 +77,7 @@ class CosignTrust:
 
 
 async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
-    """(media type, content, signature) of what is attached; a bundle holds its signature itself."""
+    """Return media type, content and signature of what is attached; a bundle contains its signature."""
     for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
         for layer in _layers(await registry.found(manifest), BUNDLE)[:1]:
             yield BUNDLE, await _content(registry, layer), ""

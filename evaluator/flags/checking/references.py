@@ -69,7 +69,7 @@ def measure(rule: Json) -> Extent:
 
 
 def excess(extent: Extent) -> list[Finding]:
-    """The problems of a rule of this extent: none, or one error at the place it is too deep at."""
+    """Return an error for a rule that is too deep or too large, at its place; else nothing."""
     if extent.depth > DEPTH:
         message = f"the rule is nested more than {DEPTH} levels deep; flatten it"
         return [Finding(extent.deepest, Severity.ERROR, "rule-too-deep", message)]
