@@ -13,7 +13,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes
-from evaluator.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
+from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
 from evaluator.server import messages
 from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Call
     from evaluator.http.routes import UnaryHandler
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
+    from evaluator.served.snapshot import Snapshot
     from evaluator.server.context import Context
     from evaluator.server.events import EventStreams
     from evaluator.server.service import EvaluationService
-    from evaluator.snapshot import Snapshot
 
 METHODS: Final = {
     "ResolveBoolean": FlagType.BOOLEAN,

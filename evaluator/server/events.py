@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.exchange import free_one_by_one, run_in_thread
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
+from evaluator.served.exchange import free_one_by_one, run_in_thread
 from evaluator.server.messages import encode_event
 from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import selection
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.server.scheduler import FairQueue
+    from evaluator.served.store import Snapshot, Store
     from evaluator.server.selection import Selection
-    from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0

@@ -14,14 +14,14 @@ import orjson
 
 from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
-from evaluator.resolution import FlagType
+from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
     from evaluator.server.context import Context
 
 _ZERO: Final = {

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.messages import Code, RpcError
-from evaluator.resolution import FlagType
+from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import MAX_DEPTH, MOST_VALUES, TOO_MANY
 from evaluator.wire import evaluation_v1_pb2 as v1
 from evaluator.wire import evaluation_v2_pb2 as v2
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
     from evaluator.server.context import Context
 
 _RESPONSES: Final[Mapping[str, Mapping[FlagType, Any]]] = {

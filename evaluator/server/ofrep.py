@@ -15,7 +15,7 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Response, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.http.statuses import JSON
-from evaluator.resolution import ErrorCode
+from evaluator.resolving.resolution import ErrorCode
 from evaluator.server import ofrep_events
 from evaluator.server.context import MOST_VALUES, TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.selection import selection
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Request
     from evaluator.http.routes import HttpHandler
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
+    from evaluator.served.snapshot import Snapshot
     from evaluator.server.ofrep_events import ChangeStreams
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
-    from evaluator.snapshot import Snapshot
 
 PREFIX: Final = "/ofrep/v1/evaluate/flags"
 ERRORS: Final = {

@@ -26,8 +26,8 @@ from evaluator.wire.messages import SELECTOR_HEADER
 if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream, Headers, Request
     from evaluator.http.server.scheduler import FairQueue
+    from evaluator.served.store import Snapshot, Store
     from evaluator.server.selection import Selection
-    from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
 
 PATH: Final = "/ofrep/v1/sse"

@@ -33,11 +33,11 @@ from evaluator.wire.servicer import SyncService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.history import History
+    from evaluator.served.history import History
+    from evaluator.served.store import Store
     from evaluator.server.monitoring.port_metrics import PortMetrics
     from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
-    from evaluator.store import Store
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 

@@ -15,8 +15,8 @@ from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback
 from controller.wiring.local_mode.local_stages import build_once
 from controller.wiring.offline.worktree import compose_working_tree, working_tree_of
-from evaluator.explain import answer, explain
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.explain import answer, explain
+from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
     import argparse

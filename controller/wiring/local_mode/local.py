@@ -13,11 +13,11 @@ from controller.runtime.clock import now
 from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.wiring.local_mode.local_stages import LocalStages, stages_of
 from controller.wiring.offline.commits import opened
-from evaluator.exchange import SnapshotSwapper
 from evaluator.flags.model import DIGEST_KEY, FlagSet
-from evaluator.gc_policy import GcPolicy
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.served.exchange import SnapshotSwapper
+from evaluator.served.store import Content, Fault, Report, Store
 from evaluator.settings import InvalidSettingError, Settings, from_env
-from evaluator.store import Content, Fault, Report, Store
 from evaluator.wiring import Ports, serve
 
 if TYPE_CHECKING:

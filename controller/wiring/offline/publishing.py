@@ -27,7 +27,7 @@ from controller.sources.oci.provider import OciProvider
 from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
 from controller.wiring.offline.registries import TIMEOUT, parse_target, registry_of
-from evaluator.durable import write_file
+from evaluator.process.durable import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, RpcError
-from evaluator.resolution import FlagType
+from evaluator.resolving.resolution import FlagType
 from evaluator.server import context as contexts
 from evaluator.server import messages
 from evaluator.server.context import MOST_VALUES

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.history import History, InvalidInstantError
-from evaluator.store import Store
+from evaluator.served.history import History, InvalidInstantError
+from evaluator.served.store import Store
 from tests.stores import swap
+from tests.unit.evaluator.served.test_store import version
 from tests.unit.evaluator.sync.fakes import files, until
-from tests.unit.evaluator.test_store import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

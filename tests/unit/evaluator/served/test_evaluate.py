@@ -6,16 +6,16 @@ import orjson
 import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
-from evaluator.evaluate import Query, evaluate, evaluate_all
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Request, RpcError
-from evaluator.resolution import FlagType
+from evaluator.resolving.resolution import FlagType
+from evaluator.served.evaluate import Query, evaluate, evaluate_all
+from evaluator.served.store import Store
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
 from evaluator.server.ofrep import PREFIX, Ofrep
 from evaluator.server.service import EvaluationService
-from evaluator.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import NOW, call, settled
@@ -23,9 +23,9 @@ from tests.unit.evaluator.server.fakes import NOW, call, settled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.evaluate import Observer
-    from evaluator.resolution import Resolution
-    from evaluator.snapshot import Snapshot
+    from evaluator.resolving.resolution import Resolution
+    from evaluator.served.evaluate import Observer
+    from evaluator.served.snapshot import Snapshot
 
 SEEN = ("boolean", "on", "STATIC", "main@sha1:1", "shop", "user-1")
 CONTEXT = {"targetingKey": "user-1"}

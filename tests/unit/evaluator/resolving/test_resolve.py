@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, flag_type
-from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, Resolution, flag_type
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting import compile_rule
 from evaluator.targeting.compile import OPERATORS as COMPILERS
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from evaluator import durable
-from evaluator.loop_lag import HELD_SECONDS, LoopLag, place
+from evaluator.process import durable
+from evaluator.process.loop_lag import HELD_SECONDS, LoopLag, place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -52,7 +52,7 @@ async def test_a_loop_that_is_held_is_counted_and_the_place_is_logged(
     *_, (_, all_looks) = found = list(lag.buckets())
     assert dict(found)["0.25"] < all_looks == sum(lag.counts)
     assert "the event loop was held for" in caplog.text
-    assert "evaluator.durable:" in caplog.text
+    assert "evaluator.process.durable:" in caplog.text
 
 
 async def test_a_loop_held_by_others_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:

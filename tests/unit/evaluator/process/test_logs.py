@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator import logs
+from evaluator.process import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator import durable
+from evaluator.process import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from evaluator.durable import write_file
+from evaluator.process.durable import write_file
 for number in itertools.count():
     write_file(Path(sys.argv[1]), f"{number:08}".encode() * 20_000)
     print(number, flush=True)
@@ -26,7 +26,7 @@ for number in itertools.count():
 HOLDER = """
 import sys
 from pathlib import Path
-from evaluator.durable import lock_folder
+from evaluator.process.durable import lock_folder
 with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -35,7 +35,7 @@ with lock_folder(Path(sys.argv[1])):
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from evaluator.durable import write_file
+from evaluator.process.durable import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     write_file(Path(sys.argv[1]), b"n" * 5000)

@@ -4,13 +4,12 @@ import pytest
 
 from evaluator.flags.layers.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
-from evaluator.report import Health
-from evaluator.resolution import FlagType
-from evaluator.resolve import resolve
-from evaluator.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import resolve
+from evaluator.served.report import Health
+from evaluator.served.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
 from tests.stores import confirm, fail, swap
-
-from .server.fakes import NOW, flag, flag_set
+from tests.unit.evaluator.server.fakes import NOW, flag, flag_set
 
 
 def version(number: int, revision: str = "r1") -> FlagSet:

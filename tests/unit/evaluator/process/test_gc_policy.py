@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.gc_policy import GcPolicy
-from evaluator.resolve import compile_flag_set
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.resolving.resolve import compile_flag_set
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.source import Delivery
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.gc_policy import GcPolicy
-    from evaluator.store import CompiledCatalog, Report, Snapshot, Store
+    from evaluator.process.gc_policy import GcPolicy
+    from evaluator.served.store import CompiledCatalog, Report, Snapshot, Store
 
 log = logging.getLogger(__name__)
 

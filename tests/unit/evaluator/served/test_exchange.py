@@ -5,14 +5,14 @@ import gc
 import threading
 import weakref
 
-from evaluator.exchange import SnapshotSwapper, free_one_by_one
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import FlagSet
-from evaluator.gc_policy import GcPolicy
-from evaluator.resolve import compile_flag_set, resolve
-from evaluator.store import Content, Fault, Report, Snapshot, Store
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.resolving.resolve import compile_flag_set, resolve
+from evaluator.served.exchange import SnapshotSwapper, free_one_by_one
+from evaluator.served.store import Content, Fault, Report, Snapshot, Store
+from tests.unit.evaluator.server.fakes import ALL, NOW, flag, flag_set
 
-from .server.fakes import ALL, NOW, flag, flag_set
 from .test_store import value, version
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from evaluator import durable
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
+from evaluator.process import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from evaluator.flags.model import FlagSet
-    from evaluator.snapshot import Snapshot
+    from evaluator.served.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.explain import explain
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
-from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.resolving.explain import explain
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from evaluator.targeting.values import variant_name
 from tests.contract.generated_flags import contexts, definitions
 
 if TYPE_CHECKING:
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
 
 ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
 RULES: dict[str, Any] = {

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from evaluator.flags.layers.catalog import Catalog
 from evaluator.flags.model import FlagSet
-from evaluator.resolution import flag_type
-from evaluator.resolve import compile_flag_set
+from evaluator.resolving.resolution import flag_type
+from evaluator.resolving.resolve import compile_flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.resolution import FlagType, Resolution
-    from evaluator.resolve import CompiledFlagSet
+    from evaluator.resolving.resolution import FlagType, Resolution
+    from evaluator.resolving.resolve import CompiledFlagSet
 
 SelectorKey: TypeAlias = Literal["source", "flagSetId"]
 """What a selector may select by."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.flags.layers.catalog import FLAG_SET_ID
 from evaluator.flags.model import EMPTY, Json
-from evaluator.resolve import resolve
+from evaluator.resolving.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from evaluator.resolution import FlagType, Resolution
-    from evaluator.snapshot import Snapshot
+    from evaluator.resolving.resolution import FlagType, Resolution
+    from evaluator.served.snapshot import Snapshot
 
 
 class Query:

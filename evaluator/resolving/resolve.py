@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.checking.references import Expander, RuleTooLarge
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Json, Scalar, State
-from evaluator.resolution import NOT_FOUND, ErrorCode, EvaluationReason, FlagType, Resolution, coerce
+from evaluator.resolving.resolution import (
+    NOT_FOUND,
+    ErrorCode,
+    EvaluationReason,
+    FlagType,
+    Resolution,
+    coerce,
+)
 from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
 from evaluator.targeting.scope import failing
 from evaluator.targeting.values import kind, texts_in, variant_name

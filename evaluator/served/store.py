@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
-from evaluator.report import Content, Fault, Health, Report, Staleness
-from evaluator.resolve import compile_flag_set
-from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
+from evaluator.resolving.resolve import compile_flag_set
+from evaluator.served.report import Content, Fault, Health, Report, Staleness
+from evaluator.served.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evaluator.flags.model import FlagSet, Json
-    from evaluator.resolve import CompiledFlagSet
+    from evaluator.resolving.resolve import CompiledFlagSet
 
 __all__ = [
     "CompiledCatalog",

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
-from evaluator.resolve import resolve
+from evaluator.resolving.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.flags.model import Flag
-    from evaluator.resolution import FlagType, Resolution
-    from evaluator.resolve import CompiledFlagSet
+    from evaluator.resolving.resolution import FlagType, Resolution
+    from evaluator.resolving.resolve import CompiledFlagSet
     from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000
