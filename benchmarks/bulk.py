@@ -29,10 +29,11 @@ from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.process.gc_policy import GcPolicy
 from evaluator.served.store import Store
-from evaluator.server import evaluation, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.monitoring import management
 from evaluator.server.monitoring.metrics import Metrics
+from evaluator.server.ofrep import answers as ofrep
+from evaluator.server.rpc import evaluation
 from evaluator.server.service import EvaluationService
 from tests.stores import swap
 

@@ -31,7 +31,7 @@ from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import resolve
 from evaluator.served.exchange import SnapshotSwapper, run_in_thread
 from evaluator.served.store import Content, Report, Store
-from evaluator.server.events import EventStreams
+from evaluator.server.rpc.events import EventStreams
 from tests.stores import swap
 
 if TYPE_CHECKING:

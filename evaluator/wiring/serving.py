@@ -16,13 +16,14 @@ from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
-from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.context import ContextSources
-from evaluator.server.events import EventStreams
 from evaluator.server.monitoring import health, management
 from evaluator.server.monitoring.introspection import Introspection
-from evaluator.server.ofrep_events import ChangeStreams
+from evaluator.server.ofrep import answers as ofrep
+from evaluator.server.ofrep.events import ChangeStreams
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
+from evaluator.server.rpc import evaluation, json_rpc, messages
+from evaluator.server.rpc.events import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import START_SECONDS, StoreBackend
 from evaluator.settings.model import CORS_OFF

@@ -17,7 +17,7 @@ from evaluator.flags.saved import Saved, decode, encode
 from evaluator.flags.syntax.numbers import normal, read_integer, read_number
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.server import json_rpc, messages
+from evaluator.server.rpc import json_rpc, messages
 from evaluator.wire.encoding import encode as sync_payload
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from evaluator.http.messages import Request, RpcError
 from evaluator.resolving.resolution import FlagType
 from evaluator.served.evaluate import Query, evaluate, evaluate_all
 from evaluator.served.store import Store
-from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
-from evaluator.server.evaluation import Evaluation
-from evaluator.server.ofrep import PREFIX, Ofrep
+from evaluator.server.ofrep.answers import PREFIX, Ofrep
+from evaluator.server.rpc import json_rpc
+from evaluator.server.rpc.evaluation import Evaluation
 from evaluator.server.service import EvaluationService
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes

@@ -11,8 +11,8 @@ from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response
 from evaluator.http.offload import Offload
 from evaluator.served.store import Store
-from evaluator.server.evaluation import METHODS
 from evaluator.server.monitoring.management import Start, is_ready, routes
+from evaluator.server.rpc.evaluation import METHODS
 from tests.stores import fail, swap
 
 from . import fakes

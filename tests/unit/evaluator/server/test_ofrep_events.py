@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.http.messages import Code, Request, Response, Streamed, header
 from evaluator.served.store import Store
-from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
+from evaluator.server.ofrep.events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
 from tests.stores import swap
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler

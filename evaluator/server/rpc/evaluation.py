@@ -14,7 +14,7 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
-from evaluator.server import messages
+from evaluator.server.rpc import messages
 from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evaluator.resolving.resolution import Resolution
     from evaluator.served.snapshot import Snapshot
     from evaluator.server.context import Context
-    from evaluator.server.events import EventStreams
+    from evaluator.server.rpc.events import EventStreams
     from evaluator.server.service import EvaluationService
 
 METHODS: Final = {

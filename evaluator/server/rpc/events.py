@@ -14,8 +14,8 @@ from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.served.exchange import free_one_by_one, run_in_thread
-from evaluator.server.messages import encode_event
 from evaluator.server.notifier import FairNotifier
+from evaluator.server.rpc.messages import encode_event
 from evaluator.server.selection import selection
 from evaluator.wire.countdown import Countdown
 

@@ -16,8 +16,8 @@ from evaluator.http.messages import Response, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.http.statuses import JSON
 from evaluator.resolving.resolution import ErrorCode
-from evaluator.server import ofrep_events
 from evaluator.server.context import MOST_VALUES, TOO_MANY, read_too_deep, too_many_in_json
+from evaluator.server.ofrep import events as ofrep_events
 from evaluator.server.selection import selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError, flags_per_step, is_large
 from evaluator.server.values import json_value
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import HttpHandler
     from evaluator.resolving.resolution import Resolution
     from evaluator.served.snapshot import Snapshot
-    from evaluator.server.ofrep_events import ChangeStreams
+    from evaluator.server.ofrep.events import ChangeStreams
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
 
