@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.proxy.access.access import VERDICT_SECONDS
 from controller.runtime.events import event_of
-from controller.runtime.objects.watch_health import Watching
 from controller.runtime.process.lasting import forever
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from controller.api.kinds import ResourceType
     from controller.proxy.receipts.recording import Recorder
     from controller.proxy.server import Proxy
     from controller.runtime.events import EventSink
@@ -25,28 +23,14 @@ _NOTICE_SECONDS: Final = 5.0
 _SHED_SECONDS: Final = 0.1
 
 
-class Scope(Protocol):
-    """What one watch watches."""
-
-    @property
-    def type(self) -> ResourceType:
-        """The kind."""
-
-    @property
-    def namespace(self) -> str:
-        """Empty: all of them."""
-
-
-class ProxyWatch(Watching, Protocol):
+class ProxyWatch(Protocol):
     """One watch of the cluster."""
 
-    @property
-    def view(self) -> Scope:
-        """What it watches."""
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed it; None: never."""
 
-    @property
-    def connected(self) -> bool:
-        """Whether the API server answers it."""
+    def page(self) -> dict[str, Any]:
+        """As `/readyz` shows it."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -78,16 +62,7 @@ class ProxyReplica:
             "draining": self.draining,
             "ageSeconds": round(max(ages), 1) if ages else None,
             "streams": self.proxy.hub.streams,
-            "watches": [
-                {
-                    "kind": each.view.type.kind,
-                    "namespace": each.view.namespace,
-                    "connected": each.connected,
-                    "fault": each.fault,
-                    "ageSeconds": None if (age := each.age()) is None else round(age, 1),
-                }
-                for each in self.watches
-            ],
+            "watches": [each.page() for each in self.watches],
         }
 
     async def work(self) -> None:

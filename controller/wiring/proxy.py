@@ -45,6 +45,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from controller.runtime.events import EventSink
     from controller.settings import ProxySettings
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
@@ -90,11 +91,8 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         offload = Offload()
         stack.callback(offload.close)
         managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
-        manager = Listener(
-            merged(managed, fleet.routes(replica.proxy.receipts, offload)),
-            MANAGEMENT,
-            name="management",
-        )
+        members = fleet.routes(replica.proxy.receipts, offload)
+        manager = Listener(merged(managed, members), MANAGEMENT, name="management")
         management_host = settings.management_host or settings.host
         management_port = await manager.start(management_host, settings.management_port)
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
@@ -105,11 +103,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
 
 
 def _joined(
-    settings: ProxySettings,
-    limits: Limits,
-    cluster: Cluster,
-    registry: CollectorRegistry,
-    events: ApiServerEvents,
+    settings: ProxySettings, limits: Limits, cluster: Cluster, registry: CollectorRegistry, events: EventSink
 ) -> ProxyReplica:
     loop = asyncio.get_running_loop()
     namespaces = tuple(settings.namespaces or ("",))
@@ -141,17 +135,8 @@ def _joined(
     registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
     registry.register(QuotaMetrics(limits, proxy.used))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
-    return ProxyReplica(
-        proxy,
-        sync,
-        recorder,
-        reflectors,
-        pod_reflectors,
-        events,
-        now,
-        settings.drain_delay,
-        settings.drain_seconds,
-    )
+    draining = settings.drain_delay, settings.drain_seconds
+    return ProxyReplica(proxy, sync, recorder, reflectors, pod_reflectors, events, now, *draining)
 
 
 def _port_limits(settings: ProxySettings) -> PortLimits:

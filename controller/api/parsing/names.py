@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """Of an object (RFC 1123, subdomain). A client makes another path of two dots, and a proxy in between may do

@@ -25,8 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the two files and name them; exit 0, 2 for a folder or a key that cannot be used."""
     with ending(USAGE, FolderRefusedError):
-        signed = sign_folder(arguments.folder, arguments.key, now())
-    print(
-        f"{signed.manifest} and {signed.signature} sign {signed.files} file{'' if signed.files == 1 else 's'}"
-    )
+        manifest, signature, signed = sign_folder(arguments.folder, arguments.key, now())
+    print(f"{manifest} and {signature} sign {signed} file{'' if signed == 1 else 's'}")
     return OK
