@@ -140,6 +140,7 @@ class LocalStages:
             )
             for kind, reconciler in reconcilers.items()
         }
+        # It follows the objects, and wakes the loops.
         Dispatcher(self.objects, STAGES, self._loops)
 
     async def restore(self) -> Saved | None:
