@@ -51,8 +51,8 @@ OURS = """
 import json, sys, timeit
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
 definitions, context, generation = json.loads(sys.stdin.read())
 flags = compile_flag_set(parse(json.dumps(definitions).encode(), file="f.json").flag_set, bucketing=Bucketing(generation))
 wanted = FlagType.BOOLEAN

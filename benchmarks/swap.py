@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.results import keep, median, percentile
-from evaluator.exchange import SnapshotSwapper, run_in_thread
 from evaluator.flags.canonical import digest
 from evaluator.flags.layers.merge import parse
-from evaluator.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.resolution import FlagType
-from evaluator.resolve import resolve
-from evaluator.server.events import EventStreams
-from evaluator.store import Content, Report, Store
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import resolve
+from evaluator.served.exchange import SnapshotSwapper, run_in_thread
+from evaluator.served.store import Content, Report, Store
+from evaluator.server.rpc.events import EventStreams
 from tests.stores import swap
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.store import Content, Fault, Report
+from evaluator.served.store import Content, Fault, Report
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
-    from evaluator.store import Snapshot, Store
+    from evaluator.served.store import Snapshot, Store
 
 
 def swap(

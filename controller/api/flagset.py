@@ -21,7 +21,7 @@ from controller.api.objects.fields import (
 )
 from controller.api.objects.meta import API_VERSION, ObjectKey
 from controller.api.objects.status import Status
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
 
 if TYPE_CHECKING:

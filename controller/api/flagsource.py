@@ -20,9 +20,9 @@ from controller.api.objects.fields import (
     refuse,
     that,
 )
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.endpoints import require_own_host, url_of
 from controller.api.parsing.git_url import Transport, parse_location
-from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.oci_address import check_digest, check_tag, parse_address
 from controller.api.parsing.patterns import compiled, ignored
 from controller.api.parsing.references import parse_range, require_commit, require_name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.objects.fields import LocalReference, Model, SpecProblem, refuse, that
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import of_files, require_somebody
 
 if TYPE_CHECKING:

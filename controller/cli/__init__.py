@@ -1,5 +1,5 @@
-"""The script `flagstaff`: one module a verb, each of which parses arguments, calls wiring and picks an exit
-code.
+"""The script `flagstaff`: one module a verb, in folders by who runs it. Each parses arguments, calls wiring
+and picks an exit code.
 
 Verbs are imported when they are asked for, so that the evaluator's image needs none of the controller's
 libraries.
@@ -39,12 +39,21 @@ VERBS: Final = {
     "flags": "list what a running evaluator serves",
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
-_ELSEWHERE: Final = {"evaluator": "evaluator.cli", "test-alert": "controller.cli.alerting"}
+_FOLDERS: Final = {
+    "authoring": ("lint", "eval", "push", "pull", "sign", "flags", "explain"),
+    "cluster": ("inject", "migrate", "wait", "fleet", "events"),
+    "serving": ("up", "controller", "proxy"),
+}
+_MODULES: Final = {
+    "evaluator": "evaluator.cli",
+    "test-alert": "controller.cli.cluster.alerting",
+    **{verb: f"controller.cli.{folder}.{verb}" for folder, verbs in _FOLDERS.items() for verb in verbs},
+}
 
 
 def module_of(verb: str) -> str:
     """The module that declares and runs `verb`."""
-    return _ELSEWHERE.get(verb, f"controller.cli.{verb}")
+    return _MODULES[verb]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""What wakes the reconcilers of FeatureFlagConfiguration and FeatureFlag. Pure."""
+"""What wakes the reconcilers of FeatureFlagConfiguration and FeatureFlag."""
 
 from __future__ import annotations
 

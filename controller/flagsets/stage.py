@@ -1,4 +1,4 @@
-"""What wakes the reconciler of FlagSet. Pure."""
+"""What wakes the reconciler of FlagSet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Elects one leader among replicas by a Lease: with the official package's lock, and our own loop around it.
+"""One leader among replicas, by a Lease, elected as Kubernetes' own client-go does it.
+
+A standby believes that a Lease has expired once it did not change for its duration, measured by the standby's
+own monotonic clock. Wall clocks are never compared, as the official package's election does: a standby whose
+clock jumps would begin to lead beside the leader.
 
 A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is
 idempotent.
@@ -9,34 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-
-from kubernetes.aio.client import (
-    ApiException,
-    CoordinationV1Api,  # noqa: F401 - the lock would import it, 0.1 s on the event loop
-    V1Lease,
-    V1ObjectMeta,
-)
-from kubernetes.aio.leaderelection.electionconfig import Config
-from kubernetes.aio.leaderelection.leaderelection import LeaderElection
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from controller.kube.paths import path_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
-
-    from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
     from controller.kube.client import Cluster
 
 log = logging.getLogger(__name__)
 
+_API_VERSION: Final = "coordination.k8s.io/v1"
 DURATION: Final = 10
 """Seconds after which an unrenewed Lease expires: a standby acts within this and two looks."""
 RENEW_WITHIN: Final = 8.0
@@ -47,35 +39,16 @@ LOOK: Final = 1.5
 """Seconds until a Lease is tried again that another holds, or that could not be renewed."""
 
 
-async def _nothing() -> None:
-    """The library's own callbacks are not used."""
-
-
-class _Lock(LeaseLock):
-    """The library's own, but for how a Lease is made: its way does not work in version 37."""
-
-    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Make the Lease, held by us; False where another replica was faster, or it may not be made."""
-        body = V1Lease(
-            metadata=V1ObjectMeta(name=name),
-            spec=self.update_lease(election_record),
-        )
-        try:
-            await self.api_instance.create_namespaced_lease(namespace, body)
-        except ApiException as error:
-            log.warning("the Lease was not created: the API server answers %s", error.status)
-            return False
-        return True
-
-
 @dataclass(slots=True)
-class _Held:
-    """The last known state of a Lease."""
+class _Observed:
+    """What this replica knows of the Lease."""
 
-    ours: bool = False
-    """Whether it was ours at our last acquisition or renewal."""
-    lease: dict[str, Any] = field(default_factory=dict)
-    """The Lease as the API server answered our last renewal; empty: it must be read first."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Its last known content."""
+    since: float = 0.0
+    """When that was first seen, by the event loop's clock."""
+    renewable: dict[str, Any] = field(default_factory=dict)
+    """The Lease as the API server answered our last write; empty: it must be read first."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +60,7 @@ class Lease:
     name: str
     identity: str
     now: Callable[[], datetime] = now
-    _held: _Held = field(default_factory=_Held)
+    _observed: _Observed = field(default_factory=_Observed)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or
@@ -98,7 +71,9 @@ class Lease:
             log.info("%s leads", self.identity)
             if await self._work_while_ours(work):
                 return
-            log.warning("%s is no longer the leader: the Lease was not renewed in time", self.identity)
+            log.warning(
+                "%s no longer leads: another holds the Lease, or it was not renewed in time", self.identity
+            )
 
     async def release(self) -> None:
         """Release the Lease at once. Never raises."""
@@ -115,7 +90,7 @@ class Lease:
 
     async def _wait_until_ours(self) -> None:
         while True:
-            if await self._ours(RENEW_WITHIN):
+            if await self._holder(RENEW_WITHIN) == self.identity:
                 return
             await asyncio.sleep(LOOK)
 
@@ -132,54 +107,74 @@ class Lease:
                     return True
                 # The lease runs from when it was asked for, not from when the answer came.
                 asked = loop.time()
-                ours = await self._ours(renewed + RENEW_WITHIN - asked)
-                renewed, pause = (asked, RENEW) if ours else (renewed, LOOK)
+                holder = await self._holder(renewed + RENEW_WITHIN - asked)
+                if holder not in {self.identity, None}:
+                    break
+                renewed, pause = (asked, RENEW) if holder else (renewed, LOOK)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return False
 
-    async def _ours(self, left: float) -> bool:
-        """Take or renew the lease; False where it is another's or the API server does not answer, in `left`
-        seconds at most.
+    async def _holder(self, left: float) -> str | None:
+        """Take or renew the Lease where it is free or ours. Whose it is then; None where the API server does
+        not answer in `left` seconds, or refuses.
         """
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
-                renewed = self._held.ours and await self._renew()
-                self._held.ours = renewed or await self._election.try_acquire_or_renew()
-                return self._held.ours
-        except Exception as error:  # noqa: BLE001 - the library fails in many ways on what is no Lease
-            log.warning("the Lease cannot be read: %s", type(error).__name__)
-            return False
+                # One write while nobody else wrote to it.
+                known, self._observed.renewable = self._observed.renewable, {}
+                if known and await self._write("PUT", known):
+                    return self.identity
+                return await self._read_and_take()
+        except Failed as failure:
+            log.warning("the Lease cannot be read or written: %s", failure.message)
+        except TimeoutError:
+            log.warning("the Lease cannot be read or written: the API server does not answer in time")
+        return None
 
-    async def _renew(self) -> bool:
-        """Renew the lease that was ours by one write, as client-go does; False where it may be another's now.
+    async def _read_and_take(self) -> str | None:
+        answer = await self.cluster.request("GET", self._path)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            made = await self._write("POST", {"metadata": {"name": self.name}})
+            return self.identity if made else None
+        spec = answer.body.get("spec") or {}
+        if answer.status != HTTPStatus.OK or "metadata" not in answer.body or not isinstance(spec, dict):
+            log.warning("the Lease cannot be read: the API server answers %s, and no Lease", answer.status)
+            return None
+        if holder := self._another(spec):
+            return holder
+        return self.identity if await self._write("PUT", answer.body) else None
 
-        The library reads it each time, and builds models of it: half of what an idle controller did.
+    def _another(self, spec: Mapping[str, Any]) -> str:
+        """The other replica that holds the Lease now; empty: it is free or ours."""
+        moment = asyncio.get_running_loop().time()
+        if spec != self._observed.spec:
+            self._observed.spec, self._observed.since = spec, moment
+        holder = str(spec.get("holderIdentity") or "")
+        seconds = spec.get("leaseDurationSeconds")
+        expires = self._observed.since + (seconds if isinstance(seconds, int) else DURATION)
+        return holder if holder != self.identity and moment < expires else ""
+
+    async def _write(self, method: str, lease: Mapping[str, Any]) -> bool:
+        """Make the Lease ours, or renew it; False where that was refused, or another was faster: the version
+        that was read goes with it.
         """
-        known, self._held.lease = self._held.lease, {}
-        try:
-            lease = known or (await self.cluster.request("GET", self._path)).body
-            spec = lease.get("spec")
-            if not isinstance(spec, dict) or spec.get("holderIdentity") != self.identity:
-                return False
-            moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
-            renewed = {**lease, "spec": {**spec, "leaseDurationSeconds": DURATION, "renewTime": moment}}
-            # With the known version: fails if another replica wrote it since.
-            answer = await self.cluster.request("PUT", self._path, {}, renewed)
-        except Failed:
+        before: Mapping[str, Any] = lease.get("spec") or {}
+        moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {**before, "leaseDurationSeconds": DURATION, "renewTime": moment}
+        if before.get("holderIdentity") != self.identity:
+            transitions = before.get("leaseTransitions", -1) + 1
+            spec |= {"holderIdentity": self.identity, "acquireTime": moment, "leaseTransitions": transitions}
+        path = self._path if method == "PUT" else path_of(_API_VERSION, "Lease", self.namespace)
+        answer = await self.cluster.request(method, path, {}, {**lease, "spec": spec})
+        if answer.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
+            if answer.status != HTTPStatus.CONFLICT:
+                log.warning("the Lease was not written: the API server answers %s", answer.status)
             return False
-        if answer.status != HTTPStatus.OK:
-            return False
-        self._held.lease = answer.body
+        self._observed.renewable = answer.body
         return True
 
     @property
     def _path(self) -> str:
-        return path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
-
-    @cached_property
-    def _election(self) -> LeaderElection:
-        # Kept: it remembers when it last saw a change, so it notices that a leader is silent.
-        lock = _Lock(self.name, self.namespace, self.identity, self.cluster.api)
-        return LeaderElection(Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing))
+        return path_of(_API_VERSION, "Lease", self.namespace, self.name)

@@ -124,6 +124,17 @@ class Reflector:
         """
         return None if self._confirmed is None else max(0.0, self._clock() - self._confirmed)
 
+    def page(self) -> dict[str, Any]:
+        """As `/readyz` of a proxy shows it."""
+        age = self.age()
+        return {
+            "kind": self.view.type.kind,
+            "namespace": self.view.namespace,
+            "connected": self.connected,
+            "fault": self.fault,
+            "ageSeconds": None if age is None else round(age, 1),
+        }
+
     async def run(self) -> None:
         """Follow until cancelled."""
         pause = _FIRST_PAUSE

@@ -1,4 +1,4 @@
-"""Declares the changes that wake the reconcilers of FlagProvider and FlagAlert. Pure."""
+"""Declares the changes that wake the reconcilers of FlagProvider and FlagAlert."""
 
 from __future__ import annotations
 

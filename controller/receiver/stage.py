@@ -1,4 +1,4 @@
-"""Declares the changes that wake the reconciler of FlagReceiver, and the indexes for pushes. Pure."""
+"""Declares the changes that wake the reconciler of FlagReceiver, and the indexes for pushes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wakes the reconciler of FlagSource. Pure."""
+"""What wakes the reconciler of FlagSource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares the changes that wake the reconciler of EvaluatorUpgrade. Pure."""
+"""Declares the changes that wake the reconciler of EvaluatorUpgrade."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.settings import InvalidSettingError
-from evaluator import durable
+from evaluator.process import durable
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Declares the changes that wake the reconcilers of Flagd and its settings kinds. Pure."""
+"""Declares the changes that wake the reconcilers of Flagd and its settings kinds."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.messages import Headers
-    from evaluator.store import SelectorKey, Snapshot, Store
+    from evaluator.served.store import SelectorKey, Snapshot, Store
 
 _FLAG_SET_ID: Final = "flagSetId"
 _SOURCE: Final = "source"

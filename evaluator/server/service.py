@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.evaluate import Query, evaluate, evaluate_all
 from evaluator.http.messages import Code, RpcError, header
+from evaluator.served.evaluate import Query, evaluate, evaluate_all
+from evaluator.served.snapshot import NO_FLAGS
 from evaluator.server.selection import Selection, selection
-from evaluator.snapshot import NO_FLAGS
 from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from evaluator.evaluate import Observer
     from evaluator.http.messages import Headers
-    from evaluator.resolution import FlagType, Resolution
+    from evaluator.resolving.resolution import FlagType, Resolution
+    from evaluator.served.evaluate import Observer
+    from evaluator.served.snapshot import Snapshot
+    from evaluator.served.store import Store
     from evaluator.server.context import Context, ContextSources
-    from evaluator.snapshot import Snapshot
-    from evaluator.store import Store
 
 NOT_READY: Final = "no flags are known yet: no source has delivered, and there is no last good flag set"
 RETRY_SECONDS: Final = 1
@@ -84,7 +84,7 @@ class EvaluationService:
     def evaluate_all(
         self, snapshot: Snapshot, headers: Headers, context: Context, *, typed: bool = False
     ) -> Iterator[tuple[str, Resolution]]:
-        """Every flag, each when the caller asks for the next one; `typed` as in `evaluator.evaluate`."""
+        """Every flag, each when the caller asks for the next one; `typed` as in `served.evaluate`."""
         complete = self.sources.lay_over(context, headers)
         query = Query(snapshot, None, None, lambda: complete, int(self.clock()))
         return evaluate_all(query, self.observers, typed=typed)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from evaluator.exchange import free_one_by_one
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code
+from evaluator.served.exchange import free_one_by_one
 from evaluator.server.selection import Selection, parse
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from evaluator.http.messages import Call
-    from evaluator.store import Snapshot, Store
+    from evaluator.served.store import Snapshot, Store
     from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
 

@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import free_one_by_one
 from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
-from evaluator.store import Content, Fault, Report
+from evaluator.served.exchange import free_one_by_one
+from evaluator.served.store import Content, Fault, Report
 from evaluator.sync.accept import Accepted, Refused, accept
 from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.exchange import SnapshotSwapper
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
+    from evaluator.served.exchange import SnapshotSwapper
     from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource

@@ -10,8 +10,8 @@ import stat
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from evaluator import durable
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
+from evaluator.process import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -15,10 +15,10 @@ from evaluator.settings import InvalidSettingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.evaluate import Observer
     from evaluator.http.routes import Routes
+    from evaluator.served.evaluate import Observer
+    from evaluator.served.store import Store
     from evaluator.settings import OtelSettings, Settings
-    from evaluator.store import Store
     from evaluator.telemetry.session import Session
 
 log = logging.getLogger(__name__)

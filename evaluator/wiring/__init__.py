@@ -13,12 +13,12 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from evaluator import durable
-from evaluator.gc_policy import GcPolicy
-from evaluator.history import History
+from evaluator.process import durable
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.served.history import History
+from evaluator.served.store import Store
 from evaluator.server.ports import Ports, Serving
 from evaluator.settings import InvalidSettingError, Settings
-from evaluator.store import Store
 from evaluator.sync.config import FILES, InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from evaluator.receipts.endpoint import Endpoint
     from evaluator.receipts.reporter import Receipts
-    from evaluator.store import Snapshot
+    from evaluator.served.store import Snapshot
     from evaluator.sync.source import SyncSource
 
 __all__ = ["Ports", "Serving", "run", "serve"]

@@ -16,13 +16,14 @@ from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
-from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.context import ContextSources
-from evaluator.server.events import EventStreams
 from evaluator.server.monitoring import health, management
 from evaluator.server.monitoring.introspection import Introspection
-from evaluator.server.ofrep_events import ChangeStreams
+from evaluator.server.ofrep import answers as ofrep
+from evaluator.server.ofrep.events import ChangeStreams
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
+from evaluator.server.rpc import evaluation, json_rpc, messages
+from evaluator.server.rpc.events import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import START_SECONDS, StoreBackend
 from evaluator.settings.model import CORS_OFF
@@ -33,11 +34,11 @@ from evaluator.wire.servicer import SyncService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.history import History
+    from evaluator.served.history import History
+    from evaluator.served.store import Store
     from evaluator.server.monitoring.port_metrics import PortMetrics
     from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
-    from evaluator.store import Store
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 

@@ -71,12 +71,11 @@ def operator(spare: Plane, spare_namespace: str) -> Iterator[str]:
         "metadata": {"name": "flagd-proxy-svc", "namespace": SYSTEM, "ownerReferences": [reference]},
         "spec": {"selector": {"app": "flagd-proxy"}, "ports": [{"name": "flagd-proxy", "port": 8015}]},
     }  # fmt: skip
+    apply(spare, service)
     prefix = "open-feature-operator"
-    apply(
-        spare, service,
-        hook("MutatingWebhookConfiguration", f"{prefix}-mutating-webhook-configuration"),
-        hook("ValidatingWebhookConfiguration", f"{prefix}-validating-webhook-configuration"),
-    )  # fmt: skip
+    for kind in ("Mutating", "Validating"):
+        made = hook(f"{kind}WebhookConfiguration", f"{prefix}-{kind.lower()}-webhook-configuration")
+        spare.kubectl("create", "-f", "-", given=json.dumps(made))
     yield spare_namespace
     spare.kubectl("delete", "namespace", SYSTEM, "--wait=false")
     for kind in ("mutating", "validating"):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.contract.flagd_core import FlagdCore
 from tests.contract.generated_flags import contexts, definitions
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.model import Flag, FlagSet, State
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.targeting.compile import OPERATORS
 from tests.contract.flagd_core import FlagdCore
 

@@ -17,8 +17,8 @@ from gherkin.pickles.compiler import Compiler
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
-from evaluator.resolution import FlagType, Resolution
-from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType, Resolution
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Bucketing, State
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from tests.contract.differences import KNOWN_DIFFERENCES
 from tests.contract.differences.calls import Call
 from tests.contract.generated_flags import contexts, definitions

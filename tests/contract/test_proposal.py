@@ -8,8 +8,8 @@ import yaml
 from controller.api.configuration import flag_document
 from controller.api.objects.meta import Resource
 from evaluator.flags.layers.merge import parse
-from evaluator.resolution import FlagType
-from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import CompiledFlagSet, compile_flag_set, resolve
 from tests.proposal import manifest
 
 

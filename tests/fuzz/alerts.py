@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.expression_syntax import ExpressionError
-from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.templates import check
 from controller.notifications import messages
 from controller.runtime.user_text.expressions import Expression

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from evaluator.explain import explain
 from evaluator.flags import saved
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.diff import diff
@@ -17,7 +16,8 @@ from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import Bucketing, FlagSet
 from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.explain import explain
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.source import Delivery, SourceFault, fingerprint
 from evaluator.sync.sources.connector import delivered

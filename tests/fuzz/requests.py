@@ -26,9 +26,10 @@ from evaluator.http.rpc import grpc as framing
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch, split_target
 from evaluator.http.server.limits import Limits
-from evaluator.server import evaluation, json_rpc, messages, ofrep
-from evaluator.server.events import EventStreams
-from evaluator.server.ofrep_events import ChangeStreams
+from evaluator.server.ofrep import answers as ofrep
+from evaluator.server.ofrep.events import ChangeStreams
+from evaluator.server.rpc import evaluation, json_rpc, messages
+from evaluator.server.rpc.events import EventStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, in_place, settled, unhurried, world
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from controller.api.parsing.invalid import INVALID, InvalidTextError
+from controller.api.parsing import INVALID, InvalidTextError
 from controller.api.parsing.names import require_object_name
 
 if TYPE_CHECKING:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from controller.api.parsing.invalid import InvalidTextError
-from controller.api.parsing.ip_addresses import effective
+from controller.api.parsing import InvalidTextError
 
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
 HTTP: Final = ("https", "http")
 NATS: Final = ("tls", "nats")
 """URL schemes: first the encrypted one, then the one in clear text."""
@@ -131,3 +133,12 @@ def require_public(address: str, *, allow_local: bool) -> None:
 def _literal(host: str) -> str | None:
     """Return the host if it is an IP address, or if some resolvers would read it as one."""
     return host if ":" in host or host.replace(".", "").isdigit() else None
+
+
+def effective(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, if it does; otherwise the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _EMBEDDING:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
 """Endpoints that mean the provider's own."""

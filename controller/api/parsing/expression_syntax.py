@@ -8,7 +8,7 @@ from typing import Any, Final
 import lark
 from celpy.celparser import CELParseError, CELParser
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 LONGEST: Final = 1_024
 """Characters of an expression."""

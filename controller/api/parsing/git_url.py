@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 
 class Transport(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """The name of an object (RFC 1123, subdomain). Any other name could change the path of a request: clients

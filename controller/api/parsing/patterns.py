@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 from pathspec import GitIgnoreSpec
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

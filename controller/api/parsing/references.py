@@ -7,7 +7,7 @@ from typing import Final
 
 import semantic_version
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 REASON: Final = "InvalidReference"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")

@@ -6,7 +6,7 @@ import re
 from string import Template
 from typing import Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 NAMES: Final = frozenset(
     {

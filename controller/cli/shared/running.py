@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
 from controller.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
-from evaluator import logs
+from evaluator.process import logs
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import re2
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:

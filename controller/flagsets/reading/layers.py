@@ -7,7 +7,7 @@ import fnmatch
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.names import normalise
 from controller.artifacts.archive import TOO_LARGE
 from controller.runtime.reconciling.setbacks import Stalled

@@ -13,7 +13,7 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -75,7 +75,7 @@ def woken(stages: Iterable[Reconciles], cache: Cache, change: Change) -> set[Obj
 
 
 class Dispatcher:
-    """Wakes objects by what the stages declare."""
+    """Wakes objects by what the stages declare. It follows its cache from the beginning."""
 
     def __init__(
         self,
@@ -89,9 +89,10 @@ class Dispatcher:
         self._stages = stages
         self._loops = loops
         self._also = tuple(also)
+        cache.on_change = self.changed
 
     def changed(self, change: Change) -> None:
-        """Handle a change that is already in `cache`. For `Cache.on_change`."""
+        """Handle a change that is already in the cache."""
         key = change.latest.key
         if change.after is None and key.kind in self._loops:
             self._loops[key.kind].gone(key)

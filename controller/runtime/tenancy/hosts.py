@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from controller.api.parsing.ip_addresses import effective
+from controller.api.parsing.addresses import effective
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:

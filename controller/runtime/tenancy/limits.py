@@ -39,10 +39,13 @@ class NamespaceLimits(Model):
 
 
 class Limits:
-    """The limits of all namespaces; `changed` is called with each namespace that gets others."""
+    """The limits of all namespaces."""
 
-    def __init__(self, defaults: NamespaceLimits) -> None:
-        self.changed: Callable[[str], None] = lambda _namespace: None
+    def __init__(
+        self, defaults: NamespaceLimits, changed: Callable[[str], None] = lambda _namespace: None
+    ) -> None:
+        """`changed` is called with each namespace that gets others."""
+        self.changed = changed
         self._defaults = defaults
         self._own: dict[str, NamespaceLimits] = {}
 

@@ -18,8 +18,8 @@ from celpy.adapter import json_to_cel
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.expression_syntax import LONGEST, ExpressionError, parse, shown
-from controller.api.parsing.invalid import InvalidTextError
 from controller.api.parsing.patterns import compiled
 
 if TYPE_CHECKING:

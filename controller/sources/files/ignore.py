@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.patterns import ignored
 from controller.runtime.reconciling.setbacks import Stalled
 

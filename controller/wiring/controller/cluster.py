@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
     from controller.api.objects.meta import ObjectKey
     from controller.runtime.events import EventSink
-    from controller.runtime.objects.cache import Change
     from controller.runtime.tenancy.limits import Limits
     from controller.settings import ControllerSettings
     from controller.wiring.controller.admission import Admission
@@ -127,9 +126,7 @@ async def open_controller(
         }
         pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
         keeper = proxy_keeper(settings, cluster, role)
-        dispatcher = _dispatcher(
-            base,
-            loops,
+        followers = (
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
             # Objects that claim the same name as one that changed.
@@ -137,6 +134,7 @@ async def open_controller(
             *(each.changed for each in watches),
             notifying.outbox.changed,
         )
+        dispatcher = Dispatcher(objects, STAGES, loops, followers)
         admission = await _admission(stack, base, outputs.sinks)
         state = partial(readiness, base.collector, role, health, admission, keeper)
         ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
@@ -172,7 +170,7 @@ async def _connected(
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
-    limits = limits_of(settings)
+    limits = limits_of(settings, partial(_wake_refused, queues, objects))
     following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
     await stack.enter_async_context(following)
     clock = asyncio.get_running_loop().time
@@ -240,20 +238,10 @@ async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[S
     return shared, bound
 
 
-def _dispatcher(
-    base: _Base, loops: dict[str, Loop], *followers: Callable[[Change], Iterable[ObjectKey]]
-) -> Dispatcher:
-    """Receives every change of an object, and of a namespace's limits."""
-    dispatcher = Dispatcher(base.objects, STAGES, loops, followers)
-    base.objects.on_change = dispatcher.changed
-    base.limits.changed = partial(_wake_refused, dispatcher, base.objects)
-    return dispatcher
-
-
-def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
+def _wake_refused(queues: Mapping[str, KeyedQueue[ObjectKey]], objects: Cache, namespace: str) -> None:
     """Wake objects that a quota refused, after a change of the namespace's limits."""
     for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
-        dispatcher.wake(key)
+        queues[key.kind].put(key)
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

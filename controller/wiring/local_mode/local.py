@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.clock import now
 from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
-from controller.wiring.local_mode.local_stages import LocalStages, open_stages
-from evaluator.exchange import SnapshotSwapper
+from controller.wiring.local_mode.local_stages import LocalStages, stages_of
+from controller.wiring.offline.commits import opened
 from evaluator.flags.model import DIGEST_KEY, FlagSet
-from evaluator.gc_policy import GcPolicy
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.served.exchange import SnapshotSwapper
+from evaluator.served.store import Content, Fault, Report, Store
 from evaluator.settings import InvalidSettingError, Settings, from_env
-from evaluator.store import Content, Fault, Report, Store
 from evaluator.wiring import Ports, serve
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ class Local:
             content = Content(saved.flag_set, str(digest or "") or None)
             at = saved.saved_at.timestamp()
             await self.exchange.apply(Report(self.shown, at, content, from_disk=True))
-        self.stages.serve = self._serve
 
     async def run(self) -> None:
         """Follow the source until cancelled. Raises what `report` raises."""
@@ -82,10 +83,6 @@ class Local:
             else:
                 await self._looked(event)
 
-    async def _serve(self, flag_set: FlagSet, digest: str) -> None:
-        content = Content(flag_set, digest)
-        await self.exchange.apply(Report(self.shown, now().timestamp(), content))
-
     async def _looked(self, look: Looked) -> None:
         fault = Fault(look.message) if look.reason else None
         await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
@@ -106,20 +103,26 @@ async def open_local(
     are missing. Raises Setback, OSError for a port, InvalidSettingError.
     """
     gc_policy = GcPolicy()
-    async with open_stages(options, gc_policy.growing) as stages:
+    async with opened(options) as (source, folder):
         store = Store(
-            bucketing=options.bucketing,
-            expose_bucketing=options.show_bucketing,
-            sources=(stages.source.shown,),
+            bucketing=options.bucketing, expose_bucketing=options.show_bucketing, sources=(source.shown,)
         )
         exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
-        local = Local(stages, exchange, report)
-        await local.restore()
-        serving = await serve(store, settings)
-        try:
-            yield local, serving.ports
-        finally:
-            await serving.stop()
+
+        applied = partial(_apply, exchange, source.shown)
+        async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
+            local = Local(stages, exchange, report)
+            await local.restore()
+            serving = await serve(store, settings)
+            try:
+                yield local, serving.ports
+            finally:
+                await serving.stop()
+
+
+async def _apply(exchange: SnapshotSwapper, source: str, flag_set: FlagSet, digest: str) -> None:
+    """Serve the newest flag set of the source."""
+    await exchange.apply(Report(source, now().timestamp(), Content(flag_set, digest)))
 
 
 def evaluator_settings(*, host: str, **ports: int | None) -> Settings:

@@ -57,6 +57,7 @@ STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
+Growing = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,12 @@ class LocalStages:
         options: LocalOptions,
         source: LocalProvider,
         folder: Path,
-        growing: Callable[[], contextlib.AbstractContextManager[None]],
+        growing: Growing,
+        serve: Serve,
     ) -> None:
         """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source
-        self.serve: Serve | None = None
+        self._serve = serve
         self.storages = Storages(folder / "artifacts", "http://localhost")
         self._flag_source = flag_source(source)
         self._flag_set = flag_set(options)
@@ -138,7 +140,8 @@ class LocalStages:
             )
             for kind, reconciler in reconcilers.items()
         }
-        self.objects.on_change = Dispatcher(self.objects, STAGES, self._loops).changed
+        # It follows the objects, and wakes the loops.
+        Dispatcher(self.objects, STAGES, self._loops)
 
     async def restore(self) -> Saved | None:
         """Read back the objects that an earlier process applied, if it kept any."""
@@ -233,9 +236,8 @@ class LocalStages:
             return
         self._unsaved = True
         await self._save()
-        if self.serve is not None:
-            # The object holds the set that was built just now: it need not be parsed again.
-            await self.serve(built.composition.flag_set, built.composition.digest)
+        # The object holds the set that was built just now: it need not be parsed again.
+        await self._serve(built.composition.flag_set, built.composition.digest)
 
     async def _save(self) -> None:
         """Keep what is applied; a disk that refuses is asked again at the next look."""
@@ -251,20 +253,32 @@ class LocalStages:
             self._unsaved = False
 
 
+async def _nowhere(_flag_set: FlagSet, _digest: str) -> None:
+    """Serves nothing."""
+
+
 @contextlib.asynccontextmanager
-async def open_stages(
-    options: LocalOptions,
-    growing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+async def stages_of(
+    options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
 ) -> AsyncIterator[LocalStages]:
-    """The stages over a state folder. Raises Setback."""
-    async with opened(options) as (source, folder):
-        # A process that was killed may have left files of a commit behind.
-        await asyncio.to_thread(sweep_temporary)
-        stages = LocalStages(options, source, folder, growing)
-        try:
-            yield stages
-        finally:
-            await asyncio.to_thread(stages.storages.close)
+    """The stages over a state folder. Raises Stalled."""
+    # A process that was killed may have left files of a commit behind.
+    await asyncio.to_thread(sweep_temporary)
+    stages = LocalStages(options, source, folder, growing, serve)
+    try:
+        yield stages
+    finally:
+        await asyncio.to_thread(stages.storages.close)
+
+
+@contextlib.asynccontextmanager
+async def open_stages(options: LocalOptions) -> AsyncIterator[LocalStages]:
+    """The same for the source that the options name; nothing is served. Raises Setback."""
+    async with (
+        opened(options) as (source, folder),
+        stages_of(options, source, folder, contextlib.nullcontext, _nowhere) as stages,
+    ):
+        yield stages
 
 
 async def build_once(options: LocalOptions) -> RevisionBuilt:

@@ -27,7 +27,7 @@ from controller.sources.oci.provider import OciProvider
 from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
 from controller.wiring.offline.registries import TIMEOUT, parse_target, registry_of
-from evaluator.durable import write_file
+from evaluator.process.durable import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,15 +63,6 @@ class Pushed:
     """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
     changed: bool
     """Whether the folder had uncommitted changes, though its revision names a commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignedFolder:
-    """The files that sign a folder, and how many they sign."""
-
-    manifest: Path
-    signature: Path
-    files: int
 
 
 class FolderRefusedError(ValueError):
@@ -166,8 +157,8 @@ def _beside(output: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".flagstaff-", dir=output.parent)
 
 
-def sign_folder(folder: Path, key: Path, now: datetime) -> SignedFolder:
-    """Write manifest and signature of all files below `folder`, but of `.git`.
+def sign_folder(folder: Path, key: Path, now: datetime) -> tuple[Path, Path, int]:
+    """Write manifest and signature of all files below `folder`, but of `.git`; both, and how many they sign.
 
     Raises FolderRefusedError for a key that cannot be used, and files that a bucket would not be read with.
     """
@@ -190,7 +181,7 @@ def sign_folder(folder: Path, key: Path, now: datetime) -> SignedFolder:
         content = manifest.content()
         write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
         write_file(folder / MANIFEST, content)
-    return SignedFolder(folder / MANIFEST, folder / SIGNATURE, len(names))
+    return folder / MANIFEST, folder / SIGNATURE, len(names)
 
 
 def _names(folder: Path) -> list[str]:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     """Usage of one limited resource, by namespace."""
 
 
-def limits_of(settings: ControllerSettings) -> Limits:
-    """As the options have them."""
+def limits_of(
+    settings: ControllerSettings, changed: Callable[[str], None] = lambda _namespace: None
+) -> Limits:
+    """As the options have them; `changed` is called with each namespace that gets others."""
     return Limits(
         NamespaceLimits(
             sources=settings.quota_sources,
@@ -38,7 +40,8 @@ def limits_of(settings: ControllerSettings) -> Limits:
             mirror_bytes=settings.quota_mirror_bytes,
             git_processes=settings.quota_git_processes,
             flags=settings.quota_flags,
-        )
+        ),
+        changed,
     )
 
 

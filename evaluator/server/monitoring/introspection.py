@@ -13,14 +13,14 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from evaluator.explain import answer, explain
 from evaluator.flags.layers.catalog import FLAG_SET_ID
 from evaluator.flags.model import ABSENT, REVISION_KEY
-from evaluator.history import InvalidInstantError, instant
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.statuses import JSON
-from evaluator.resolution import FlagType, flag_type
+from evaluator.resolving.explain import answer, explain
+from evaluator.resolving.resolution import FlagType, flag_type
+from evaluator.served.history import InvalidInstantError, instant
 from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.monitoring.state_metrics import age, state
 from evaluator.server.selection import InvalidSelectorError, selection
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Flag
-    from evaluator.history import History, Version
     from evaluator.http.messages import Request, Streamed
     from evaluator.http.offload import Offload
-    from evaluator.resolution import Resolution
+    from evaluator.resolving.resolution import Resolution
+    from evaluator.served.history import History, Version
+    from evaluator.served.store import Snapshot, SourceStatus, Staleness
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
-    from evaluator.store import Snapshot, SourceStatus, Staleness
 
 PAGE: Final = 1_000
 """Most flags in one answer."""

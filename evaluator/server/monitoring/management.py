@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Headers, Request, Streamed
     from evaluator.http.offload import Offload
     from evaluator.http.routes import HttpHandler
+    from evaluator.served.store import Store
     from evaluator.server.monitoring.metrics import Metrics
-    from evaluator.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Finds the folders in which a change to a path is visible, and watches them by inotify."""
+"""Watches folders by inotify, and finds those in which a change to a path is visible."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from inotify_simple import INotify
 
 log = logging.getLogger(__name__)
@@ -53,19 +55,34 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-class Watch:
-    """Wakes the waiting task when anything in the watched folders changes."""
+def _anything(folder: Path, name: str) -> bool:
+    del folder, name
+    return True
 
-    def __init__(self, path: Path) -> None:
+
+class Watch:
+    """Wakes the waiting task when what matters in the watched folders changes."""
+
+    def __init__(
+        self,
+        path: Path,
+        folders: Callable[[Path], Iterable[Path]] = places,
+        matters: Callable[[Path, str], bool] = _anything,
+    ) -> None:
+        """`folders` returns those to watch for `path`, and may block. `matters` says whether the change of a
+        name in one of them counts; the end of a folder itself always does.
+        """
         self._path = path
+        self._folders = folders
+        self._matters = matters
         self._notify: INotify | None = None
-        self._watched: dict[Path, int] = {}
+        self._watched: dict[int, Path] = {}
         self._woken = asyncio.Event()
         self._refused = self._closed = False
         self._opening = threading.Lock()
 
     async def arm(self) -> None:
-        """Watch the present folders. If the system refuses, `wait` ends only by its timeout."""
+        """Watch the present folders alone. If the system refuses, `wait` ends only by its timeout."""
         try:
             await asyncio.to_thread(self._arm)
         except (OSError, ImportError) as error:
@@ -99,6 +116,7 @@ class Watch:
         # Imported here: only evaluators with a file source need ctypes and this module.
         from inotify_simple import INotify, flags  # noqa: PLC0415
 
+        folders = tuple(self._folders(self._path))
         with self._opening:
             if self._closed:
                 return
@@ -108,13 +126,20 @@ class Watch:
             | flags.ATTRIB | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
         )  # fmt: skip
         # A folder's watch is its inode's: added again, it is the same unless the folder was replaced.
-        now = {place: notify.add_watch(place, mask) for place in places(self._path)}
-        for gone in set(self._watched.values()) - set(now.values()):
+        now: dict[int, Path] = {}
+        for folder in folders:
+            # A folder may go before it is watched.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                now[notify.add_watch(folder, mask)] = folder
+        for gone in self._watched.keys() - now.keys():
             with contextlib.suppress(OSError):
                 notify.rm_watch(gone)
         self._watched = now
 
     def _ready(self) -> None:
-        if self._notify is not None:
-            self._notify.read(timeout=0)
-            self._woken.set()
+        if self._notify is None:
+            return
+        for event in self._notify.read(timeout=0):
+            folder = self._watched.get(event.wd)
+            if folder is None or not event.name or self._matters(folder, event.name):
+                self._woken.set()

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.references import COMMIT, REASON, parse_range, require_commit, require_name
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
 from controller.sources.git.complaints import LIMIT

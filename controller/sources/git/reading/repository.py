@@ -10,8 +10,8 @@ import pygit2
 from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
 
 from controller.api.objects.meta import timestamp
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
-from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.sources.git.listing.names import TAGS
 

@@ -9,8 +9,8 @@ from posixpath import join, normpath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
-from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.complaints import LIMIT

@@ -13,8 +13,8 @@ from controller.api.configuration import FlagDocument, MissingShardsError, flag_
 from controller.api.objects.fields import InvalidSpecError
 from controller.api.objects.meta import ObjectKey, Resource
 from evaluator.flags.layers.merge import parse
-from evaluator.resolution import FlagType, Resolution
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType, Resolution
+from evaluator.resolving.resolve import compile_flag_set, resolve
 
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 

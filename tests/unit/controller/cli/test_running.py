@@ -7,7 +7,7 @@ import argparse
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
-from controller.cli import proxy
+from controller.cli.serving import proxy
 from controller.cli.shared import running
 from controller.cli.shared.ending import Exit
 from controller.settings import ControllerSettings, InvalidSettingError

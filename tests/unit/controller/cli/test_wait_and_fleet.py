@@ -17,7 +17,7 @@ from kubernetes.aio import config
 
 from controller.api.objects.meta import Resource
 from controller.cli import main
-from controller.cli.fleet import cluster_table, proxy_table
+from controller.cli.cluster.fleet import cluster_table, proxy_table
 from controller.cli.shared.clusters import run_on_cluster
 
 if TYPE_CHECKING:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import time_machine
 from aiohttp import web
 
 from controller.kube.lease import RENEW_WITHIN, Lease
+from controller.runtime.clock import now
 from tests.unit.controller.kube.servers import connected
 
 if TYPE_CHECKING:
@@ -57,6 +60,21 @@ class Leases:
         return asked
 
 
+@dataclass
+class Periods:
+    """Work of a leader that lasts until it is cancelled."""
+
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def work(self) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
 def version(lease: dict[str, Any]) -> str:
     """How often it was replaced."""
     return str(lease["metadata"].get("resourceVersion", "0"))
@@ -77,75 +95,122 @@ def lease(cluster: Cluster, identity: str = "a") -> Lease:
     return Lease(cluster, "flagstaff-system", "controller", identity)
 
 
+async def ours(lease: Lease) -> bool:
+    """Whether it is, after one look."""
+    return await lease._holder(RENEW_WITHIN) == lease.identity
+
+
 async def test_a_lease_that_is_not_there_is_made_and_taken(cluster: Cluster, leases: Leases) -> None:
-    assert await lease(cluster)._ours(RENEW_WITHIN)
+    assert await ours(lease(cluster))
     assert leases.lease is not None
     assert leases.lease["spec"]["holderIdentity"] == "a"
 
 
-async def test_to_renew_it_costs_one_write_once_it_was_read(cluster: Cluster, leases: Leases) -> None:
+async def test_to_renew_it_costs_one_write(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     leases.taken()
-    assert await mine._ours(RENEW_WITHIN)
-    assert leases.taken() == ["GET", "PUT"]
-    assert await mine._ours(RENEW_WITHIN)
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
+    assert await ours(mine)
     assert leases.taken() == ["PUT", "PUT"]
 
 
 async def test_a_renewal_changes_its_time_alone(cluster: Cluster, leases: Leases) -> None:
     mine = replace(lease(cluster), now=lambda: datetime(2026, 1, 31, 12, tzinfo=UTC))
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     assert leases.lease is not None
     before = leases.lease["spec"]
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     assert leases.lease["spec"] == {**before, "renewTime": "2026-01-31T12:00:00.000000Z"}
 
 
 async def test_one_that_another_took_since_is_not_renewed(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
     for _ in range(2):
-        assert await mine._ours(RENEW_WITHIN)
+        assert await ours(mine)
     assert leases.lease is not None
     taken = {**leases.lease["spec"], "holderIdentity": "b", "renewTime": "2026-01-31T12:00:00.000000Z"}
     leases.lease = {"metadata": {"name": "controller", "resourceVersion": "7"}, "spec": taken}
-    assert not await mine._ours(RENEW_WITHIN)
+    assert not await ours(mine)
     assert leases.lease["spec"] == taken
 
 
 async def test_one_that_others_wrote_to_is_renewed_all_the_same(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
     for _ in range(2):
-        assert await mine._ours(RENEW_WITHIN)
+        assert await ours(mine)
     assert leases.lease is not None
     leases.lease["metadata"] |= {"resourceVersion": "7", "labels": {"a": "b"}}
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     assert leases.lease["metadata"]["labels"] == {"a": "b"}
     assert leases.lease["spec"]["holderIdentity"] == "a"
 
 
 async def test_a_standby_reads_it_once_a_look(cluster: Cluster, leases: Leases) -> None:
-    assert await lease(cluster)._ours(RENEW_WITHIN)
+    assert await ours(lease(cluster))
     standby = lease(cluster, "b")
     leases.taken()
-    assert not await standby._ours(RENEW_WITHIN)
-    assert not await standby._ours(RENEW_WITHIN)
+    assert not await ours(standby)
+    assert not await ours(standby)
     assert leases.taken() == ["GET", "GET"]
 
 
 async def test_one_that_is_anothers_is_not_taken(cluster: Cluster, leases: Leases) -> None:
-    assert await lease(cluster)._ours(RENEW_WITHIN)
-    assert not await lease(cluster, "b")._ours(RENEW_WITHIN)
+    assert await ours(lease(cluster))
+    assert not await ours(lease(cluster, "b"))
     assert leases.lease is not None
     assert leases.lease["spec"]["holderIdentity"] == "a"
 
 
+async def test_one_whose_holder_is_silent_is_taken_after_its_duration(
+    cluster: Cluster, leases: Leases
+) -> None:
+    assert await ours(lease(cluster))
+    assert leases.lease is not None
+    leases.lease["spec"]["leaseDurationSeconds"] = 1
+    standby = lease(cluster, "b")
+    assert not await ours(standby)
+    await asyncio.sleep(1)
+    assert await ours(standby)
+    assert leases.lease["spec"]["holderIdentity"] == "b"
+    assert leases.lease["spec"]["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=100), timedelta(days=-100)])
+async def test_a_wall_clock_that_jumps_takes_no_lease(
+    cluster: Cluster, leases: Leases, jump: timedelta
+) -> None:
+    assert await ours(lease(cluster))
+    standby = lease(cluster, "b")
+    assert not await ours(standby)
+    with time_machine.travel(now() + jump, tick=True):
+        assert not await ours(standby)
+    assert not await ours(standby)
+    assert leases.lease is not None
+    assert leases.lease["spec"]["holderIdentity"] == "a"
+
+
+async def test_a_leader_stops_as_soon_as_it_sees_another_hold_the_lease(
+    cluster: Cluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.kube.lease.RENEW", 0.1)
+    working = Periods()
+    leading = asyncio.create_task(lease(cluster).lead(working.work))
+    await working.began.wait()
+    assert leases.lease is not None
+    taken = {**leases.lease["spec"], "holderIdentity": "b"}
+    leases.lease = {"metadata": {"name": "controller", "resourceVersion": "7"}, "spec": taken}
+    async with asyncio.timeout(RENEW_WITHIN / 2):
+        await working.ended.wait()
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
 async def test_one_that_was_deleted_is_made_again(cluster: Cluster, leases: Leases) -> None:
     mine = lease(cluster)
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     leases.lease = None
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)
     assert leases.taken()[-2:] == ["GET", "POST"]
 
 
@@ -153,7 +218,7 @@ async def test_one_that_may_not_be_made_is_not_ours(
     cluster: Cluster, leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     leases.forbids = True
-    assert not await lease(cluster)._ours(RENEW_WITHIN)
+    assert not await ours(lease(cluster))
     assert "the API server answers 403" in caplog.text
 
 
@@ -163,6 +228,6 @@ async def test_a_page_of_a_middlebox_is_no_lease_and_ends_no_leadership(
 ) -> None:
     mine = lease(cluster)
     leases.page = page
-    assert not await mine._ours(RENEW_WITHIN)
+    assert not await ours(mine)
     leases.page = ""
-    assert await mine._ours(RENEW_WITHIN)
+    assert await ours(mine)

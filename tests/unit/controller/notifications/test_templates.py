@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.api.alert import FlagAlertSpec
 from controller.api.objects.fields import InvalidSpecError, read
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.templates import NAMES, check
 from controller.notifications.messages import MOST_FILLED, filled
 from tests.unit.controller.notifications.things import Desk, alert, event, failed, message

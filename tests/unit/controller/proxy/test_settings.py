@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.cli import proxy as cli
+from controller.cli.serving import proxy as cli
 from controller.cli.shared import running
 from controller.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 

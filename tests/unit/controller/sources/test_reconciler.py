@@ -26,7 +26,7 @@ from controller.sources.looking.freshness import Freshness, PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.tenancy.quotas import limits_of, quotas_of
-from evaluator import durable
+from evaluator.process import durable
 from tests.statuses import find
 
 if TYPE_CHECKING:

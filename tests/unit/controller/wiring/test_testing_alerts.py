@@ -8,7 +8,7 @@ import pytest
 
 from controller.api.provider import FlagProviderStatus
 from controller.cli import main
-from controller.cli.events import lines
+from controller.cli.cluster.events import lines
 from controller.notifications.messages import test_key as key_of
 from controller.wiring.client.event_stream import as_event
 from controller.wiring.client.testing_alerts import Outcome, outcome_of

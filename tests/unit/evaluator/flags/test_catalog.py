@@ -10,8 +10,8 @@ from evaluator.flags.checking.operators import NODES
 from evaluator.flags.diff import diff
 from evaluator.flags.layers.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
-from evaluator.resolution import ErrorCode, Resolution
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import ErrorCode, Resolution
+from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,9 @@ from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.saved import Saved, decode, encode
 from evaluator.flags.syntax.numbers import normal, read_integer, read_number
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
-from evaluator.server import json_rpc, messages
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
+from evaluator.server.rpc import json_rpc, messages
 from evaluator.wire.encoding import encode as sync_payload
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, Flag, State
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import Bounds
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
     from evaluator.flags.layers.merge import Parsed

@@ -10,9 +10,9 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
-from evaluator.server import json_rpc
-from evaluator.server.events import EventStreams, Run
-from evaluator.store import Store
+from evaluator.served.store import Store
+from evaluator.server.rpc import json_rpc
+from evaluator.server.rpc.events import EventStreams, Run
 from tests.stores import swap
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 

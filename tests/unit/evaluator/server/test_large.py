@@ -14,12 +14,12 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, RpcError
-from evaluator.resolution import FlagType
+from evaluator.resolving.resolution import FlagType
 from evaluator.server import context as contexts
-from evaluator.server import messages
 from evaluator.server.context import MOST_VALUES
 from evaluator.server.monitoring.introspection import read_question
-from evaluator.server.ofrep import PREFIX
+from evaluator.server.ofrep.answers import PREFIX
+from evaluator.server.rpc import messages
 from evaluator.server.service import is_large
 
 from . import fakes

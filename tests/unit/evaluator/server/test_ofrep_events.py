@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from evaluator.http.messages import Code, Request, Response, Streamed, header
-from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
+from evaluator.served.store import Store
+from evaluator.server.ofrep.events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
-from evaluator.store import Store
 from tests.stores import swap
 from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
 from evaluator.http.messages import Request
-from evaluator.resolution import FlagType
-from evaluator.server.ofrep import PREFIX
+from evaluator.resolving.resolution import FlagType
+from evaluator.server.ofrep.answers import PREFIX
 from evaluator.server.values import json_value
 
 from .fakes import World, call, flag, settled, world

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from evaluator.flags.model import REVISION_KEY
+from evaluator.served.store import Store
 from evaluator.server.monitoring.state_metrics import state
 from evaluator.server.syncing import StoreBackend
-from evaluator.store import Store
 from evaluator.sync import follow, follower
 from evaluator.sync.lastgood import LastGood
 from evaluator.sync.schedule import Backoff

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
-from evaluator.resolution import FlagType
-from evaluator.resolve import compile_flag_set, resolve
+from evaluator.resolving.resolution import FlagType
+from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.wire.encoding import encode
 from tests.contract.generated_flags import contexts, definitions
 from tests.unit.evaluator.server import fakes

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import Transport, parse_location
-from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.git.credentials import Credentials, carried
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
-from controller.api.parsing.invalid import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import is_damage, limit_of, reason_of, shown
 from controller.sources.git.credentials import Credentials

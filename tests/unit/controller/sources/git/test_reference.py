@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.sources.git.listing.reference import KINDS, Reference, choose
 from controller.sources.provider import Revision

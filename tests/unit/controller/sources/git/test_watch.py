@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.sources.git import watch
-from controller.sources.git.watch import find_places, watched
+from controller.sources.git.watch import find_folders, watched
 from controller.sources.provider import polled
 from tests.repositories import Repository
 
@@ -99,8 +98,7 @@ async def test_a_repository_that_goes_and_comes_back_is_watched_again(
     away = repository.path.parent / "away"
     async with watching(repository.path, interval=0.05) as changes:
         repository.path.rename(away)
-        while find_places(repository.path) == find_places(away):
-            await anext(changes)
+        assert not find_folders(repository.path)
         await anext(changes)
         away.rename(repository.path)
         await anext(changes)
@@ -128,10 +126,10 @@ async def test_a_repository_that_is_not_there_yet_is_awaited(tmp_path: Path) -> 
 async def test_without_a_watch_the_interval_holds_and_the_log_says_so(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_more(*_: object, **__: object) -> AsyncIterator[None]:
+    def no_more(*_: object, **__: object) -> None:
         raise OSError("no more watches")
 
-    monkeypatch.setattr(watch, "awatch", no_more)
+    monkeypatch.setattr("inotify_simple.INotify", no_more)
     async with watching(repository.path, interval=0.01) as changes:
         await anext(changes)
         await anext(changes)
@@ -162,11 +160,21 @@ async def test_intervals_are_spread_by_a_tenth(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("content", ["", "gitdir: /nowhere", "\udcff"])
 def test_a_broken_pointer_to_a_repository_is_no_repository(tmp_path: Path, content: str) -> None:
     (tmp_path / ".git").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert find_places(tmp_path) is None
+    assert not find_folders(tmp_path)
 
 
-def test_reftables_are_watched_where_there_are_some(repository: Repository) -> None:
+def test_every_folder_of_references_is_watched(repository: Repository) -> None:
     (repository.path / ".git" / "reftable").mkdir()
-    places = find_places(repository.path)
-    assert places is not None
-    assert [place.name for place in places.deep] == ["refs", "reftable"]
+    repository.git("branch", "feature/deep/x")
+    found = [str(each.relative_to(repository.path)) for each in find_folders(repository.path)]
+    assert found[:2] == [".git", ".git/refs"]
+    assert {".git/refs/heads/feature/deep", ".git/reftable"} <= set(found)
+
+
+async def test_a_commit_to_a_branch_in_a_new_folder_is_noticed(repository: Repository) -> None:
+    async with watching(repository.path) as changes:
+        await asyncio.to_thread(repository.git, "checkout", "-q", "-b", "feature/deep/x")
+        await anext(changes)
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(repository.commit, "deep")
+        await anext(changes)

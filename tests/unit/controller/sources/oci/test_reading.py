@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.api.flagsource import OciReference
 from controller.api.objects.provenance import COMMITTED_AT
-from controller.api.parsing.invalid import InvalidTextError
+from controller.api.parsing import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.credentials import RegistryLogin, challenges_of, login_from

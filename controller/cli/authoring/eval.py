@@ -1,0 +1,70 @@
+"""`flagstaff eval`: one answer from a repository, without serving it, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from controller.cli.shared.arguments import add_build_arguments, local_options
+from controller.cli.shared.context import add_context_arguments, read_context
+from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
+from controller.cli.shared.printing import announce, shown
+from controller.cli.shared.problems import failures
+from controller.runtime.clock import now
+from controller.runtime.reconciling.setbacks import Setback
+from controller.wiring.local_mode.local_stages import build_once
+from controller.wiring.offline.worktree import compose_working_tree, working_tree_of
+from evaluator.resolving.explain import answer, explain
+from evaluator.resolving.resolve import compile_flag_set, resolve
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controller.flagsets.building.compose import Composition
+    from controller.wiring.offline.options import LocalOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_build_arguments(
+        parser,
+        source="a folder, whose files are read as they are on disk, a Git URL, oci://HOST/REPOSITORY:TAG, or "
+        "a bucket: s3://BUCKET/PREFIX",
+        reference="read a commit instead: a branch, tag:NAME, semver:RANGE, name:refs/…, commit:SHA, or HEAD "
+        "(default: the files on disk; of a URL, the repository's own branch)",
+    )
+    parser.add_argument("key", metavar="KEY", help="the flag's key")
+    add_context_arguments(parser)
+    parser.add_argument("--explain", action="store_true", help="also print how the answer came about")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one answer as JSON; exit with 0, 1 if it is an error, 2 for wrong usage, 3 without a source."""
+    context = read_context(arguments)
+    options = local_options(arguments)
+    with ending(UNREACHABLE, Setback):
+        composition = _composed(options, arguments.ref)
+    for problem in failures(composition.problems, lenient=options.lenient):
+        print(problem, file=sys.stderr)
+    flags = compile_flag_set(composition.flag_set, bucketing=options.bucketing)
+    moment = int(now().timestamp())
+    if arguments.explain:
+        explanation = explain(flags, arguments.key, None, context, moment)
+        resolution = explanation.resolution
+        print(shown(answer(arguments.key, resolution), explanation.steps))
+    else:
+        resolution = resolve(flags, arguments.key, None, context, moment)
+        print(shown(answer(arguments.key, resolution)))
+    return PROBLEM if resolution.error_code else OK
+
+
+def _composed(options: LocalOptions, reference: str | None) -> Composition:
+    """The working tree's flag set where no reference is asked for, else a commit's. Raises Setback."""
+    folder = working_tree_of(options.source)
+    if folder is not None and reference is None:
+        return compose_working_tree(folder, options)
+    built = asyncio.run(build_once(options))
+    announce("eval", built.revision, built.subject)
+    return built.composition

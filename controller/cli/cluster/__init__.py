@@ -1,0 +1,1 @@
+"""Verbs of who runs a cluster."""

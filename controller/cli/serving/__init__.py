@@ -1,0 +1,1 @@
+"""Verbs that run until they are stopped: they serve or control."""

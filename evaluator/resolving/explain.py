@@ -1,0 +1,143 @@
+"""Resolves a flag with a trace: the result of each operator, the bucket of `fractional`, the value of each
+variable. Pure.
+
+The flag is resolved once, by `resolve`, and the operators of its rule report their results while they are
+evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.model import ABSENT, EMPTY, Json, State
+from evaluator.resolving.resolve import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Flag
+    from evaluator.resolving.resolution import FlagType, Resolution
+    from evaluator.resolving.resolve import CompiledFlagSet
+    from evaluator.targeting import Path
+
+MOST_STEPS: Final = 1_000
+"""Most steps of a trace; the evaluation itself is not limited by it."""
+
+MOST_VALUE: Final = 1_000
+"""Most characters of JSON for which `TraceStep.document` includes the value itself."""
+
+_SHOWN: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One step of a trace, in order of evaluation."""
+
+    path: Path
+    """Keys and indices within the rule, its `$ref`s expanded; empty for the flag itself."""
+    name: str
+    """The operator, or `flag` for a step about the flag's definition."""
+    value: Json
+    """The result of the step."""
+    particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`. `flag`: `note`."""
+
+    def __str__(self) -> str:
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
+
+    def document(self) -> dict[str, Any]:
+        """The step as JSON: `path`, `operator`, `value`, `text`, particulars; long values only in `text`."""
+        fields = {"value": self.value, **self.particulars}
+        kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
+        kept.pop("note", None)
+        return {"path": list(self.path), "operator": self.name, **kept, "text": str(self)}
+
+    def _found(self) -> str:
+        given = self.particulars
+        shown = _short(self.value)
+        if "note" in given:
+            return str(given["note"])
+        if self.name == "var":
+            return f"{_short(given.get('name'))} is {shown}"
+        if "bucket" in given:
+            where = f"bucket {given['bucket']} of {given['of']}"
+            return f"{shown}, {where} (hash of {_short(given['hashed'])})"
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An answer and the steps that led to it."""
+
+    resolution: Resolution
+    steps: tuple[TraceStep, ...]
+
+
+def answer(key: str, resolution: Resolution) -> dict[str, Any]:
+    """Return JSON with OFREP's names: `key`, `value`, `variant`, `reason`, error, `metadata`."""
+    document: dict[str, Any] = {"key": key}
+    if resolution.value is not ABSENT:
+        document["value"] = resolution.value
+    if resolution.variant is not None:
+        document["variant"] = resolution.variant
+    document["reason"] = resolution.reason.value
+    if resolution.error_code is not None:
+        document["errorCode"] = resolution.error_code.value
+        document["errorDetails"] = resolution.error_message
+    document["metadata"] = dict(resolution.metadata)
+    return document
+
+
+def explain(
+    flags: CompiledFlagSet, key: str, wanted: FlagType | None, context: Mapping[str, Json], now: int
+) -> Explanation:
+    """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
+    steps: list[TraceStep] = []
+
+    def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
+        if len(steps) < MOST_STEPS:
+            steps.append(TraceStep(path, name, value, particulars))
+
+    resolution = resolve(flags, key, wanted, context, now, trace)
+    flag = flags.flag_set.flags.get(key)
+    if flag is None:
+        return Explanation(resolution, (_note("no flag has this key"),))
+    if flag.state is State.DISABLED:
+        steps.append(_note("the flag is disabled, so the caller's own default is used"))
+    elif flag.targeting is ABSENT or flag.targeting == {}:
+        steps.append(_note("the flag has no targeting"))
+    return Explanation(resolution, (*steps, _conclusion(flag, resolution)))
+
+
+def _conclusion(flag: Flag, resolution: Resolution) -> TraceStep:
+    if resolution.error_code is not None:
+        return _note(f"{resolution.error_code}: {resolution.error_message}")
+    if resolution.variant is None:
+        return _note("no variant was chosen, so the caller's own default is used")
+    source = "the default variant" if resolution.variant == flag.default_variant else "a variant"
+    return _note(f"{resolution.reason}: {source}, {_short(resolution.variant)}")
+
+
+def _note(text: str) -> TraceStep:
+    return TraceStep((), "flag", None, {"note": text})
+
+
+def _short(value: Json) -> str:
+    text, whole = _starts(value, _SHOWN)
+    return text if whole else text[: _SHOWN - 1] + "…"
+
+
+def _starts(value: Json, most: int) -> tuple[str, bool]:
+    """Return (JSON of `value`, cut after about `most` characters; whether it is whole), at a bounded cost."""
+    if isinstance(value, str) and len(value) > most:
+        return json.dumps(value[:most], ensure_ascii=False), False
+    pieces, size = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            return "".join(pieces), False
+    return "".join(pieces), True

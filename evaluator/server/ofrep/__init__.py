@@ -1,0 +1,1 @@
+"""OFREP: answers to requests, and the stream that asks clients to request again."""
