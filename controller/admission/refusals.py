@@ -43,7 +43,7 @@ class Refusals:
         self._now = now
         self._since = now()
         self._counts: Counter[str] = Counter()
-        """By namespace, of this minute."""
+        """Numbers by namespace, for this minute."""
         self._reported: TTLCache[str, bool] = TTLCache(60 * MOST, 3_600.0, lambda: now().timestamp())
         """Keys: a pod that is refused is tried again and again."""
 

@@ -54,7 +54,7 @@ class LaggardStatus(Model):
 
 
 class Latency(Model):
-    """From when a change was observed to when an evaluator served it, as people read durations."""
+    """The times from observing a change to serving it, as texts for people."""
 
     p50: str | None = None
     p99: str | None = None

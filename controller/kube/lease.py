@@ -44,9 +44,9 @@ class _Observed:
     """What this replica knows of the Lease."""
 
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """Its last known content."""
+    """The Lease's last known spec."""
     since: float = 0.0
-    """When that was first seen, by the event loop's clock."""
+    """Time at which that was first seen, by the event loop's clock."""
     renewable: dict[str, Any] = field(default_factory=dict)
     """The Lease as the API server answered our last write; empty: it must be read first."""
 

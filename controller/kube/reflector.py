@@ -125,7 +125,7 @@ class Reflector:
         return None if self._confirmed is None else max(0.0, self._clock() - self._confirmed)
 
     def page(self) -> dict[str, Any]:
-        """As `/readyz` of a proxy shows it."""
+        """Return the entry of a proxy's `/readyz`."""
         age = self.age()
         return {
             "kind": self.view.type.kind,

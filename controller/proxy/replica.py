@@ -30,7 +30,7 @@ class ProxyWatch(Protocol):
         """Seconds since the API server last confirmed it; None: never."""
 
     def page(self) -> dict[str, Any]:
-        """As `/readyz` shows it."""
+        """Return the entry of `/readyz`."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -44,7 +44,7 @@ class ProxyReplica:
     sync: Listener
     recorder: Recorder
     watches: Sequence[ProxyWatch]
-    """Of what is delivered."""
+    """The watches of delivered objects."""
     pods: Sequence[ProxyWatch]
     events: EventSink
     now: Callable[[], datetime]

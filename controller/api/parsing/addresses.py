@@ -136,7 +136,7 @@ def _literal(host: str) -> str | None:
 
 
 def effective(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, if it does; otherwise the address itself."""
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _EMBEDDING:

@@ -31,7 +31,7 @@ class Taken:
 
     sent: Mapping[str, Any]
     kept: Mapping[str, Any]
-    """Both are specs."""
+    """The spec as stored; `sent` is that of the manifest."""
 
 
 def plan(

@@ -37,7 +37,7 @@ class Patch(NamedTuple):
     """A list of operations, as YAML or JSON."""
 
     name: str
-    """For messages: a file, or `spec.patches[0]`."""
+    """The name in messages: a file, or `spec.patches[0]`."""
     text: str
 
 

@@ -38,7 +38,7 @@ _NOTHING: Final = r"[^\x00-\x{10FFFF}]"
 
 
 class BrokenError(ValueError):
-    """It is no expression, or has an argument that cannot be meant; the message repeats no value."""
+    """The text is no expression, or an argument is not valid; the message contains no value."""
 
 
 class TooLongError(ValueError):
