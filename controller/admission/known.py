@@ -75,7 +75,7 @@ class KnownObjects:
 
 
 def _found(served: Resource) -> FlagSetFound:
-    """The object that is served: a FlagSet may write one of another name."""
+    """Return the served object: a FlagSet may write one of another name."""
     if served.key.kind == flagset.KIND:
         name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
     else:

@@ -231,7 +231,7 @@ class FlagSetStatus(Status):
 
     @property
     def content(self) -> tuple[str, str]:
-        """The revision that was attempted last, and the digest if it was applied."""
+        """Return the revision of the last attempt, and the digest if it was applied."""
         revision = self.last_attempted_revision or ""
         # What was attempted and not applied has no digest yet: the status keeps that of what is served.
         applied = self.last_applied_revision in (None, revision)

@@ -116,7 +116,7 @@ class GitSpec(Model):
         return self
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
-        """A cluster has no key of a user's own."""
+        """Return the problems in a cluster, which has no keys of a user."""
         if self.secret_ref is None and parse_location(self.url).transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it here"
             yield SpecProblem("spec.git.secretRef", message, "AuthenticationFailed")
@@ -189,7 +189,7 @@ class BucketSpec(Model):
         return url_of(self.provider, self.endpoint, insecure=self.insecure)
 
     def cluster_problems(self) -> Iterator[SpecProblem]:
-        """A cluster has one identity for all, and no endpoint of a user's environment."""
+        """Return the problems in a cluster, which has no identity or endpoint of a user."""
         try:
             url = self.store_url
             if self.secret_ref is None:
@@ -267,7 +267,7 @@ class FlagSourceSpec(Model):
 
     @property
     def provider(self) -> str:
-        """The field that is set of `PROVIDERS`."""
+        """Return the name of the field that is set, one of `PROVIDERS`."""
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
     @property

@@ -64,7 +64,7 @@ class ApiServerEvents(EventQueue):
             log.warning("an Event was not posted: %s", setback.message, extra=about(event.object))
 
     async def _post(self, event: Event) -> None:
-        """Raises a setback where the API server refuses it for good."""
+        """Raise a setback where the API server refuses it for good."""
         path, body = path_of("v1", "Event", event.object.namespace), manifest(event)
         pause, answers = _FIRST_PAUSE, 0
         self._wrote("event", event.object.kind)

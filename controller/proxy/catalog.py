@@ -84,7 +84,7 @@ class Catalog:
         return self.claims.forget(key)
 
     def served(self, place: Place) -> Resource | None:
-        """The object that is served under this name, its spec encoded."""
+        """Return the object that is served under this name; its spec is encoded."""
         claim = self.claims.served(place)
         return None if claim is None else self._objects.get(claim.key)
 

@@ -31,7 +31,7 @@ class CatalogSink:
         self._unlisted = set(itertools.product(KINDS, namespaces))
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> None:
-        """An object is as `body` says. A malformed one is logged and affects no other."""
+        """Take in an object. A malformed one is logged and affects no other."""
         try:
             change = self._catalog.learn(kind, body)
         except (KeyError, TypeError, AttributeError):

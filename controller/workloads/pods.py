@@ -48,7 +48,7 @@ class MarkedPods:
         return sorted(set(self._texts.get(namespace, {}).values()))
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
-        """A pod is as `body` says."""
+        """Take in the state of a pod."""
         del kind
         if not self._texts:
             self.came.set()

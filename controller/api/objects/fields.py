@@ -113,7 +113,7 @@ def read(model: type[T], spec: Mapping[str, Any], *, where: str = "spec") -> T:
 
 
 def require(found: Iterable[SpecProblem]) -> None:
-    """Raises InvalidSpecError where there are any, with the reason of the first."""
+    """Raise InvalidSpecError where there are any, with the reason of the first."""
     if some := tuple(found):
         raise _invalid(some)
 

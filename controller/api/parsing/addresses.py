@@ -38,7 +38,7 @@ class Dsn(NamedTuple):
 
 
 def require_address(type_: str, address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for what is no address of a provider of this type, or may not be asked; apprise
+    """Raise AddressRefused for what is no address of a provider of this type, or may not be asked; apprise
     judges its own.
     """
     if type_ == "email":
@@ -116,7 +116,7 @@ def require_proxy(address: str, *, allow_local: bool) -> None:
 
 
 def require_public(address: str, *, allow_local: bool) -> None:
-    """Raises AddressRefused for an IP address that is not public; with `allow_local` only for multicast ones
+    """Raise AddressRefused for an IP address that is not public; with `allow_local` only for multicast ones
     and those at which clouds serve a machine's credentials.
     """
     try:

@@ -43,7 +43,7 @@ def url_of(provider: str, endpoint: str, *, insecure: bool) -> str:
 
 
 def require_own_host(provider: str, url: str) -> None:
-    """Raises InvalidTextError for a store that is another's: it could use a token of ours."""
+    """Raise InvalidTextError for a store that is another's: it could use a token of ours."""
     hosts = _OWN_HOSTS.get(provider)
     if hosts is not None and url and not hosts.fullmatch(urlsplit(url).hostname or ""):
         raise InvalidTextError(

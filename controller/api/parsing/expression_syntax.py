@@ -49,7 +49,7 @@ def parse(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
 
 
 def require(text: str, variables: frozenset[str]) -> None:
-    """Raises InvalidTextError for what is no expression over `variables`."""
+    """Raise InvalidTextError for what is no expression over `variables`."""
     try:
         parse(text, variables)
     except ExpressionError as error:
@@ -57,7 +57,7 @@ def require(text: str, variables: frozenset[str]) -> None:
 
 
 def _check_texts(text: str) -> None:
-    """Raises ExpressionError for a text within quotes that does not end: where it has backslashes, the
+    """Raise ExpressionError for a text within quotes that does not end: where it has backslashes, the
     parser's patterns take for ever to find that out.
     """
     place = 0
@@ -78,7 +78,7 @@ def _check_texts(text: str) -> None:
 
 
 def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> None:
-    """Raises ExpressionError for an unknown name, and for what is not supported."""
+    """Raise ExpressionError for an unknown name, and for what is not supported."""
     if depth > _DEEPEST:
         raise _at(tree, "it is nested too deeply")
     if tree.data in _REFUSED:

@@ -14,7 +14,7 @@ resolve `..`, and proxies may decode an escaped slash.
 
 
 def require_object_name(name: str) -> None:
-    """Raises InvalidTextError for what can be no object's name."""
+    """Raise InvalidTextError for what can be no object's name."""
     if not OBJECT_NAME.fullmatch(name):
         raise InvalidTextError("must be an object's name: lower-case letters, digits, - and .")
 

@@ -81,14 +81,14 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
 
 
 def check_tag(tag: str) -> None:
-    """Raises InvalidTextError (InvalidReference) for what can be no tag."""
+    """Raise InvalidTextError (InvalidReference) for what can be no tag."""
     if not TAG.fullmatch(tag):
         message = f"{tag!r} is not a tag: it has at most 128 letters, digits and . _ -"
         raise InvalidTextError(message, "InvalidReference")
 
 
 def check_digest(digest: str) -> None:
-    """Raises InvalidTextError (InvalidReference) for what is no digest."""
+    """Raise InvalidTextError (InvalidReference) for what is no digest."""
     if not DIGEST.fullmatch(digest):
         message = f"{digest!r} is not a digest; write sha256: and 64 hexadecimal digits"
         raise InvalidTextError(message, "InvalidReference")

@@ -48,7 +48,7 @@ def compiled(pattern: str, memory: int = SMALL) -> re2._Regexp:
 
 
 def require_somebody(pattern: str) -> None:
-    """Raises InvalidTextError for what is no expression, or finds something in every text."""
+    """Raise InvalidTextError for what is no expression, or finds something in every text."""
     if compiled(pattern).search("") is not None:
         raise InvalidTextError("matches everybody; write who must have signed")
 

@@ -18,7 +18,7 @@ _BAD_NAME: Final = re.compile(
 
 
 def require_name(kind: str, name: str) -> None:
-    """Raises InvalidTextError for what is no name in Git; `kind`: branch, tag, or name for a full name such
+    """Raise InvalidTextError for what is no name in Git; `kind`: branch, tag, or name for a full name such
     as `refs/heads/x`.
     """
     if not name or _BAD_NAME.search(name):
@@ -28,7 +28,7 @@ def require_name(kind: str, name: str) -> None:
 
 
 def require_commit(text: str) -> None:
-    """Raises InvalidTextError for what is no commit's id of 40 hexadecimal digits."""
+    """Raise InvalidTextError for what is no commit's id of 40 hexadecimal digits."""
     if not COMMIT.fullmatch(text):
         raise InvalidTextError(f"{text!r} is not a commit id; write all 40 hexadecimal digits", REASON)
 

@@ -24,7 +24,7 @@ class Words(Template):
 
 
 def check(text: str) -> None:
-    """Raises InvalidTextError for a name that is not known, and for a `$` that begins none, with its place as
+    """Raise InvalidTextError for a name that is not known, and for a `$` that begins none, with its place as
     `line:column: why`.
     """
     for found in Words.pattern.finditer(text):

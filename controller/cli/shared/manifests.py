@@ -61,7 +61,7 @@ def _below(node: Any, step: str | int) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def reading(file: object) -> Iterator[None]:
-    """Raises Ended where the block cannot read a file, or the file is no YAML."""
+    """Raise Ended where the block cannot read a file, or the file is no YAML."""
     try:
         yield
     except OSError as error:

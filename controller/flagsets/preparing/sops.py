@@ -127,7 +127,7 @@ class _Opened:
         return _typed(content, match[4], json_path(path))
 
     def check(self) -> None:
-        """Raises UndecryptableError where the hash is not the one that was encrypted with the file."""
+        """Raise UndecryptableError where the hash is not the one that was encrypted with the file."""
         match = _VALUE.fullmatch(str(self._metadata.get("mac")))
         if match is None:
             raise UndecryptableError("the file's MAC cannot be read")

@@ -41,7 +41,7 @@ class Artifacts(Protocol):
 def require_dependencies(
     resource: Resource, spec: FlagSetSpec, objects: Cache, artifact: ArtifactStatus
 ) -> None:
-    """Raises Waiting until every FlagSet and source that this one depends on is ready, Stalled where FlagSets
+    """Raise Waiting until every FlagSet and source that this one depends on is ready, Stalled where FlagSets
     wait for each other.
 
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
@@ -69,7 +69,7 @@ def require_dependencies(
 
 
 def _require_true(field: str, text: str, resource: Resource, found: Resource) -> None:
-    """Raises Waiting until the expression is true."""
+    """Raise Waiting until the expression is true."""
     # Reading it takes as long as all the rest, for the few that have one.
     from controller.api.parsing.expression_syntax import ExpressionError  # noqa: PLC0415
     from controller.runtime.user_text.expressions import Expression  # noqa: PLC0415

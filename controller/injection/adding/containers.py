@@ -24,7 +24,7 @@ _OF_CONTAINERS: Final = (
 
 
 def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
-    """Raises Refused for what the other functions cannot read."""
+    """Raise Refused for what the other functions cannot read."""
     for name, text in annotations.items():
         if not (isinstance(name, str) and isinstance(text, str)):
             raise Refused(f"annotation {name}: is no string; put it in quotes")
@@ -85,7 +85,7 @@ def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
 
 
 def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) -> None:
-    """Raises Refused where the pod lacks a container that its annotation names."""
+    """Raise Refused where the pod lacks a container that its annotation names."""
     present = {each["name"] for _, each in containers(pod)}
     for name in sorted((chosen or frozenset()) - present):
         raise Refused(

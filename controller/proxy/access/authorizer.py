@@ -201,7 +201,7 @@ class Authorizer:
     # -- open streams
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
-        """A stream is about to start. Raises RpcError RESOURCE_EXHAUSTED where there are too many."""
+        """Count a stream that is about to start. Raises RpcError RESOURCE_EXHAUSTED if there are too many."""
         user = self._access.last_known(call)
         subscription = Subscription(
             host_of(call.peer),
@@ -215,7 +215,7 @@ class Authorizer:
         return subscription
 
     def left(self, subscription: Subscription) -> None:
-        """A stream has ended."""
+        """Uncount a stream that has ended."""
         self.limits.give(subscription.host, subscription.namespace)
         if subscription.reader:
             key = subscription.reader, subscription.topic

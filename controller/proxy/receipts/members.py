@@ -110,10 +110,10 @@ class Membership:
         self.version += 1
 
     def hear(self, who: MemberIdentity, report: Report, now: float) -> float | None:
-        """A member reports. A report of an earlier connection, or of a Pod that is gone, changes nothing.
+        """Take in a report; one of an earlier connection, or of a deleted Pod, changes nothing.
 
-        Returns the seconds from observed to served where it followed to what is delivered: once for each
-        member and content.
+        Returns the seconds from observed to served if the member followed a change: once for each member and
+        content.
         """
         if self._pods.ended(who.pod_uid):
             return None
@@ -141,7 +141,7 @@ class Membership:
         return self._latency(following)
 
     def leave(self, who: MemberIdentity, connected_at: int, now: float) -> None:
-        """A member says goodbye."""
+        """Note that a member said goodbye."""
         key = who.id
         known = self._members.get(key)
         at = _connected(known, connected_at, now)

@@ -77,7 +77,7 @@ class Schedule:
         self.queue.put(place, max(SETTLE, PACE - since))
 
     def begin(self, place: Place) -> float:
-        """A write of the flag set begins; the time."""
+        """Note that the flag set is being written, and return the time."""
         now = self._begun[place] = self._clock()
         return now
 

@@ -88,7 +88,7 @@ class OpenStreams:
         self._ends: dict[Subscription, Callable[[], None]] = {}
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """A stream is about to start. Raises RpcError where there are too many."""
+        """Count a stream that is about to start. Raises RpcError if there are too many."""
         subscription = self._authorizer.entered(call, topic, lasting=lasting)
         place = self._place(cast("Topic", topic)) if lasting else None
         if place is not None:
@@ -96,7 +96,7 @@ class OpenStreams:
         return subscription
 
     def left(self, visit: object) -> None:
-        """A stream has ended."""
+        """Uncount a stream that has ended."""
         subscription = cast("Subscription", visit)
         self._authorizer.left(subscription)
         end = self._ends.pop(subscription, None)

@@ -80,13 +80,13 @@ class Deliveries:
     # -- called by the watches
 
     def ready(self) -> None:
-        """The catalog is complete: from here on, an object that is not in it does not exist."""
+        """Note that the catalog is complete: an object that is not in it does not exist."""
         self.synced = True
         for topic, listeners in self._topics.all():
             self._refresh(topic, listeners)
 
     def changed(self, change: ClaimChange) -> None:
-        """The catalog has changed."""
+        """Send what a change of the catalog changes."""
         for place in change.places:
             if self.catalog.served(place) is None:
                 self.contents.forget(place)

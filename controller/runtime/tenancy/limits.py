@@ -72,7 +72,7 @@ class Limits:
         return tuple(problems)
 
     def _read(self, namespace: str, text: str) -> NamespaceLimits:
-        """Raises ValueError, whose text names the namespace."""
+        """Raise ValueError, whose text names the namespace."""
         try:
             content: Any = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -28,7 +28,7 @@ class Binding:
     """Whether the installation asks for the annotation."""
 
     def require(self, host: str) -> None:
-        """Raises Stalled (SecretHostDenied) for a host that the Secret may not be shown to."""
+        """Raise Stalled (SecretHostDenied) for a host that the Secret may not be shown to."""
         host = host.strip("[]").lower().rstrip(".")
         if self.hosts is None and not self.required:
             return
@@ -42,7 +42,7 @@ class Binding:
         )
 
     def require_free(self, what: str) -> None:
-        """Raises Stalled (SecretHostDenied) for a Secret of certain hosts that is to become `what`."""
+        """Raise Stalled (SecretHostDenied) for a Secret of certain hosts that is to become `what`."""
         if self.hosts is not None:
             raise Stalled(
                 REASON,

@@ -111,7 +111,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
             await self._proxy.close()
 
     async def _judge(self, endpoint: str, proxy: str | None) -> None:
-        """Raises Stalled (HostDenied, URLInvalid) where no source may have the store, or its proxy."""
+        """Raise Stalled (HostDenied, URLInvalid) where no source may have the store, or its proxy."""
         if self._hosts is None:
             return
         asked = urlsplit(endpoint)

@@ -63,7 +63,7 @@ class ManifestTrust:
         return manifest, signer
 
     def compare(self, question: ManifestQuestion, manifest: BucketManifest) -> None:
-        """Raises Unverified where a file of the folder is not what the manifest has, and OSError. Blocks."""
+        """Raise Unverified where a file of the folder is not what the manifest has, and OSError. Blocks."""
         changed = []
         for name, digest in manifest.files.items():
             with question.folder.joinpath(*name.split("/")).open("rb") as file:

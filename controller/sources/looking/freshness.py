@@ -94,7 +94,7 @@ class PendingPushes:
     _pushes: dict[ObjectKey, _Push] = field(default_factory=dict)
 
     def expect(self, key: ObjectKey, digits: str, now: datetime) -> None:
-        """A push was reported; `digits` are the hexadecimal digits of its revision's digest."""
+        """Note a reported push; `digits` are the hexadecimal digits of its revision's digest."""
         self._pushes[key] = _Push(digits.lower(), now)
 
     def forget(self, key: ObjectKey) -> None:

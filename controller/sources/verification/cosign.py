@@ -129,7 +129,7 @@ def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Sign
 
 
 def require_statement(kind: str, payload: bytes, digest: str) -> None:
-    """Raises NotBelievedError where what was signed is not that the manifest `digest` is."""
+    """Raise NotBelievedError where what was signed is not that the manifest `digest` is."""
     statement = _parsed(payload)
     subjects = statement.get("subject")
     named = [
@@ -175,7 +175,7 @@ def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_private_key(pem: bytes) -> PrivateKey:
-    """Raises ValueError, whose text says what is wrong and holds nothing of the key."""
+    """Raise ValueError, whose text says what is wrong and holds nothing of the key."""
     try:
         key = load_pem_private_key(pem, None)
     except TypeError:

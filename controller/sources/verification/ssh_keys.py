@@ -159,7 +159,7 @@ class Reading:
         return int.from_bytes(found, "big")
 
     def end(self) -> None:
-        """Raises Damaged where something is left."""
+        """Raise Damaged where something is left."""
         if self.left:
             raise Damaged("something follows its end")
 

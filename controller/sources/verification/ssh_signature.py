@@ -96,7 +96,7 @@ def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datet
 
 
 def _check(key: SshKey, signed: bytes, signature: bytes) -> None:
-    """Raises InvalidSignature, Damaged, or ValueError for a key that is none."""
+    """Raise InvalidSignature, Damaged, or ValueError for a key that is none."""
     public = load_ssh_public_key(f"{key.type} {base64.b64encode(key.blob).decode()}".encode())
     content = Reading(signature)
     algorithm, made = content.text(), content.text()

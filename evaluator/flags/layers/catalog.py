@@ -88,7 +88,7 @@ class Catalog:
 
     @property
     def stale(self) -> frozenset[str]:
-        """The sources that are marked stale."""
+        """Return the sources that are marked stale."""
         return frozenset(name for name, held in self._delivered.items() if held.stale_since is not None)
 
     def _with(self, name: str, given: _Delivered | None) -> Catalog:

@@ -246,7 +246,7 @@ class Reader:
         self.since = self.began = self._came
 
     def on_url(self, piece: bytes) -> None:
-        """A piece of the request target."""
+        """Take in a piece of the request target."""
         if not self._spliced:
             self._target += piece
 
@@ -286,7 +286,7 @@ class Reader:
         self._keeps = keeps and self._method != "CONNECT" and not (chunked and version == "1.0")
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of the body."""
+        """Take in a piece of the body."""
         self.expects = False
         self._body.append(piece)
         self._size += len(piece)
