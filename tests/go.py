@@ -116,8 +116,8 @@ def _show_progress(finished: threading.Event) -> None:
 
 
 def source_folder(module: Module, required: str) -> Path:
-    """Where the module cache keeps the sources of a module that `module` requires, downloaded if need be. Raises
-    subprocess.SubprocessError or OSError where it cannot be had.
+    """Where the module cache keeps the sources of a module that `module` requires, downloaded if need be.
+    Raises subprocess.SubprocessError or OSError where it cannot be had.
     """
     command = [go(), "mod", "download", "-json", required]
     done = subprocess.run(command, cwd=module.folder, capture_output=True, text=True, check=True)

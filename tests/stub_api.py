@@ -73,7 +73,7 @@ class StubApi:
         self._folder = folder
         self._front: _Front | None = None
 
-    # -- what a test does ------------------------------------------------------------------------------------------
+    # -- what a test does ------------------------------------------------------------------------------------
 
     @property
     def kubeconfig(self) -> Path:
@@ -98,7 +98,7 @@ class StubApi:
         """How often that was answered."""
         return self.asked.count((method, path, status))
 
-    # -- the server ------------------------------------------------------------------------------------------------
+    # -- the server ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[StubApi]:

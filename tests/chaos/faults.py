@@ -56,8 +56,8 @@ class Fault:
 
 
 def draw(chance: random.Random, seconds: float) -> list[Fault]:
-    """Faults that are over after `seconds`; they overlap, and one target has one at a time. Each befalls each of
-    its targets once before any does twice.
+    """Faults that are over after `seconds`; they overlap, and one target has one at a time. Each befalls each
+    of its targets once before any does twice.
     """
     drawn: list[Fault] = []
     left: list[tuple[str, str]] = []

@@ -1,5 +1,5 @@
-"""A server of all kinds of flags; disks that can be filled; the durations of recoveries, printed at the end of a
-run.
+"""A server of all kinds of flags; disks that can be filled; the durations of recoveries, printed at the end
+of a run.
 """
 
 from __future__ import annotations

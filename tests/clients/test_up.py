@@ -177,11 +177,9 @@ def test_a_port_in_use_is_a_clear_error(repository: Repository) -> None:
     with up(repository) as running:
         port = running.ready()["grpc"]
         other = Up(repository.path, port=port)
-        code = other.process.wait(20)
-        assert code == 2
-        assert other.stop() == (
-            f"flagstaff up: port {port} is already in use; choose another with --port, or 0 for any free one\n"
-        )
+        assert other.process.wait(20) == 2
+        advice = "choose another with --port, or 0 for any free one"
+        assert other.stop() == f"flagstaff up: port {port} is already in use; {advice}\n"
 
 
 def refused(*command: str | Path) -> tuple[int, str]:

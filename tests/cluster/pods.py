@@ -56,8 +56,8 @@ class PodProcess:
         self._folder = folder
         self._words = ("--sources", json.dumps([source]), *words)
         self._environ = {
-            "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"], "NODE_NAME": NODE,
-            "TMPDIR": str(folder), **(environ or {}),
+            "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"],
+            "NODE_NAME": NODE, "TMPDIR": str(folder), **(environ or {}),
         }  # fmt: skip
         self.restart()
 

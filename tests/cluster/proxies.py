@@ -41,7 +41,8 @@ class ProxyProcess(Replica):
         config = plane.config_for(token, f"{name}-{os.getpid()}-{time.monotonic_ns()}", via)
         self.command = [
             FLAGSTAFF, "proxy", "--kubeconfig", str(config), "--host", "127.0.0.1", "--sync-port", "0",
-            "--management-port", "0", "--namespace", SYSTEM, "--identity", name, "--drain-delay", "0", *arguments,
+            "--management-port", "0", "--namespace", SYSTEM, "--identity", name, "--drain-delay", "0",
+            *arguments,
         ]  # fmt: skip
         self.sync = 0
 

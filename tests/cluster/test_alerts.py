@@ -1,4 +1,4 @@
-"""Alerts, to a real HTTP server: what the example shows, and an outage in which nothing is lost or sent twice."""
+"""Alerts to a real HTTP server: what the example shows, an outage that loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
         api.ask("DELETE", f"/api/v1/namespaces/{other.name}")
 
 
-# -- an outage -----------------------------------------------------------------------------------------------------------
+# -- an outage -----------------------------------------------------------------------------------------------
 
 
 def failing(spine: Spine, number: int) -> None:

@@ -114,7 +114,8 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
     statuses: list[dict[str, Any]] = [
         {"observedGeneration": 1, "observedIgnore": "*", "conditions": [CONDITION]},
         {"observedGeneration": 1, "artifact": {**ARTIFACT, "size": 3, "metadata": {"a": "1", "b": "2"}}},
-        {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}}, "conditions": [CONDITION]},
+        {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}},
+         "conditions": [CONDITION]},
     ]  # fmt: skip
     async with connected(cluster) as (api, _):
         found = await suspended(api, cluster, namespace)

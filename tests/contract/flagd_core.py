@@ -50,7 +50,8 @@ class FlagdCore:
         self.process.communicate()
 
     def ask(self, document: Any, asks: list[dict[str, Any]]) -> Reply:
-        """`asks` have `key`, `type` ("boolean", "string", "integer", "float", "object" or "any") and `context`.
+        """`asks` have `key`, `type` ("boolean", "string", "integer", "float", "object" or "any") and
+        `context`.
 
         flagd reads the clock by itself: a document is asked again if a second ended meanwhile.
         """

@@ -1,9 +1,10 @@
 """Variables beside Flux's own substitution (Go, published as a module): one random text after the other.
 
-Not compared, since they differ on purpose: lengths, offsets and patterns of letters beyond ASCII (Flux counts bytes); `=` where
-the value is empty (Flux takes the default); `-`, which Flux does not read; defaults that are not needed, which Flux
-looks into; arguments that cannot be meant, which Flux passes over; and classes and backslashes in patterns of an end,
-which Flux reads from behind; and a beginning or an end that is replaced by nothing, which Flux leaves.
+Not compared, since they differ on purpose: lengths, offsets and patterns of letters beyond ASCII (Flux counts
+bytes); `=` where the value is empty (Flux takes the default); `-`, which Flux does not read; defaults that
+are not needed, which Flux looks into; arguments that cannot be meant, which Flux passes over; and classes and
+backslashes in patterns of an end, which Flux reads from behind; and a beginning or an end that is replaced by
+nothing, which Flux leaves.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def test_a_target_has_one_fault_at_a_time() -> None:
 @pytest.mark.parametrize("kind", OFF_BY)
 def test_a_clock_is_set_while_its_process_runs_and_no_monotonic_one(tmp_path: Path, kind: str) -> None:
     clock = Clock(tmp_path)
-    reads = "import datetime, sys, time\nfor _ in sys.stdin: print(time.time(), datetime.datetime.now().timestamp(), time.monotonic(), flush=True)"
+    clocks = "time.time(), datetime.datetime.now().timestamp(), time.monotonic()"
+    reads = f"import datetime, sys, time\nfor _ in sys.stdin: print({clocks}, flush=True)"
     command, environ = [sys.executable, "-c", reads], {**os.environ, **clock.environ}
     with subprocess.Popen(
         command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

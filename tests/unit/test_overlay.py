@@ -24,8 +24,8 @@ LEFT_OUT: Final = {
     "flag-readers.yaml",
     "proxy-on-demand.yaml",
 }
-"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and the
-others are what it is there to avoid.
+"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and
+the others are what it is there to avoid.
 """
 
 

@@ -76,7 +76,8 @@ def test_manifests_are_judged_as_the_controller_judges_them(
     assert capsys.readouterr().out.splitlines() == [
         "flags.yaml:12:13: error: FlagSource flags: spec.git.ref.semver: 'newest' is not a version range; "
         "write for example '>=1.0 <2', '1.x' or '^2.1'",
-        "flags.yaml:12:29: error: FlagSource flags: spec.git.ref.branch: '-x' is not a valid branch name in Git",
+        "flags.yaml:12:29: error: FlagSource flags: spec.git.ref.branch: '-x' is not a valid branch name "
+        "in Git",
         "1 valid manifest, 2 errors",
     ]
 

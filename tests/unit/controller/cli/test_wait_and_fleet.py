@@ -166,8 +166,8 @@ def test_without_any_cluster_one_line_says_what_to_set(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main(words) == 3
     assert capsys.readouterr().err.splitlines() == [
-        f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), and not running in a pod; "
-        "set KUBECONFIG or --kubeconfig"
+        f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), "
+        "and not running in a pod; set KUBECONFIG or --kubeconfig"
     ]
 
 

@@ -94,7 +94,8 @@ async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_c
     )  # fmt: skip
     assert world.said(new) == (
         "True", "FlagSetIdTaken",
-        'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; give one of them another flagSetId',
+        'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; '
+        "give one of them another flagSetId",
     )  # fmt: skip
 
 

@@ -153,7 +153,7 @@ async def test_an_empty_flag_set_is_a_flag_set(world: World) -> None:
     assert (seen.ready[0], seen.status["flags"], world.document()["flags"]) == ("True", 0, {})
 
 
-# -- files that the source could not deliver -------------------------------------------------------------------------
+# -- files that the source could not deliver -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_a_definition_that_was_not_read_holds_the_set_with_its_line_in_sta
     ]
 
 
-# -- authors ---------------------------------------------------------------------------------------------------------
+# -- authors -------------------------------------------------------------------------------------------------
 
 
 async def test_with_provenance_commit_no_author_is_written_anywhere() -> None:
@@ -197,7 +197,7 @@ async def test_switching_to_provenance_commit_removes_the_author_from_what_is_se
     assert "Ada" not in json.dumps(world.document())
 
 
-# -- sources that bring nothing new ----------------------------------------------------------------------------------
+# -- sources that bring nothing new --------------------------------------------------------------------------
 
 
 async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: World) -> None:
@@ -313,7 +313,7 @@ async def test_what_is_written_is_written_as_the_account_that_is_named(world: Wo
     assert world.accounts == [None, "flags"]
 
 
-# -- removals in bulk ------------------------------------------------------------------------------------------------
+# -- removals in bulk ----------------------------------------------------------------------------------------
 
 
 def many(count: int) -> dict[str, Any]:
@@ -403,7 +403,7 @@ async def test_a_first_flag_set_without_flags_says_that_it_has_none() -> None:
     assert (await world.look()).said == ['Applied: main@sha1:r1 by Ada "Commit r1": the set has no flags']
 
 
-# -- sources ---------------------------------------------------------------------------------------------------------
+# -- sources -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCE_API))
@@ -478,7 +478,7 @@ async def test_a_spec_that_cannot_be_read_names_the_field_and_changes_nothing(wo
     assert seen.status["lastAppliedRevision"] == "main@sha1:r1"
 
 
-# -- bad revisions ---------------------------------------------------------------------------------------------------
+# -- bad revisions -------------------------------------------------------------------------------------------
 
 
 async def test_a_bad_flag_is_held_while_its_siblings_move_on(world: World) -> None:
@@ -639,7 +639,7 @@ async def test_problems_held_flags_and_history_are_bounded(world: World) -> None
     assert len(seen.message) < 1000
 
 
-# -- drift -----------------------------------------------------------------------------------------------------------
+# -- drift ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_hand_s_edit_is_overwritten_and_its_author_named(world: World) -> None:
@@ -837,7 +837,7 @@ async def test_a_field_that_the_api_server_drops_is_not_written_for_ever() -> No
     assert (await world.look()).writes == []
 
 
-# -- ownership -------------------------------------------------------------------------------------------------------
+# -- ownership -----------------------------------------------------------------------------------------------
 
 
 async def test_of_two_flag_sets_with_one_target_the_first_has_it(world: World) -> None:
@@ -911,7 +911,7 @@ async def test_a_process_killed_between_write_and_status_says_what_it_finds(worl
     assert (seen.status["history"][0]["changes"], seen.said[0].endswith(summary)) == (summary, True)
 
 
-# -- last good -------------------------------------------------------------------------------------------------------
+# -- last good -----------------------------------------------------------------------------------------------
 
 
 async def test_last_good_is_read_back_from_the_cluster(world: World) -> None:
@@ -1064,7 +1064,7 @@ async def test_an_edit_while_we_watched_is_no_last_good_either(world: World) -> 
     assert world.defaults() == {"a": "off", "b": "on"}
 
 
-# -- target, prune, deletion -------------------------------------------------------------------------------------------
+# -- target, prune, deletion ---------------------------------------------------------------------------------
 
 
 async def test_a_renamed_target_moves(world: World) -> None:
@@ -1145,7 +1145,7 @@ async def test_what_was_forgotten_is_read_back(world: World) -> None:
     assert (seen.writes, world.reads) == ([], ["main@sha1:r1"])
 
 
-# -- when the next look is ---------------------------------------------------------------------------------------------
+# -- when the next look is -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("random", "seconds"), [(0.0, 570.0), (0.5, 600.0), (1.0, 630.0)])
@@ -1165,7 +1165,7 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
     assert (await world.look()).settled.next_look == pytest.approx(300.0)
 
 
-# -- dependencies ------------------------------------------------------------------------------------------------------
+# -- dependencies --------------------------------------------------------------------------------------------
 
 
 async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
@@ -1214,7 +1214,7 @@ async def test_messages_quote_only_names_and_places_of_the_definitions(
     assert "hunter" not in " ".join(seen.said)
 
 
-# -- substitution ----------------------------------------------------------------------------------------------------
+# -- substitution --------------------------------------------------------------------------------------------
 
 
 def coloured(value: str = "${COLOUR}") -> str:

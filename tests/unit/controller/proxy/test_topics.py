@@ -272,7 +272,8 @@ async def test_every_method_of_both_services_is_answered() -> None:
 
 @pytest.mark.parametrize(
     "selector",
-    ["", "web", "file:/etc/passwd", "a/b/c", "../x", "Shop/web", "flagSetId=", "flagSetId=a\nb", "/web", "s" * 300],
+    ["", "web", "file:/etc/passwd", "a/b/c", "../x", "Shop/web", "flagSetId=", "flagSetId=a\nb", "/web",
+     "s" * 300],
 )  # fmt: skip
 async def test_what_is_no_selector_is_refused(selector: str) -> None:
     ended = Scene().open(selector).ended

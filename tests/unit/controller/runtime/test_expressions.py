@@ -165,9 +165,9 @@ def test_arithmetic_is_of_numbers_alone(text: str) -> None:
 
 
 _WORDS: Final = st.sampled_from(
-    ["event", ".flags", ".message", ".all(a, ", ".map(a, ", ".exists(", "(", ")", "[", "]", "{", "}", "a", "1", "0.5",
-     '"x"', "+", "-", "*", "/", "%", "==", "<", "in", "&&", "||", "!", "?", ":", ",", "has(", "size(", "int(", " ",
-     "null", "true", ".matches(", "\n", "b'x'", "1u", ".size()", "string("]
+    ["event", ".flags", ".message", ".all(a, ", ".map(a, ", ".exists(", "(", ")", "[", "]", "{", "}", "a",
+     "1", "0.5", '"x"', "+", "-", "*", "/", "%", "==", "<", "in", "&&", "||", "!", "?", ":", ",", "has(",
+     "size(", "int(", " ", "null", "true", ".matches(", "\n", "b'x'", "1u", ".size()", "string("]
 )  # fmt: skip
 
 

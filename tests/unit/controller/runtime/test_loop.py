@@ -130,7 +130,8 @@ class Around:
             time, lambda: 0.0, Backoff(first=0.001), places=places, group=lambda key: key.namespace
         )
         self.loop = Loop(
-            self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)), now=lambda: NOW, queue=queue
+            self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)),
+            now=lambda: NOW, queue=queue,
         )  # fmt: skip
 
     def see(self, resource: Resource) -> None:

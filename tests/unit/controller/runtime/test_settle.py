@@ -261,7 +261,7 @@ def test_a_long_message_is_cut() -> None:
     assert len(ready["message"]) == MESSAGE_CHARACTERS
 
 
-# -- any sequence ------------------------------------------------------------------------------------------------------
+# -- any sequence --------------------------------------------------------------------------------------------
 
 texts = st.text("ab", min_size=1, max_size=3)
 details = st.sampled_from([(), (DETAIL,), (Condition("Complete", "False", "Held", "one"),)])

@@ -166,7 +166,7 @@ def test_too_large_a_request_for_a_plain_route_is_413(client: Asking) -> None:
     assert client.ask("/", bytes(1001), JSON).status == 413
 
 
-# -- GET -------------------------------------------------------------------------------------------------------------
+# -- GET -----------------------------------------------------------------------------------------------------
 
 
 def packed(message: bytes) -> str:
@@ -242,7 +242,7 @@ def test_any_query_is_read_or_refused(query: str) -> None:
         assert len(query_message(parse_query(query), 50)) <= 50
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------
+# -- streams -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["json", "proto"])

@@ -1,4 +1,4 @@
-"""The port itself, over sockets: which protocol, how many connections, which client slows another, how it ends."""
+"""The port itself, over sockets: which protocol, how many connections, who slows whom, how it ends."""
 
 from __future__ import annotations
 

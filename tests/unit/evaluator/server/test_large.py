@@ -1,4 +1,4 @@
-"""Large requests are read while others are answered in between, and those with too many values are refused."""
+"""Large requests are read while others are answered in between; those with too many values are refused."""
 
 from __future__ import annotations
 

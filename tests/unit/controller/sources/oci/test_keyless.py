@@ -1,4 +1,4 @@
-"""Artifacts that Sigstore's own client signed without a key, in a real registry, by an instance of one's own."""
+"""Artifacts that Sigstore's own client signed without a key, in a real registry, by our own instance."""
 
 from __future__ import annotations
 

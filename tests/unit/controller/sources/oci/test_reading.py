@@ -1,4 +1,4 @@
-"""Texts of people and of registries: what is understood, and that nothing else than a Setback comes of them."""
+"""Texts of people and of registries: what is understood, and that nothing but a Setback comes of them."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ def test_an_address_is_a_host_a_repository_and_what_of_it(
 @pytest.mark.parametrize(
     "text",
     [
-        "https://ghcr.io/flags", "oci://", "oci:///flags", "oci://ghcr.io", "oci://ghcr.io/", "oci://ghcr.io/Flags",
-        "oci://ada:word@ghcr.io/flags", "oci://ghcr.io/a//b", "oci://ghcr.io/../flags", "oci://ghcr.io/flags:",
-        "oci://ghcr.io/flags:-v", "oci://ghcr.io/flags@sha256:12", "oci://ghcr.io:99999/flags", "oci://a b/flags",
-        "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags", "oci://[::1/flags", "oci://xn--a/flags",
+        "https://ghcr.io/flags", "oci://", "oci:///flags", "oci://ghcr.io", "oci://ghcr.io/",
+        "oci://ghcr.io/Flags", "oci://ada:word@ghcr.io/flags", "oci://ghcr.io/a//b", "oci://ghcr.io/../flags",
+        "oci://ghcr.io/flags:", "oci://ghcr.io/flags:-v", "oci://ghcr.io/flags@sha256:12",
+        "oci://ghcr.io:99999/flags", "oci://a b/flags", "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags",
+        "oci://[::1/flags", "oci://xn--a/flags",
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_without_its_password(text: str) -> None:
