@@ -36,15 +36,7 @@ def go() -> str:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
         uv = Path(sys.executable).parent / "uv"
         locked: list[str | Path] = ["--require-hashes", "-r", ROOT / "requirements" / "go.txt"]
-        command: list[str | Path] = [
-            uv,
-            "pip",
-            "install",
-            "-q",
-            "--python",
-            home / "bin" / "python",
-            *locked,
-        ]
+        command: list[str | Path] = [uv, "pip", "install", "-q", "--python", home / "bin" / "python", *locked]
         subprocess.run(command, check=True)
     return str(program)
 

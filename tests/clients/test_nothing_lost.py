@@ -124,9 +124,7 @@ class Committer:
 
 
 @pytest.mark.faults
-def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(
-    tmp_path: Path,
-) -> None:
+def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit(flags__json=numbered(0))
     state = tmp_path / "state"

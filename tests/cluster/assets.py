@@ -64,8 +64,7 @@ def main() -> int:
         print(find(wanted) or build(wanted))
     except (subprocess.SubprocessError, OSError) as error:
         print(
-            f"==> CLUSTER TESTS WILL BE SKIPPED: {wanted.name} cannot be had here: {error}",
-            file=sys.stderr,
+            f"==> CLUSTER TESTS WILL BE SKIPPED: {wanted.name} cannot be had here: {error}", file=sys.stderr
         )
         return 1 if os.environ.get(REQUIRED) else 0
     return 0

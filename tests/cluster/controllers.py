@@ -28,12 +28,7 @@ class ControllerProcess(Replica):
     """One replica of the controller."""
 
     def __init__(
-        self,
-        plane: Plane,
-        folder: Path,
-        *arguments: str,
-        name: str = "controller",
-        via: str | None = None,
+        self, plane: Plane, folder: Path, *arguments: str, name: str = "controller", via: str | None = None
     ) -> None:
         super().__init__(folder, name)
         token = Api(plane).token(SYSTEM, "flagstaff-controller")

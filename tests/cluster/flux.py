@@ -18,12 +18,7 @@ FLUX = {
 
 def definition(kind: str) -> dict[str, Any]:
     """As much of Flux's definition as `status.artifact` needs."""
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": FLUX[kind],
-        "singular": kind.lower(),
-    }
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": FLUX[kind], "singular": kind.lower()}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1",

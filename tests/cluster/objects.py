@@ -61,12 +61,7 @@ def reader(account: str) -> Iterator[dict[str, Any]]:
 
 def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     """One of our kinds."""
-    return {
-        "apiVersion": "flagstaff.dev/v1beta1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return {"apiVersion": "flagstaff.dev/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def flags(**defaults: str) -> str:

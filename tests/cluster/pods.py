@@ -45,11 +45,7 @@ class PodProcess:
                 "kind": "Pod",
                 "metadata": {"name": name},
                 # Bound, and started by nobody.
-                "spec": {
-                    "containers": [container],
-                    "nodeName": NODE,
-                    "automountServiceAccountToken": False,
-                },
+                "spec": {"containers": [container], "nodeName": NODE, "automountServiceAccountToken": False},
             },
         )
         folder.mkdir(parents=True, exist_ok=True)

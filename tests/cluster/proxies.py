@@ -29,12 +29,7 @@ class ProxyProcess(Replica):
     """One replica of the proxy."""
 
     def __init__(
-        self,
-        plane: Plane,
-        folder: Path,
-        *arguments: str,
-        name: str = "proxy",
-        via: str | None = None,
+        self, plane: Plane, folder: Path, *arguments: str, name: str = "proxy", via: str | None = None
     ) -> None:
         super().__init__(folder, name)
         token = Api(plane).token(SYSTEM, "flagstaff-proxy")

@@ -535,10 +535,7 @@ def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
         within(partial(admitted, shop, asks), each.said)
     found = create(shop, pod("checkout", asks))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
-    with (
-        contextlib.closing(server),
-        evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running,
-    ):
+    with contextlib.closing(server), evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
         running.said("flags served")
     seen = [found, words, environ, running.log, shop.get("featureflagsource"), *shop.all("event")]
     assert token not in json.dumps(seen)

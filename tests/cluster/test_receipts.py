@@ -72,10 +72,7 @@ def test_the_fleet_is_shown_by_the_cluster_and_by_a_proxy(
 
 
 def test_metrics_of_proxy_and_controller_show_who_serves_it_and_how_long_that_was(
-    spine: Spine,
-    fleet: list[PodProcess],
-    delivering: ProxyProcess,
-    controller_ports: ControllerPorts,
+    spine: Spine, fleet: list[PodProcess], delivering: ProxyProcess, controller_ports: ControllerPorts
 ) -> None:
     commit = spine.push(flags__json=flags(banner="off"))
     assert wait(spine, "ffc/flags", commit)[0] == 0

@@ -209,9 +209,7 @@ def test_each_reference_of_fluxs_names_its_commit(
     assert found["status"]["artifact"]["revision"].endswith(f"sha1:{wanted}")
 
 
-def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(
-    space: Namespace,
-) -> None:
+def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(space: Namespace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags.git"
         space.apply(flag_source(url, timeout="1s"))

@@ -24,13 +24,7 @@ from openfeature.exception import OpenFeatureError
 
 ENGINE: Any = importlib.import_module("json_logic.apply")
 TARGETING: Any = importlib.import_module("openfeature.contrib.tools.flagd.core.targeting.targeting")
-DEFAULTS: dict[str, Any] = {
-    "boolean": False,
-    "string": "",
-    "integer": 0,
-    "float": 0.0,
-    "object": {},
-}
+DEFAULTS: dict[str, Any] = {"boolean": False, "string": "", "integer": 0, "float": 0.0, "object": {}}
 
 
 class Recorder:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
-EXAMPLES = int(LONG or 600)
+EXAMPLES = int(LONG or 250)
 TYPES = ("boolean", "string", "integer", "float", "object")
 
 
@@ -115,10 +115,7 @@ SAME: dict[str, tuple[Any, dict[str, Any]]] = {
         {"none": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]},
         SPOOFED,
     ),
-    "the flag's key in all": (
-        {"all": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]},
-        SPOOFED,
-    ),
+    "the flag's key in all": ({"all": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]}, SPOOFED),
     "the flag's key in a map": (
         {"in": ["f", {"map": [{"var": "items"}, {"var": "$flagd.flagKey"}]}]},
         SPOOFED,

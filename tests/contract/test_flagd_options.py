@@ -138,12 +138,7 @@ def test_a_switch_may_stand_alone(letters: list[str]) -> None:
 def test_a_list_is_repeated_or_parted_and_sources_follow_uris() -> None:
     words = ["-f", "file:a.json,file:b.json", "--uri", "file:c.json"]
     words += ["--sources", '[{"uri":"d.json","provider":"file"}]']
-    assert [source.uri for source in settings(words).sources] == [
-        "a.json",
-        "b.json",
-        "c.json",
-        "d.json",
-    ]
+    assert [source.uri for source in settings(words).sources] == ["a.json", "b.json", "c.json", "d.json"]
 
 
 @pytest.mark.parametrize(("name", "given", "reason"), REFUSED)

@@ -216,9 +216,7 @@ def neighbours(document: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.accepted], ids=lambda c: c.name)
-def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_it(
-    case: Case,
-) -> None:
+def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_it(case: Case) -> None:
     for document in neighbours(case.document):
         found = codes(document)
         if validator("flagd").is_valid(document):

@@ -78,8 +78,7 @@ def test_a_fault_that_cannot_befall_its_target_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "commit"),
-    [(values(3, 3, 3), "good"), (values(4, 4, 3), "held"), (values(4, 4, 1), "held")],
+    ("found", "commit"), [(values(3, 3, 3), "good"), (values(4, 4, 3), "held"), (values(4, 4, 1), "held")]
 )
 def test_what_a_commit_says_is_no_contradiction(found: dict[str, object], commit: str) -> None:
     assert not contradiction(found, f"main@sha1:{commit}", COMMITS)

@@ -175,8 +175,7 @@ def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_defaul
     for option in OPTIONS:
         letter = f", `-{option.short}`" if option.short else ""
         row = next(
-            (line for line in page.splitlines() if line.startswith(f"| `--{option.name}`{letter} |")),
-            None,
+            (line for line in page.splitlines() if line.startswith(f"| `--{option.name}`{letter} |")), None
         )
         assert row is not None, option.name
         default = getattr(defaults, option.target, None)

@@ -22,11 +22,7 @@ VARIANTS = {"on": True, "off": False}
 
 
 def compiled(**changes: Any) -> CompiledFlagSet:
-    fields: dict[str, Any] = {
-        "state": State.ENABLED,
-        "variants": VARIANTS,
-        "default_variant": "off",
-    }
+    fields: dict[str, Any] = {"state": State.ENABLED, "variants": VARIANTS, "default_variant": "off"}
     flag = Flag(key="flag", **{**fields, **changes})
     return compile_flag_set(FlagSet(flags={"flag": flag}, evaluators={"known": {"var": "beta"}}))
 
@@ -58,9 +54,7 @@ ERROR = (ABSENT, None, "ERROR")
             id="null and no default variant",
         ),
         pytest.param(
-            {"state": State.DISABLED, "targeting": "on"},
-            (ABSENT, None, "DISABLED", None),
-            id="disabled",
+            {"state": State.DISABLED, "targeting": "on"}, (ABSENT, None, "DISABLED", None), id="disabled"
         ),
         pytest.param({"targeting": "gone"}, (*ERROR, ErrorCode.GENERAL), id="no such variant"),
         pytest.param({"targeting": ["on"]}, (*ERROR, ErrorCode.GENERAL), id="a list"),
@@ -191,9 +185,7 @@ def test_an_unknown_key_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "targeting",
-    [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"],
-    ids=str,
+    "targeting", [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"], ids=str
 )
 def test_equal_questions_get_the_very_same_answer(targeting: Any) -> None:
     flags = compiled(targeting=targeting, variants={**VARIANTS, "a\\u003cb": True})

@@ -39,9 +39,7 @@ class Served:
     def __init__(self, root: Path) -> None:
         self.storages = Storages(root, "http://x")
         artifact = self.storages.of(KEY).put(
-            ARCHIVE,
-            revision="main@sha1:1",
-            metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
+            ARCHIVE, revision="main@sha1:1", metadata={"flagstaff.dev/author": "Ada <ada@example.com>"}
         )
         self.path = "/" + self.storages.url(KEY, artifact)[0]
         self.port = 0
@@ -177,9 +175,7 @@ async def test_nothing_else_is_served(served: Served, path: str) -> None:
 def large(served: Served) -> str:
     """The path of an archive that fits into no buffer."""
     artifact = served.storages.of(KEY).put(
-        bytes(LARGE),
-        revision="main@sha1:2",
-        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
+        bytes(LARGE), revision="main@sha1:2", metadata={"flagstaff.dev/author": "Ada <ada@example.com>"}
     )
     return "/" + served.storages.url(KEY, artifact)[0]
 

@@ -134,15 +134,10 @@ def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]],
-    ids=["wait", "fleet"],
+    "words", [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]], ids=["wait", "fleet"]
 )
 def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("controller.wiring.client.looking.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}

@@ -15,10 +15,7 @@ OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 def configuration(served: str = "3/3", revision: str = NEW, **status: Any) -> dict[str, Any]:
     total = int(served.partition("/")[2])
     known = {"observedGeneration": 2, "digest": "sha256:new", "revision": revision}
-    return {
-        "metadata": {"generation": 2},
-        "status": {**known, "served": served, "total": total, **status},
-    }
+    return {"metadata": {"generation": 2}, "status": {**known, "served": served, "total": total, **status}}
 
 
 def flag_set(*history: tuple[str, str] | tuple[str, str, int], **status: Any) -> dict[str, Any]:

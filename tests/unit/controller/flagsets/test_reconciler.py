@@ -559,11 +559,7 @@ async def test_atomic_holds_the_whole_revision(world: World) -> None:
     assert seen.message.startswith("main@sha1:r2 by Ada is refused: flags.json:")
     assert seen.message.endswith("main@sha1:r1 stays served; push a correction, or revert the commit")
     shown = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
-    assert shown == [
-        "main@sha1:r2",
-        "main@sha1:r1",
-        world.document()["metadata"]["flagstaff.dev/digest"],
-    ]
+    assert shown == ["main@sha1:r2", "main@sha1:r1", world.document()["metadata"]["flagstaff.dev/digest"]]
 
 
 @pytest.mark.parametrize(
@@ -594,8 +590,7 @@ async def test_a_first_revision_that_is_refused_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("validation", "ready", "a"),
-    [("Strict", "False", "off"), ("Lenient", "True", "on")],
+    ("validation", "ready", "a"), [("Strict", "False", "off"), ("Lenient", "True", "on")]
 )
 async def test_a_warning_is_a_failure_unless_lenient(
     world: World, validation: str, ready: str, a: str
@@ -675,9 +670,7 @@ async def fought(world: World, seconds: float) -> list[Looked]:
     return seen
 
 
-async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(
-    world: World,
-) -> None:
+async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(world: World) -> None:
     seen = await fought(world, 600)
     written = [each for each in seen if each.writes]
     assert seen[:3] == written[:3]
@@ -926,9 +919,7 @@ async def test_last_good_is_read_back_from_the_cluster(world: World) -> None:
     assert seen.status["lastGoodRevision"] == "main@sha1:r1"
 
 
-async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be_read(
-    world: World,
-) -> None:
+async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be_read(world: World) -> None:
     world.restart()
     world.archives.clear()
     seen = await world.look()
@@ -985,9 +976,7 @@ async def test_a_leader_of_before_forgets_what_it_knew(world: World) -> None:
     assert world.defaults() == {"a": "on", "b": "on"}
 
 
-async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_fails(
-    world: World,
-) -> None:
+async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_fails(world: World) -> None:
     former = world.reconciler
     world.restart()
     world.commit("r2", document(a=flag("on"), b=flag()))
@@ -1089,9 +1078,7 @@ async def test_a_kind_that_is_asked_for_no_more_goes(world: World) -> None:
     assert (await world.look()).writes == ["delete FeatureFlag/checkout"]
 
 
-async def test_without_prune_what_is_written_has_no_owner_and_so_outlives_the_flag_set(
-    world: World,
-) -> None:
+async def test_without_prune_what_is_written_has_no_owner_and_so_outlives_the_flag_set(world: World) -> None:
     world.flag_set(prune=False)
     assert (await world.look()).writes == [APPLY]
     assert world.cluster.the(CONFIGURATION, "checkout").owners == ()
@@ -1107,10 +1094,7 @@ async def test_a_flag_set_made_anew_owns_what_the_old_one_left(world: World) -> 
     world.flag_set()
     seen = await world.look()
     made = world.cluster.the(CONFIGURATION, "checkout")
-    assert (seen.writes, made.owners[0]["uid"]) == (
-        [APPLY],
-        world.cluster.the(KIND, "checkout").uid,
-    )
+    assert (seen.writes, made.owners[0]["uid"]) == ([APPLY], world.cluster.the(KIND, "checkout").uid)
 
 
 @pytest.mark.parametrize("how", ["gone", "going", "made anew"])
@@ -1204,9 +1188,7 @@ async def test_flag_sets_that_wait_for_each_other_show_the_cycle() -> None:
     assert seen.message == "these FlagSets wait for each other: a → b → c → a"
 
 
-async def test_messages_quote_only_names_and_places_of_the_definitions(
-    world: World,
-) -> None:
+async def test_messages_quote_only_names_and_places_of_the_definitions(world: World) -> None:
     secret: Any = {"on": "hunter2", "off": "hunter3"}
     world.commit("r2", document(a=flag("no", variants=secret), b=flag()))
     seen = await world.look()

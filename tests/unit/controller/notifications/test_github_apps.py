@@ -179,10 +179,7 @@ async def test_a_token_is_asked_for_anew_minutes_before_its_end() -> None:
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [
-        ({"githubAppInstallationID": b"1"}, "status 404"),
-        ({"githubAppPrivateKey": pem(OTHER)}, "status 401"),
-    ],
+    [({"githubAppInstallationID": b"1"}, "status 404"), ({"githubAppPrivateKey": pem(OTHER)}, "status 401")],
 )
 async def test_an_app_that_is_not_known_costs_no_message(more: Mapping[str, bytes], said: str) -> None:
     async with github() as server:

@@ -206,9 +206,7 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
     assert counted(receipts) == [(PLACE, 2, 2)]
 
 
-def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(
-    receipts: Receipts,
-) -> None:
+def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(receipts: Receipts) -> None:
     receipts.most_per_host = 1
     report(receipts)
     goodbye(receipts)

@@ -321,8 +321,4 @@ async def test_topics_without_subscribers_leave_nothing_behind() -> None:
     for number in range(50):
         scene.open(f"shop/none-{number}").hang_up()
         scene.open(f"flagSetId=none-{number}").hang_up()
-    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.authorizer.limits.taken) == (
-        0,
-        0,
-        0,
-    )
+    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.authorizer.limits.taken) == (0, 0, 0)

@@ -96,9 +96,7 @@ def test_a_first_result_is_summed_up(
 
 
 @pytest.mark.parametrize(
-    "result",
-    [GOOD, BROKEN, INVALID, EMPTY, ENDLESS],
-    ids=["good", "failed", "stalled", "waiting", "endless"],
+    "result", [GOOD, BROKEN, INVALID, EMPTY, ENDLESS], ids=["good", "failed", "stalled", "waiting", "endless"]
 )
 def test_the_same_again_writes_nothing_and_says_nothing(result: Result) -> None:
     before = after(result)

@@ -41,10 +41,7 @@ def test_without_patterns_fluxs_defaults_hold(tmp_path: Path, name: str, stays: 
 PATTERNS = {
     "own replace the defaults": ("*.md", {"a.md": False, "horse.jpg": True}),
     "none at all": ("", {"horse.jpg": True, ".gitmodules": False}),
-    "all but one folder": (
-        "/*\n!/flags",
-        {"a.yaml": False, "flags/a.yaml": True, "x/flags/a.yaml": False},
-    ),
+    "all but one folder": ("/*\n!/flags", {"a.yaml": False, "flags/a.yaml": True, "x/flags/a.yaml": False}),
     "a folder's exception": ("d/*\n!d/kept", {"d/gone": False, "d/kept": True}),
     "comments and blanks": ("# flags.yaml\n\n  \n", {"flags.yaml": True}),
     "any depth": ("**/old/", {"old/a": False, "x/y/old/a": False, "older/a": True}),

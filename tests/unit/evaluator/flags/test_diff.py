@@ -28,11 +28,7 @@ def test_added_changed_and_removed_flags_are_sorted() -> None:
     old = flag_set(flag("d"), flag("c"), flag("f"), flag("e"))
     new = flag_set(flag("b"), flag("a"), flag("f", targeting=None), flag("e", targeting=None))
     found = diff(old, new)
-    assert (found.added, tuple(found.changed), found.removed) == (
-        ("a", "b"),
-        ("e", "f"),
-        ("c", "d"),
-    )
+    assert (found.added, tuple(found.changed), found.removed) == (("a", "b"), ("e", "f"), ("c", "d"))
     assert found.keys == ("a", "b", "c", "d", "e", "f")
 
 

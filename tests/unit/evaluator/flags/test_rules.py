@@ -80,11 +80,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "flagd variable, listed": ({"var": ["$flagd.now"]}, "bad-flagd-variable", ("var", 0)),
     "missing without list": ({"missing": "a"}, "bad-argument", ("missing",)),
     "missing a number": ({"missing": ["a", 1]}, "bad-argument", ("missing", 1)),
-    "missing some, no number": (
-        {"missing_some": ["1", ["a"]]},
-        "bad-argument",
-        ("missing_some", 0),
-    ),
+    "missing some, no number": ({"missing_some": ["1", ["a"]]}, "bad-argument", ("missing_some", 0)),
     "missing some, no list": ({"missing_some": [1, "a"]}, "bad-argument", ("missing_some", 1)),
     "missing some, arity": ({"missing_some": [1]}, "wrong-arity", ("missing_some",)),
     "prefix number": ({"starts_with": ["a", 0]}, "bad-argument", ("starts_with", 1)),
@@ -97,11 +93,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     ),
     "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "bad-argument", ("sem_ver", 2)),
-    "version by rule": (
-        {"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]},
-        "bad-argument",
-        ("sem_ver", 0),
-    ),
+    "version by rule": ({"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version operator": ({"sem_ver": ["1.2.0", "==", "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "version operator list": ({"sem_ver": ["1.2.0", [], "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "versions, arity": ({"sem_ver": ["1.2.0", "="]}, "wrong-arity", ("sem_ver",)),
@@ -138,11 +130,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "whole reference": ({"$ref": "shared"}, "reference-position", ("$ref",)),
     "dangling reference": ({"!": {"$ref": "other"}}, "unknown-reference", ("!", "$ref")),
     "reference to a number": ({"!": {"$ref": 1}}, "bad-argument", ("!", "$ref")),
-    "inside an array literal": (
-        {"in": ["a", [{"lower": "A"}]]},
-        "unknown-operator",
-        ("in", 1, 0, "lower"),
-    ),
+    "inside an array literal": ({"in": ["a", [{"lower": "A"}]]}, "unknown-operator", ("in", 1, 0, "lower")),
 }
 
 

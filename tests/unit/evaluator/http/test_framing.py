@@ -74,14 +74,7 @@ def test_without_a_limit_any_size_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [
-        ("1H", 3600),
-        ("2M", 120),
-        ("99999999S", 99_999_999),
-        ("250m", 0.25),
-        ("1u", 1e-6),
-        ("5n", 5e-9),
-    ],
+    [("1H", 3600), ("2M", 120), ("99999999S", 99_999_999), ("250m", 0.25), ("1u", 1e-6), ("5n", 5e-9)],
 )
 def test_a_timeout_is_read_in_its_unit(value: str, seconds: float) -> None:
     assert timeout_seconds(value) == pytest.approx(seconds)

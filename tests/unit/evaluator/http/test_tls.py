@@ -280,10 +280,7 @@ async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> 
 
 @pytest.mark.parametrize("shows", [None, issued("stranger", "theirs")], ids=["none", "stranger"])
 async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
-    async with (
-        secured(files.opened(asks_clients=True)) as (listener, port),
-        channel(port, shows) as opened,
-    ):
+    async with secured(files.opened(asks_clients=True)) as (listener, port), channel(port, shows) as opened:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await echo(opened)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

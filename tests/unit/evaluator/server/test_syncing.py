@@ -276,9 +276,7 @@ def test_the_context_goes_with_each_set_as_it_is_then() -> None:
     assert backend.context() == {"region": "us"}
 
 
-def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)

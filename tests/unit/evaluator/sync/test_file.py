@@ -116,9 +116,7 @@ async def test_a_file_may_come_late_go_and_come_back(tmp_path: Path, watch: bool
     await deliveries.aclose()
 
 
-async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(
-    tmp_path: Path,
-) -> None:
+async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
         write(tmp_path / name, name)
     deliveries = changes(tmp_path)
@@ -192,9 +190,7 @@ def test_only_yaml_in_place_is_looked_at_twice(
     assert isinstance(second if waits else first, Delivery)
 
 
-def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(
-    tmp_path: Path,
-) -> None:
+def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(tmp_path: Path) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
     now = path.stat().st_mtime

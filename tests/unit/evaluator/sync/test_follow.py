@@ -296,9 +296,7 @@ async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
     assert seen == [(1, {"region": "eu"}), (2, {"region": "us"})]
 
 
-async def test_a_context_whose_flags_cannot_be_served_is_not_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_context_whose_flags_cannot_be_served_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
     source = FakeSource()
     async with following([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
@@ -372,9 +370,7 @@ async def test_what_differs_for_the_digest_alone_is_served() -> None:
         await until(lambda: value(store, "a") is True)
 
 
-async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(
-    tmp_path: Path,
-) -> None:
+async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(tmp_path: Path) -> None:
     def metadata(store: Store) -> dict[str, Any]:
         return {} if store.snapshot is None else dict(store.snapshot.flag_set.metadata)
 
@@ -411,9 +407,7 @@ async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_more(
-    tmp_path: Path,
-) -> None:
+async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_more(tmp_path: Path) -> None:
     paths = [LastGood(tmp_path, name).path for name in ("fake", "gone")]
     for path in paths:
         path.with_name(path.name + ".damaged").write_bytes(b"no such thing")

@@ -48,9 +48,7 @@ def post(port: int, key: str) -> bytes:
         return bytes(answer.read())
 
 
-async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(
-    receiver: Receiver,
-) -> None:
+async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(receiver: Receiver) -> None:
     store = Store()
     swap(store, fakes.flag_set(fakes.BOOLEAN), now=NOW)
     otel = OtelSettings(collector_uri=receiver.address)

@@ -85,10 +85,7 @@ def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:
         f"e{number}": {"and": [{"$ref": f"e{number + 1}"}] * 2} for number in range(20)
     }
     flags = FlagSet(
-        flags={
-            "vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}),
-            "fine": flag("fine", {"on": 1}),
-        },
+        flags={"vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}), "fine": flag("fine", {"on": 1})},
         evaluators={**doubled, "e20": {"==": [1, 1]}},
     )
     back = compile_flag_set(read(encoded(flags)))

@@ -159,7 +159,7 @@ def test_variables_come_first_with_their_prefix_and_credentials_are_the_evaluato
         envVars=[
             {"name": "AWS_REGION", "value": "x"},
             {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        ],
+        ]
     )
     found = made(first, second)
     application = found["spec"]["containers"][0]["env"]
