@@ -104,21 +104,17 @@ SPOOFED = {"$flagd": {"timestamp": 1_620_000_000, "flagKey": "other"}, "items": 
 SAME: dict[str, tuple[Any, dict[str, Any]]] = {
     "a window of time that is open": ({"some": [[{"from": 17e8, "to": 19e9}], WINDOW]}, {}),
     "a window of time that is over, and a client that says what time it is": (
-        {"some": [[{"from": 16e8, "to": 163e7}], WINDOW]},
-        SPOOFED,
+        {"some": [[{"from": 16e8, "to": 163e7}], WINDOW]}, SPOOFED,
     ),
     "the flag's key in a filter": (
-        {"!!": {"filter": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]}},
-        SPOOFED,
+        {"!!": {"filter": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]}}, SPOOFED,
     ),
     "the flag's key in none": (
-        {"none": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]},
-        SPOOFED,
+        {"none": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]}, SPOOFED,
     ),
     "the flag's key in all": ({"all": [{"var": "items"}, {"==": [{"var": "$flagd.flagKey"}, "f"]}]}, SPOOFED),
     "the flag's key in a map": (
-        {"in": ["f", {"map": [{"var": "items"}, {"var": "$flagd.flagKey"}]}]},
-        SPOOFED,
+        {"in": ["f", {"map": [{"var": "items"}, {"var": "$flagd.flagKey"}]}]}, SPOOFED,
     ),
     "a shared rule in a loop": ({"some": [{"var": "items"}, {"$ref": "mine"}]}, SPOOFED),
     **{
@@ -134,7 +130,7 @@ SAME: dict[str, tuple[Any, dict[str, Any]]] = {
         for operator in ("filter", "map", "reduce")
     },
     "reduce without a start": ({"!": {"reduce": [{"var": "x"}, {"var": "current"}]}}, {"x": [1]}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "context"), SAME.values(), ids=[each.replace(" ", "-") for each in SAME])

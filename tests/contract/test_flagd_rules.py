@@ -165,42 +165,22 @@ def test_flagd_makes_the_same_of_odd_rules(flagd: FlagdCore) -> None:
 @pytest.mark.parametrize(
     ("rule", "context", "ours", "theirs"),
     [
-        pytest.param(
-            {"if": [True, {"var": "a"}]},
-            {"a": {"var": "b"}, "b": "x"},
-            "PARSE_ERROR",
-            "x",
-            id="a client's rule",
-        ),
-        pytest.param(
-            {"!": [{"map": [{"var": "xs"}, 1]}]},
-            {"xs": [0] * 20_001},
-            "PARSE_ERROR",
-            "false",
-            id="many steps",
-        ),
+        pytest.param({"if": [True, {"var": "a"}]}, {"a": {"var": "b"}, "b": "x"}, "PARSE_ERROR", "x",
+                     id="a client's rule"),
+        pytest.param({"!": [{"map": [{"var": "xs"}, 1]}]}, {"xs": [0] * 20_001}, "PARSE_ERROR", "false",
+                     id="many steps"),
         pytest.param({">": [{"var": "a"}, 500]}, {"a": "1_000"}, "false", "true", id="underscores"),
         pytest.param({"===": [{"-": []}, 0]}, {}, "true", "false", id="minus of nothing, strictly"),
         pytest.param({"in": [{"/": []}, [0]]}, {}, "true", "false", id="quotient of nothing, in a list"),
-        pytest.param(
-            {"fractional": ["u", ["on", {"-": []}], ["off", 1]]},
-            {},
-            "off",
-            "a",
-            id="minus of nothing as weight",
-        ),
+        pytest.param({"fractional": ["u", ["on", {"-": []}], ["off", 1]]}, {}, "off", "a",
+                     id="minus of nothing as weight"),
         pytest.param(
             {"!": [{"filter": [[], {"var": [1]}]}]}, {}, "true", "PARSE_ERROR", id="filter of an empty list"
         ),
-        pytest.param(
-            {"some": [[1], {"some": [[{"var": "a"}], {"==": [{"var": ""}, "x"]}]}]},
-            {"a": "x"},
-            "false",
-            "true",
-            id="a literal list in an inner loop",
-        ),
+        pytest.param({"some": [[1], {"some": [[{"var": "a"}], {"==": [{"var": ""}, "x"]}]}]}, {"a": "x"},
+                     "false", "true", id="a literal list in an inner loop"),
     ],
-)
+)  # fmt: skip
 def test_a_declared_difference_is_still_one(
     flagd: FlagdCore, rule: Any, context: Any, ours: str, theirs: str
 ) -> None:

@@ -48,11 +48,8 @@ ERROR = (ABSENT, None, "ERROR")
         pytest.param({"targeting": "on"}, (True, "on", "TARGETING_MATCH", None), id="a literal"),
         pytest.param({"targeting": {"var": "gone"}}, (False, "off", "DEFAULT", None), id="null"),
         pytest.param({"default_variant": None}, (ABSENT, None, "DEFAULT", None), id="no default variant"),
-        pytest.param(
-            {"default_variant": None, "targeting": None},
-            (ABSENT, None, "DEFAULT", None),
-            id="null and no default variant",
-        ),
+        pytest.param({"default_variant": None, "targeting": None}, (ABSENT, None, "DEFAULT", None),
+                     id="null and no default variant"),
         pytest.param(
             {"state": State.DISABLED, "targeting": "on"}, (ABSENT, None, "DISABLED", None), id="disabled"
         ),
@@ -61,22 +58,16 @@ ERROR = (ABSENT, None, "ERROR")
         pytest.param({"targeting": {"a": 1, "b": 2}}, (*ERROR, ErrorCode.GENERAL), id="an object"),
         pytest.param({"targeting": {"no": []}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown"),
         pytest.param({"targeting": {"/": [1, 0]}}, (*ERROR, ErrorCode.PARSE_ERROR), id="an infinity"),
-        pytest.param(
-            {"targeting": {"merge": [{"/": [1, 0]}]}},
-            (*ERROR, ErrorCode.PARSE_ERROR),
-            id="an infinity in a list",
-        ),
+        pytest.param({"targeting": {"merge": [{"/": [1, 0]}]}}, (*ERROR, ErrorCode.PARSE_ERROR),
+                     id="an infinity in a list"),
         pytest.param(
             {"targeting": {"$ref": "gone"}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown reference"
         ),
-        pytest.param(
-            {"targeting": {"if": [{"$ref": "known"}, "on"]}, "context": {"beta": 1}},
-            (True, "on", "TARGETING_MATCH", None),
-            id="a reference",
-        ),
+        pytest.param({"targeting": {"if": [{"$ref": "known"}, "on"]}, "context": {"beta": 1}},
+                     (True, "on", "TARGETING_MATCH", None), id="a reference"),
         pytest.param({"default_variant": "gone"}, (*ERROR, ErrorCode.TYPE_MISMATCH), id="default is gone"),
     ],
-)
+)  # fmt: skip
 def test_a_flag_comes_to_its_outcome(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
     assert outcome(answer(**changes)) == expected
 
@@ -144,29 +135,18 @@ def test_a_value_is_given_as_the_wanted_type(value: Any, wanted: FlagType | None
 @pytest.mark.parametrize(
     ("rule", "context", "message"),
     [
-        pytest.param(
-            {"if": [{"var": "beta"}, "on", "onn"]},
-            {},
-            'targeting returned "onn", which is not a variant (on, off)',
-            id="a text of the rule",
-        ),
-        pytest.param(
-            {"var": "tier"},
-            {"tier": "secret"},
-            "targeting returned text, which is not a variant (on, off)",
-            id="a text of the context is not quoted",
-        ),
-        pytest.param(
-            {"var": "tier"},
-            {"tier": 7},
-            "targeting returned a number, which is not a variant (on, off)",
-            id="a number",
-        ),
+        pytest.param({"if": [{"var": "beta"}, "on", "onn"]}, {},
+                     'targeting returned "onn", which is not a variant (on, off)', id="a text of the rule"),
+        pytest.param({"var": "tier"}, {"tier": "secret"},
+                     "targeting returned text, which is not a variant (on, off)",
+                     id="a text of the context is not quoted"),
+        pytest.param({"var": "tier"}, {"tier": 7},
+                     "targeting returned a number, which is not a variant (on, off)", id="a number"),
         pytest.param(
             {"map": [[1], 1]}, {}, "targeting returned a list, which is not a variant (on, off)", id="a list"
         ),
     ],
-)
+)  # fmt: skip
 def test_an_outcome_that_is_no_variant_is_reported_with_the_variants(
     rule: Any, context: Any, message: str
 ) -> None:

@@ -73,15 +73,11 @@ APPLIED = {"lastAppliedRevision": "main@sha1:1"}
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (
-            body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status=APPLIED),
-            ("shop/flags", "FlagSet/checkout", "main@sha1:1"),
-        ),
+        (body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status=APPLIED),
+         ("shop/flags", "FlagSet/checkout", "main@sha1:1")),
         (body("FlagSet", "checkout", spec={"target": None}), ("shop/checkout", "FlagSet/checkout", None)),
-        (
-            body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
-            ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2"),
-        ),
+        (body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
+         ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2")),
         (body("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
     ],
 )  # fmt: skip

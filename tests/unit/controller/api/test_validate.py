@@ -114,16 +114,11 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SOURCE, git(url="file:///a", recurseSubmodules=True), invalid("git.recurseSubmodules: needs")),
     (FLAG_SOURCE, {**git(), **OF_TAGS}, ["InvalidVerificationMode spec.verify.mode: Tag needs a tag"]),
     (FLAG_SOURCE, {**git(ref={"semver": "1.x"}), **OF_TAGS}, []),
-    (
-        FLAG_SOURCE,
-        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
-        invalid("verify.rules.0.paths: [z-a]: cannot be read as patterns"),
-    ),
-    (
-        FLAG_SOURCE,
-        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
-        invalid("verify: rules need mode", "verify: set exactly one of secretRef"),
-    ),
+    (FLAG_SOURCE,
+     {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
+     invalid("verify.rules.0.paths: [z-a]: cannot be read as patterns")),
+    (FLAG_SOURCE, {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
+     invalid("verify: rules need mode", "verify: set exactly one of secretRef")),
     (
         FLAG_SOURCE,
         {
@@ -147,11 +142,8 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SOURCE, bucket(provider="aws", **KEY), []),
     (FLAG_SET, flag_set(paths=["flags/base", "**"]), []),
     (FLAG_SET, flag_set(paths=["/a", "a/../b"]), invalid("paths.0: absolute path", "paths.1: leads out of")),
-    (
-        FLAG_SET,
-        flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[SECRETS]),
-        invalid(*(f"{each}: must be an object's name" for each in NAMES)),
-    ),
+    (FLAG_SET, flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[SECRETS]),
+     invalid(*(f"{each}: must be an object's name" for each in NAMES))),
     (
         FLAG_SET,
         flag_set(
@@ -195,11 +187,8 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_PROVIDER, provider("apprise", address="lark://t", **KEY), ["InvalidAddress spec.address: it"]),
     (FLAG_PROVIDER, provider("nats", channel="a.*", proxySecretRef={"name": "p"}, **KEY),
      invalid("proxySecretRef: a provider of type nats is reached directly", "channel: not a subject")),
-    (
-        FLAG_PROVIDER,
-        provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
-        [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")],
-    ),
+    (FLAG_PROVIDER, provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
+     [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")]),
     (FLAG_PROVIDER, provider("matrix", **KEY), ["ChannelNotFound spec.channel: type matrix needs it"]),
     (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: Input should be 'generic'"]),
     (FEATURE_FLAG, {"flagSpec": 7}, []),

@@ -125,15 +125,11 @@ async def test_a_message_is_stored_once_by_jetstream_however_often_it_is_sent(tm
 
 ANONYMOUS: Final[dict[str, bytes]] = {}
 LOGINS: Final = [
-    (
-        'authorization: {user: "ada", password: "pass"}', {"username": b"ada", "password": b"pass\n"},
-        {"username": b"ada", "password": b"no"},
-    ),
+    ('authorization: {user: "ada", password: "pass"}', {"username": b"ada", "password": b"pass\n"},
+     {"username": b"ada", "password": b"no"}),
     ('authorization: {token: "the-token"}', {"token": b"the-token"}, {"token": b"no"}),
-    (
-        f"authorization: {{users: [{{nkey: {USER.public}}}]}}", {"nkey": USER.seed.encode()},
-        {"nkey": Nkey(20).seed.encode()},
-    ),
+    (f"authorization: {{users: [{{nkey: {USER.public}}}]}}", {"nkey": USER.seed.encode()},
+     {"nkey": Nkey(20).seed.encode()}),
     (OPERATED, {"creds": CREDS.encode()}, {"creds": CREDS.replace(USER.seed, Nkey(20).seed).encode()}),
 ]  # fmt: skip
 

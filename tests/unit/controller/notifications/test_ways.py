@@ -173,19 +173,15 @@ async def test_a_provider_is_reached_as_its_secrets_say() -> None:
         ({"certs": CERTS}, Waiting, "SecretNotFound", 'Secret "proxy" not found'),
         ({"certs": {}, "proxy": PROXY}, Stalled, "InvalidSecret", "has neither 'ca.crt'"),
         ({"certs": KEYLESS, "proxy": PROXY}, Stalled, "InvalidSecret", "'tls.crt' without 'tls.key'"),
-        (
-            {"certs": {**CERTS, "tls.key": SERVER.private_key_pem.bytes()}, "proxy": PROXY},
-            Stalled, "InvalidSecret", "certificates of certSecretRef cannot be used",
-        ),
+        ({"certs": {**CERTS, "tls.key": SERVER.private_key_pem.bytes()}, "proxy": PROXY}, Stalled,
+         "InvalidSecret", "certificates of certSecretRef cannot be used"),
         ({"certs": CERTS, "proxy": {}}, Stalled, "InvalidSecret", "key 'address' is missing"),
         (through(b"socks5://x.example.com"), Stalled, "InvalidSecret", "is not a proxy URL"),
         (through(b"http://10.0.0.1:3128"), Stalled, "InvalidAddress", "10.0.0.1 is not a public"),
         ({"certs": CERTS, "proxy": bound(PROXY, CHAT_HOST)}, Stalled, *denied("proxy.example.com")),
         ({"certs": bound(CERTS, "other.example.com"), "proxy": PROXY}, Stalled, *denied(CHAT_HOST)),
-        (
-            through(b"https://proxy.example.com") | {"certs": bound(CERTS, CHAT_HOST)},
-            Stalled, *denied("proxy.example.com"),
-        ),
+        (through(b"https://proxy.example.com") | {"certs": bound(CERTS, CHAT_HOST)}, Stalled,
+         *denied("proxy.example.com")),
     ],
 )  # fmt: skip
 async def test_secrets_that_cannot_be_used_are_named(

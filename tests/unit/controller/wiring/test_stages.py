@@ -106,10 +106,7 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "another annotation": (*changed(SOURCE, annotations={"a": "b"}), set()),
     "a deletion that begins": (*changed(SOURCE, deleting=True), {"FlagSource/flags"}),
     "a source that is gone": (SOURCE, None, set()),
-    "a source that fails": (
-        *changed(SOURCE, status=is_ready("False")),
-        {"FlagSet/one", "FlagSet/five"},
-    ),
+    "a source that fails": (*changed(SOURCE, status=is_ready("False")), {"FlagSet/one", "FlagSet/five"}),
     "a source that is suspended": (
         *changed(SOURCE, generation=2, spec={"suspend": True}),
         {"FlagSource/flags", "FlagSet/one", "FlagSet/five"},
@@ -126,8 +123,7 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a grant of another namespace": (None, replace(GRANT, key=replace(GRANT.key, namespace="x")), set()),
     "a first artifact": (*changed(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
     "the same artifact, another word": (
-        replace(SOURCE, status=artifact("d")),
-        replace(SOURCE, status=artifact("d") | is_ready("True")),
+        replace(SOURCE, status=artifact("d")), replace(SOURCE, status=artifact("d") | is_ready("True")),
         set(),
     ),
     "an artifact that is gone with its source": (
@@ -138,14 +134,12 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "an odd artifact": (*changed(GIT, status={"artifact": "x"}), set()),
     "a set that became ready": (*changed(SETS[0], status=is_ready("True")), {"FlagSet/four"}),
     "a ready set with another revision": (
-        replace(SETS[0], status=is_ready("True")),
-        replace(SETS[0], status=is_ready("True", revision="r2")),
+        replace(SETS[0], status=is_ready("True")), replace(SETS[0], status=is_ready("True", revision="r2")),
         {"FlagSet/four"},
     ),
     "a ready set's other words": (
         replace(SETS[0], status=is_ready("True")),
-        replace(SETS[0], status=is_ready("True") | {"problemCount": 1}),
-        set(),
+        replace(SETS[0], status=is_ready("True") | {"problemCount": 1}), set(),
     ),
     "a set on which nobody depends": (*changed(SETS[1], status=is_ready("True")), set()),
     "a set that is gone, and what it wrote is another's target": (

@@ -87,9 +87,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "suffix null": ({"ends_with": [None, "a"]}, "bad-argument", ("ends_with", 0)),
     "prefix of one": ({"starts_with": ["a"]}, "wrong-arity", ("starts_with",)),
     "prefix reference": (
-        {"starts_with": [{"$ref": "shared"}, "a"]},
-        "reference-position",
-        ("starts_with", 0, "$ref"),
+        {"starts_with": [{"$ref": "shared"}, "a"]}, "reference-position", ("starts_with", 0, "$ref"),
     ),
     "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "bad-argument", ("sem_ver", 2)),
@@ -100,9 +98,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "bucketing text": ({"fractional": ["id", ["on", 1]]}, "bad-bucket", ("fractional", 0)),
     "bucketing null": ({"fractional": [None, ["on", 1]]}, "bad-bucket", ("fractional", 0)),
     "bucketing reference": (
-        {"fractional": [{"$ref": "shared"}, ["on", 1]]},
-        "reference-position",
-        ("fractional", 0, "$ref"),
+        {"fractional": [{"$ref": "shared"}, ["on", 1]]}, "reference-position", ("fractional", 0, "$ref"),
     ),
     "no bucket": ({"fractional": [{"var": "id"}]}, "bad-bucket", ("fractional",)),
     "empty fractional": ({"fractional": []}, "wrong-arity", ("fractional",)),
@@ -116,14 +112,10 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "null weight": ({"fractional": [["on", None]]}, "bad-weight", ("fractional", 0, 1)),
     "infinite weight": ({"fractional": [["on", 1e400]]}, "bad-weight", ("fractional", 0, 1)),
     "reference as weight": (
-        {"fractional": [["on", {"$ref": "shared"}]]},
-        "reference-position",
-        ("fractional", 0, 1, "$ref"),
+        {"fractional": [["on", {"$ref": "shared"}]]}, "reference-position", ("fractional", 0, 1, "$ref"),
     ),
     "too much weight": (
-        {"fractional": [["on", 2_147_483_647], ["off", 1]]},
-        "weight-too-large",
-        ("fractional",),
+        {"fractional": [["on", 2_147_483_647], ["off", 1]]}, "weight-too-large", ("fractional",),
     ),
     "several": ({"==": [1, 1], "!=": [1, 1]}, "several-operators", ()),
     "empty argument": ({"!": [{}]}, "empty-rule", ("!", 0)),
@@ -131,7 +123,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "dangling reference": ({"!": {"$ref": "other"}}, "unknown-reference", ("!", "$ref")),
     "reference to a number": ({"!": {"$ref": 1}}, "bad-argument", ("!", "$ref")),
     "inside an array literal": ({"in": ["a", [{"lower": "A"}]]}, "unknown-operator", ("in", 1, 0, "lower")),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "code", "path"), BAD.values(), ids=BAD)

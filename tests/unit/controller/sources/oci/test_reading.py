@@ -29,15 +29,11 @@ DIGEST = "sha256:" + "0" * 64
         ("oci://ghcr.io/team/flags:v1.0", "ghcr.io", "team/flags", OciReference(tag="v1.0")),
         ("oci://localhost:5000/flags", "localhost:5000", "flags", OciReference()),
         (f"oci://[::1]:5000/a/b__c@{DIGEST}", "[::1]:5000", "a/b__c", OciReference(digest=DIGEST)),
-        (
-            f"oci://Registry.Example.com/flags:prod@{DIGEST}",
-            "registry.example.com",
-            "flags",
-            OciReference(tag="prod", digest=DIGEST),
-        ),
+        (f"oci://Registry.Example.com/flags:prod@{DIGEST}", "registry.example.com", "flags",
+         OciReference(tag="prod", digest=DIGEST)),
         ("oci://my_registry:5000/flags", "my_registry:5000", "flags", OciReference()),
     ],
-)
+)  # fmt: skip
 def test_an_address_is_a_host_a_repository_and_what_of_it(
     text: str, host: str, repository: str, target: OciReference
 ) -> None:
