@@ -197,14 +197,11 @@ class StubApi:
             return None
         resources = [
             {
-                "name": plural,
-                "singularName": kind.lower(),
-                "kind": kind,
-                "namespaced": plural not in _CLUSTER_WIDE,
-                "verbs": _VERBS,
+                "name": plural, "singularName": kind.lower(), "kind": kind,
+                "namespaced": plural not in _CLUSTER_WIDE, "verbs": _VERBS,
             }
             for plural, kind in _KINDS[named].items()
-        ]
+        ]  # fmt: skip
         return web.json_response({"kind": "APIResourceList", "resources": resources})
 
     async def _object(self, request: web.Request) -> web.Response:

@@ -204,16 +204,9 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
     text = flagstaff(spine, "events").stdout
     assert re.search(rf"(?m)^\S+Z  info   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
     command = [
-        FLAGSTAFF,
-        "events",
-        "--watch",
-        "-o",
-        "json",
-        "-n",
-        spine.name,
-        "--kubeconfig",
+        FLAGSTAFF, "events", "--watch", "-o", "json", "-n", spine.name, "--kubeconfig",
         str(spine.plane.kubeconfig),
-    ]
+    ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

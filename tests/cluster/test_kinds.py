@@ -337,21 +337,10 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
 @pytest.mark.parametrize(
     "kind",
     [
-        "flagsource",
-        "flagset",
-        "flagreceiver",
-        "flagprovider",
-        "flagalert",
-        "flaggrant",
-        "ffc",
-        "ff",
-        "ffs",
-        "ipc",
-        "flagd",
-        "flagshard",
-        "evaluatorupgrade",
+        "flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "flaggrant", "ffc", "ff", "ffs",
+        "ipc", "flagd", "flagshard", "evaluatorupgrade",
     ],
-)
+)  # fmt: skip
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     output = cluster.kubectl("explain", f"{kind}.spec")
     assert "FIELDS:" in output

@@ -30,12 +30,9 @@ SOURCE_API: Final = "flagstaff.dev/v1beta1"
 KIND: Final = "FeatureFlagConfiguration"
 FLAG: Final = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
 CONDITION: Final = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "A",
-    "message": "m",
+    "type": "Ready", "status": "True", "reason": "A", "message": "m",
     "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
+}  # fmt: skip
 
 
 def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> dict[str, Any]:

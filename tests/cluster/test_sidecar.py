@@ -170,15 +170,9 @@ def served_by_tls(plane: Plane, folder: Path, authority: trustme.CA) -> Iterator
     certificate.write_bytes(issued.cert_chain_pems[0].bytes())
     key.write_bytes(issued.private_key_pem.bytes())
     words = (
-        "--tls-cert",
-        str(certificate),
-        "--tls-key",
-        str(key),
-        "--auth",
-        "enforce",
-        "--auth-audiences",
+        "--tls-cert", str(certificate), "--tls-key", str(key), "--auth", "enforce", "--auth-audiences",
         "flagstaff-proxy",
-    )
+    )  # fmt: skip
     with proxy(plane, folder, *words) as process:
         yield process
 

@@ -68,12 +68,9 @@ def answer(core: FlagdCore, recorder: Recorder, ask: dict[str, Any]) -> dict[str
     except Exception as error:  # noqa: BLE001 -- a crash of the core is an answer here
         return {"error": f"CRASH {type(error).__name__}", "calls": recorder.calls}
     return {
-        "value": found.value,
-        "variant": found.variant,
-        "reason": found.reason,
-        "metadata": found.flag_metadata,
-        "calls": recorder.calls,
-    }
+        "value": found.value, "variant": found.variant, "reason": found.reason,
+        "metadata": found.flag_metadata, "calls": recorder.calls,
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -30,47 +30,17 @@ REFUSED = "an object from the context stands where a rule is evaluated"
 VARIANTS = {
     name: name
     for name in [
-        "a",
-        "b",
-        "c",
-        "d",
-        "x",
-        "flag",
-        "true",
-        "false",
-        "0",
-        "1",
-        "2",
-        "3",
-        "5",
-        "-0",
-        "-1",
-        "2.5",
-        "on",
-        "off",
-        "aa",
-        "1a",
+        "a", "b", "c", "d", "x", "flag", "true", "false", "0", "1", "2", "3", "5", "-0", "-1", "2.5", "on",
+        "off", "aa", "1a",
     ]
-}
+}  # fmt: skip
 SHARED = {"own": {"==": [{"var": "$flagd.flagKey"}, "f0"]}, "late": {"<": [5, {"var": "$flagd.timestamp"}]}}
 
 LEAVES = [None, True, False, 0, 1, -1, 2.5, -0.0, "", "a", "1", "x", "flag", [], [1, 2], ["a"]]
 NAMES = [
-    "",
-    "a",
-    "b",
-    ".a",
-    "b.0",
-    "xs",
-    "c",
-    "ys",
-    "$flagd.flagKey",
-    "$flagd.timestamp",
-    "$flagd",
-    "targetingKey",
-    "current",
-    "accumulator",
-]
+    "", "a", "b", ".a", "b.0", "xs", "c", "ys", "$flagd.flagKey", "$flagd.timestamp", "$flagd",
+    "targetingKey", "current", "accumulator",
+]  # fmt: skip
 values = st.sampled_from([*LEAVES, {"k": 1, "l": 2}])
 variables = st.sampled_from([{"var": name} for name in NAMES] + [{"var": [name, "d"]} for name in NAMES])
 lists = st.sampled_from([{"var": "xs"}, {"var": "ys"}, [1, "a", None]])

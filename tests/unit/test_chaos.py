@@ -87,15 +87,11 @@ def test_what_a_commit_says_is_no_contradiction(found: dict[str, object], commit
 @pytest.mark.parametrize(
     ("found", "commit"),
     [
-        (values(2, 2, 2), "good"),
-        (values(3, 2, 3), "good"),
-        (values(3, 3, 2), "good"),
-        (values(4, 4, 4), "held"),
-        (values(3, 3, 3), "unreadable"),
-        (values(3, 3, 3), "nobody's"),
+        (values(2, 2, 2), "good"), (values(3, 2, 3), "good"), (values(3, 3, 2), "good"),
+        (values(4, 4, 4), "held"), (values(3, 3, 3), "unreadable"), (values(3, 3, 3), "nobody's"),
         ({}, "good"),
     ],
-)
+)  # fmt: skip
 def test_anything_else_is(found: dict[str, object], commit: str) -> None:
     assert contradiction(found, f"main@sha1:{commit}", COMMITS)
 

@@ -35,16 +35,9 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["-f", "file:flags.json", "--cors-origin", "https://*.*"], "--cors-origin: "),
     ],
     ids=[
-        "no source",
-        "bad uri",
-        "bad value",
-        "refused",
-        "no file",
-        "refused switch",
-        "bad port",
-        "bad origin",
+        "no source", "bad uri", "bad value", "refused", "no file", "refused switch", "bad port", "bad origin",
     ],
-)
+)  # fmt: skip
 def test_an_invalid_command_line_is_reported_in_a_line_and_exits_2(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

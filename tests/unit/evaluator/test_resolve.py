@@ -310,16 +310,11 @@ def test_flags_are_in_key_order() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (True, FlagType.BOOLEAN),
-        ("x", FlagType.STRING),
-        (1, FlagType.FLOAT),
-        (0.5, FlagType.FLOAT),
-        ({}, FlagType.OBJECT),
-        ([], None),
-        (None, None),
+        (True, FlagType.BOOLEAN), ("x", FlagType.STRING), (1, FlagType.FLOAT), (0.5, FlagType.FLOAT),
+        ({}, FlagType.OBJECT), ([], None), (None, None),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_flag_has_the_type_of_its_default_variant(value: Any, expected: FlagType | None) -> None:
     assert flag_type(Flag("flag", State.ENABLED, {"only": value}, "only")) is expected
 

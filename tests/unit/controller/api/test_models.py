@@ -101,13 +101,8 @@ def test_a_model_is_frozen() -> None:
 @pytest.mark.parametrize("digest", ["sha256:00ff", "sha512+b64:AA_-="])
 def test_flux_s_artifact_is_read_though_it_says_more(digest: str) -> None:
     body = {
-        "path": "p",
-        "url": "http://a/b",
-        "revision": "main@sha1:1",
-        "digest": digest,
-        "size": 3,
-        "more": 1,
-    }
+        "path": "p", "url": "http://a/b", "revision": "main@sha1:1", "digest": digest, "size": 3, "more": 1,
+    }  # fmt: skip
     assert ArtifactStatus.model_validate(body).digest == digest
 
 

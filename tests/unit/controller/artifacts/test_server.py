@@ -108,14 +108,10 @@ async def test_a_client_with_another_archive_gets_this_one(served: Served) -> No
 @pytest.mark.parametrize(
     ("asked", "start", "end"),
     [
-        ("0-0", 0, 0),
-        ("10-19", 10, 19),
-        ("10-", 10, SIZE - 1),
-        ("-10", SIZE - 10, SIZE - 1),
-        (f"-{SIZE * 2}", 0, SIZE - 1),
-        (f"100-{SIZE * 2}", 100, SIZE - 1),
+        ("0-0", 0, 0), ("10-19", 10, 19), ("10-", 10, SIZE - 1), ("-10", SIZE - 10, SIZE - 1),
+        (f"-{SIZE * 2}", 0, SIZE - 1), (f"100-{SIZE * 2}", 100, SIZE - 1),
     ],
-)
+)  # fmt: skip
 async def test_a_part_is_served(served: Served, asked: str, start: int, end: int) -> None:
     status, headers, body = await served.ask("-r", asked)
     assert (status, body) == (206, ARCHIVE[start : end + 1])
@@ -133,14 +129,10 @@ async def test_a_part_that_is_not_there_is_refused(served: Served, asked: str) -
 @pytest.mark.parametrize(
     "header",
     [
-        "Range: bytes=0-1,4-5",
-        "Range: lines=0-1",
-        "Range: bytes=-",
-        "Range: bytes=5-2",
-        "Range: bytes=x-y",
+        "Range: bytes=0-1,4-5", "Range: lines=0-1", "Range: bytes=-", "Range: bytes=5-2", "Range: bytes=x-y",
         f"Range: bytes={'9' * 30}-",
     ],
-)
+)  # fmt: skip
 async def test_what_is_no_range_that_we_know_gets_the_whole(served: Served, header: str) -> None:
     status, _, body = await served.ask("-H", header)
     assert (status, body) == (200, ARCHIVE)
@@ -195,17 +187,10 @@ async def test_nothing_is_written(served: Served) -> None:
 @pytest.mark.parametrize(
     ("authorization", "status"),
     [
-        (None, 401),
-        ("Bearer wrong", 401),
-        ("Bearer ", 401),
-        (f"Basic {TOKEN}", 401),
-        (TOKEN, 401),
-        ("Bearer \u00e9", 401),
-        (f"Bearer {TOKEN}", 200),
-        (f"bearer  {TOKEN}", 200),
-        ("Bearer another", 200),
+        (None, 401), ("Bearer wrong", 401), ("Bearer ", 401), (f"Basic {TOKEN}", 401), (TOKEN, 401),
+        ("Bearer \u00e9", 401), (f"Bearer {TOKEN}", 200), (f"bearer  {TOKEN}", 200), ("Bearer another", 200),
     ],
-)
+)  # fmt: skip
 async def test_where_there_are_tokens_one_is_needed(
     guarded: Served, authorization: str | None, status: int
 ) -> None:

@@ -68,13 +68,9 @@ class Nkey:
         """A JSON Web Token about another key."""
         head = {"typ": "JWT", "alg": "ed25519-nkey"}
         body = {
-            "jti": "1",
-            "iat": 1,
-            "iss": self.public,
-            "sub": of.public,
-            "name": "n",
+            "jti": "1", "iat": 1, "iss": self.public, "sub": of.public, "name": "n",
             "nats": {"version": 2, **claims},
-        }
+        }  # fmt: skip
         parts = [
             base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in (head, body)
         ]

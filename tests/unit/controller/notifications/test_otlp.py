@@ -34,12 +34,9 @@ REVISION: Final = "main@sha1:" + "1" * 40
 def source(observed: str = "2026-01-02T03:04:01.250Z", revision: str = REVISION) -> Resource:
     metadata = {"flagstaff.dev/observed-at": observed}
     artifact = {
-        "url": "http://artifacts/a",
-        "revision": revision,
-        "digest": "sha256:a",
-        "lastUpdateTime": "2026-01-02T03:04:02Z",
-        "metadata": metadata,
-    }
+        "url": "http://artifacts/a", "revision": revision, "digest": "sha256:a",
+        "lastUpdateTime": "2026-01-02T03:04:02Z", "metadata": metadata,
+    }  # fmt: skip
     return thing("FlagSource", "flags", status={"artifact": artifact})
 
 

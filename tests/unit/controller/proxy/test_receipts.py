@@ -134,16 +134,12 @@ def test_without_a_token_of_a_pod_it_is_a_claim(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"digest": "x" * 81},
-        {"digest": "a\nb"},
-        {"revision": "a\0b"},
-        {"member": Member(instance="x" * 254)},
-        {"member": Member(pod="a\nb")},
-        {"member": Member(namespace="shop")},
-        {"member": None},
+        {"digest": "x" * 81}, {"digest": "a\nb"}, {"revision": "a\0b"},
+        {"member": Member(instance="x" * 254)}, {"member": Member(pod="a\nb")},
+        {"member": Member(namespace="shop")}, {"member": None},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_no_evaluator_would_say_is_refused(receipts: Receipts, fields: Any) -> None:
     with pytest.raises(RpcError) as refused:
         report(receipts, **fields)

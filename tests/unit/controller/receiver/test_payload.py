@@ -205,22 +205,10 @@ values = st.recursive(
 )  # fmt: skip
 names = st.sampled_from(
     [
-        "ref",
-        "after",
-        "head_commit",
-        "repository",
-        "project",
-        "release",
-        "ref_type",
-        "commit",
-        "id",
-        "checkout_sha",
-        "clone_url",
-        "url",
-        "tag_name",
-        "object_kind",
+        "ref", "after", "head_commit", "repository", "project", "release", "ref_type", "commit", "id",
+        "checkout_sha", "clone_url", "url", "tag_name", "object_kind",
     ]
-)
+)  # fmt: skip
 nested = st.dictionaries(names, values | st.dictionaries(names, values, max_size=3), max_size=6)
 
 

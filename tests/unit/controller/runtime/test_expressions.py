@@ -13,13 +13,9 @@ from controller.api.parsing.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 
 EVENT: Final[dict[str, Any]] = {
-    "reason": "Applied",
-    "severity": "info",
-    "message": "x" * 2000,
-    "flags": [f"banner-{number}" for number in range(50)],
-    "labels": {"team": "checkout"},
-    "failures": 3,
-}
+    "reason": "Applied", "severity": "info", "message": "x" * 2000,
+    "flags": [f"banner-{number}" for number in range(50)], "labels": {"team": "checkout"}, "failures": 3,
+}  # fmt: skip
 KNOWN: Final = frozenset({"event"})
 
 

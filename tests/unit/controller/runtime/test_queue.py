@@ -190,13 +190,8 @@ async def test_nothing_is_kept_of_a_key_that_is_forgotten(
     clock.now += 60.0
     assert ready(shared) == []
     kept = (
-        shared._due,
-        shared._failures,
-        shared._taken,
-        shared._again,
-        shared._heap,
-        shared._shares._waiting,
-    )
+        shared._due, shared._failures, shared._taken, shared._again, shared._heap, shared._shares._waiting,
+    )  # fmt: skip
     assert [len(each) for each in kept] == [0] * 6
 
 

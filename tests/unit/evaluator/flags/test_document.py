@@ -46,13 +46,10 @@ def faults(content: str | bytes, file: str = "flags.json", **bounds: int) -> lis
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("a.json", Syntax.JSON),
-        ("b/a.yaml", Syntax.YAML),
-        ("a.YML", Syntax.YAML),
-        ("a.txt", None),
+        ("a.json", Syntax.JSON), ("b/a.yaml", Syntax.YAML), ("a.YML", Syntax.YAML), ("a.txt", None),
         ("json", None),
     ],
-)
+)  # fmt: skip
 def test_the_extension_names_the_format(file: str, expected: Syntax | None) -> None:
     assert format_of(file) is expected
 

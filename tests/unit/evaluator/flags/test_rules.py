@@ -170,16 +170,11 @@ def test_a_very_long_name_is_neither_searched_for_nor_shown_whole() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "null"),
-        (True, "true"),
-        (1, "1"),
-        ("a", '"a"'),
-        ({"a": 1}, "an object"),
-        ([], "an array"),
+        (None, "null"), (True, "true"), (1, "1"), ("a", '"a"'), ({"a": 1}, "an object"), ([], "an array"),
         (16**5000, "a huge number"),
     ],
     ids=["null", "boolean", "number", "text", "object", "array", "huge"],
-)
+)  # fmt: skip
 def test_a_message_shows_values_as_json_has_them(value: Any, text: str) -> None:
     assert shown(value) == text
 

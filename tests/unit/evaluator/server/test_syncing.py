@@ -109,15 +109,10 @@ def two() -> Store:
 @pytest.mark.parametrize(
     ("selector", "keys"),
     [
-        ("", ["a", "b"]),
-        ("one", ["a"]),
-        ("source=two", ["b"]),
-        ("flagSetId=shop", ["a"]),
-        ("flagSetId=", ["b"]),
-        ("source=three", []),
-        ("flagSetId=none", []),
+        ("", ["a", "b"]), ("one", ["a"]), ("source=two", ["b"]), ("flagSetId=shop", ["a"]),
+        ("flagSetId=", ["b"]), ("source=three", []), ("flagSetId=none", []),
     ],
-)
+)  # fmt: skip
 def test_a_selector_gets_what_it_finds_and_else_an_empty_set(
     two: Store, selector: str, keys: list[str]
 ) -> None:

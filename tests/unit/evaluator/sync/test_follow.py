@@ -33,14 +33,9 @@ if TYPE_CHECKING:
 
 BAD = b'{"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "of"}}}'
 FAULTS = {
-    "zero bytes": b"",
-    "no flags": b"{}",
-    "half a document": document("a")[:-20],
-    "an array": b"[]",
-    "flags that are text": b'{"flags": "a"}',
-    "not UTF-8": b"\xff\xfe",
-    "garbage": os.urandom(200),
-}
+    "zero bytes": b"", "no flags": b"{}", "half a document": document("a")[:-20], "an array": b"[]",
+    "flags that are text": b'{"flags": "a"}', "not UTF-8": b"\xff\xfe", "garbage": os.urandom(200),
+}  # fmt: skip
 
 
 def stale(source: FakeSource, store: object) -> str | None:

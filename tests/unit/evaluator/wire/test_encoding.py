@@ -32,14 +32,11 @@ def test_a_flag_has_flagds_fields_and_no_others() -> None:
     assert encoded(flag_set(one)) == {
         "flags": {
             "a": {
-                "state": "ENABLED",
-                "variants": {"on": True},
-                "defaultVariant": "on",
-                "targeting": targeting,
+                "state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on", "targeting": targeting,
                 "metadata": {"owner": "shop"},
             }
         }
-    }
+    }  # fmt: skip
 
 
 def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() -> None:

@@ -72,12 +72,9 @@ def test_several_are_merged_as_openfeature_operator_merges_them() -> None:
     }  # fmt: skip
     # As its definition stores it: with defaults.
     second = {
-        "envVarPrefix": "my-second-prefix",
-        "host": "my-host",
-        "port": 8015,
-        "tls": False,
+        "envVarPrefix": "my-second-prefix", "host": "my-host", "port": 8015, "tls": False,
         "cacheMaxSize": 1000,
-    }
+    }  # fmt: skip
     for options in (OPTIONS, COMPAT):
         variables = made(first, second, options=options)["spec"]["containers"][0]["env"]
         assert [(each["name"].removeprefix("my-second-prefix_"), each["value"]) for each in variables] == [

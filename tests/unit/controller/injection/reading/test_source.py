@@ -66,13 +66,9 @@ def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
 def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
     web = {"source": "https://flags", "provider": "http", "interval": 5, "tls": True}
     rpc = {
-        "source": "flags:8015",
-        "provider": "grpc",
-        "tls": True,
-        "selector": "x",
-        "providerID": "p",
+        "source": "flags:8015", "provider": "grpc", "tls": True, "selector": "x", "providerID": "p",
         "interval": 3,
-    }
+    }  # fmt: skip
     found = made({"sources": [web, rpc]})
     assert sources(found) == [
         {"uri": "https://flags", "provider": "http", "interval": 5},

@@ -54,40 +54,14 @@ def test_a_remote_is_read_from_its_url(text: str, transport: Transport, url: str
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        " /srv/flags",
-        "/srv/fl\nags",
-        "--upload-pack=touch x",
-        "-oProxyCommand=touch x",
-        "ext::sh -c touch% x",
-        "fd::17",
-        "transport::https://h/r",
-        "git://h/r",
-        "ftp://h/r",
-        "ext://h/r",
-        "ssh://-oProxyCommand=touch/r",
-        "ssh://-x@h/r",
-        "ssh://u:p@h/r",
-        "ssh://h/r?x",
-        "-x@h:r",
-        "u@-h:r",
-        "h:-r",
-        "u@h%25:r",
-        "https:///r",
-        "https://h",
-        "https://h/",
-        "https://h:port/r",
-        "https://h:99999/r",
-        "https://ho%73t/r",
-        "https://h/r#main",
-        "https://h/r?x=1",
-        "https://[::1/r",
-        "file://host/r",
-        "file:///",
-        "file:///r%00",
-        "file:///r?x",
+        "", " /srv/flags", "/srv/fl\nags", "--upload-pack=touch x", "-oProxyCommand=touch x",
+        "ext::sh -c touch% x", "fd::17", "transport::https://h/r", "git://h/r", "ftp://h/r", "ext://h/r",
+        "ssh://-oProxyCommand=touch/r", "ssh://-x@h/r", "ssh://u:p@h/r", "ssh://h/r?x", "-x@h:r", "u@-h:r",
+        "h:-r", "u@h%25:r", "https:///r", "https://h", "https://h/", "https://h:port/r", "https://h:99999/r",
+        "https://ho%73t/r", "https://h/r#main", "https://h/r?x=1", "https://[::1/r", "file://host/r",
+        "file:///", "file:///r%00", "file:///r?x",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_place_of_a_repository_is_refused(text: str) -> None:
     with pytest.raises(InvalidTextError) as refused:
         parse_location(text)
@@ -164,10 +138,7 @@ def test_no_secret_is_in_what_credentials_print() -> None:
 
 def test_identities_differ_wherever_credentials_do() -> None:
     asked = [
-        Credentials(),
-        Credentials("a"),
-        Credentials("a", "b"),
-        Credentials("a", "", "b"),
+        Credentials(), Credentials("a"), Credentials("a", "b"), Credentials("a", "", "b"),
         Credentials("a", "", "", "b"),
-    ]
+    ]  # fmt: skip
     assert len({credentials.identity for credentials in asked}) == len(asked)

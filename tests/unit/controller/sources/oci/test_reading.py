@@ -149,17 +149,8 @@ JSON: Any = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    "auths",
-                    "ghcr.io",
-                    "auth",
-                    "username",
-                    "layers",
-                    "manifests",
-                    "platform",
-                    "annotations",
-                    "digest",
-                    "size",
-                    "mediaType",
+                    "auths", "ghcr.io", "auth", "username", "layers", "manifests", "platform", "annotations",
+                    "digest", "size", "mediaType",
                 ]
             ),
             inner,
@@ -167,7 +158,7 @@ JSON: Any = st.recursive(
         )
     ),
     max_leaves=12,
-)
+)  # fmt: skip
 
 
 @given(st.text(max_size=60), JSON, st.binary(max_size=60))
