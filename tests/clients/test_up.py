@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 STALE = "flagstaff.dev/stale"
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.commit("first", flags__json=banner("plain"))
-    return made
-
-
 def ofrep(port: int, key: str = "banner") -> dict[str, Any]:
     """One answer over OFREP, by curl."""
     url = f"http://127.0.0.1:{port}/ofrep/v1/evaluate/flags/{key}"

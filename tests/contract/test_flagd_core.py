@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,25 +17,15 @@ from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT
 from evaluator.resolution import FlagType
 from evaluator.resolve import compile_flag_set, resolve
-from tests.contract.flagd_core import FlagdCore
 from tests.contract.generated_flags import contexts, definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.contract.flagd_core import FlagdCore
+
 
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
 EXAMPLES = int(LONG or 250)
 TYPES = ("boolean", "string", "integer", "float", "object")
-
-
-@pytest.fixture(scope="module")
-def flagd() -> Iterator[FlagdCore]:
-    try:
-        core = FlagdCore()
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"NOT COMPARED WITH FLAGD: its core cannot be built: {error}")
-    with core:
-        yield core
 
 
 @st.composite

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,10 +18,11 @@ from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.resolution import FlagType
 from evaluator.resolve import compile_flag_set, resolve
 from evaluator.targeting.compile import OPERATORS
-from tests.contract.flagd_core import FlagdCore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.contract.flagd_core import FlagdCore
 
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
 EXAMPLES = int(LONG or 300)
@@ -74,16 +74,6 @@ contexts = st.fixed_dictionaries(
         "$flagd": st.just({"flagKey": "forged", "timestamp": 5}),
     },
 )
-
-
-@pytest.fixture(scope="module")
-def flagd() -> Iterator[FlagdCore]:
-    try:
-        core = FlagdCore()
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"NOT COMPARED WITH FLAGD: its core cannot be built: {error}")
-    with core:
-        yield core
 
 
 def both(flagd: FlagdCore, targeting: list[Any], given: list[Any]) -> Iterator[tuple[Any, str, str, str]]:

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -23,18 +23,8 @@ from tests.unit.evaluator.server.fakes import NOW
 
 from .receiver import Receiver, attributes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    opened = Receiver()
-    yield opened
-    opened.close()
 
 
 def settings(**more: object) -> Settings:
