@@ -512,11 +512,7 @@ async def test_the_history_says_how_many_flags_of_a_revision_are_not_served_as_i
 async def test_a_held_flag_is_shown_with_commit_place_and_what_to_do(world: World) -> None:
     world.commit("r2", document(a=BROKEN, b=flag("on")))
     seen = await world.look()
-    assert seen.message == (
-        "main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:9:22: "
-        'defaultVariant "no such variant" '
-        'is none of the variants; did you mean "on"? a stays at the last good definition; push a correction'
-    ) or seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
+    assert seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
     assert seen.message.endswith(
         ". Served as an older revision had them: a; push a correction, or revert the commit"
     )
