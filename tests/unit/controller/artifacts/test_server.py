@@ -148,17 +148,12 @@ async def test_a_download_goes_on_only_with_the_same_archive(
 @pytest.mark.parametrize(
     "path",
     [
-        "/flagsource/apps/flags/index.json",
-        "/flagsource/apps/flags/../flags/index.json",
-        "/flagsource/../../../../etc/passwd",
-        "/flagsource/%2e%2e/%2e%2e/etc/passwd",
-        "/flagsource/apps/flags/..%2f..%2f..%2fetc%2fpasswd",
-        "/flagsource/apps/flags/%00",
-        "/flagsource/",
-        "/other",
-        "/",
+        "/flagsource/apps/flags/index.json", "/flagsource/apps/flags/../flags/index.json",
+        "/flagsource/../../../../etc/passwd", "/flagsource/%2e%2e/%2e%2e/etc/passwd",
+        "/flagsource/apps/flags/..%2f..%2f..%2fetc%2fpasswd", "/flagsource/apps/flags/%00", "/flagsource/",
+        "/other", "/",
     ],
-)
+)  # fmt: skip
 async def test_nothing_else_is_served(served: Served, path: str) -> None:
     status, _, body = await served.ask(path=path)
     assert (status, b"root:" in body) == (404, False)

@@ -56,20 +56,12 @@ async def test_a_first_revision_is_applied_and_reported() -> None:
     assert seen.said == ['Applied: main@sha1:r1 by Ada "Commit r1": 2 added: a, b']
     status = {key: seen.status[key] for key in seen.status if key not in {"conditions", "history"}}
     assert status == {
-        "observedGeneration": 1,
-        "lastAttemptedRevision": "main@sha1:r1",
-        "lastAppliedRevision": "main@sha1:r1",
-        "lastGoodRevision": "main@sha1:r1",
-        "digest": world.document()["metadata"]["flagstaff.dev/digest"],
-        "flagSetId": "shop/checkout",
-        "bucketing": "v2",
-        "flags": 2,
-        "heldFlags": 0,
-        "held": [],
-        "problemCount": 0,
-        "problems": [],
+        "observedGeneration": 1, "lastAttemptedRevision": "main@sha1:r1",
+        "lastAppliedRevision": "main@sha1:r1", "lastGoodRevision": "main@sha1:r1",
+        "digest": world.document()["metadata"]["flagstaff.dev/digest"], "flagSetId": "shop/checkout",
+        "bucketing": "v2", "flags": 2, "heldFlags": 0, "held": [], "problemCount": 0, "problems": [],
         "target": [{"kind": CONFIGURATION, "name": "checkout"}],
-    }
+    }  # fmt: skip
 
 
 async def test_the_history_names_author_subject_times_and_what_changed(world: World) -> None:

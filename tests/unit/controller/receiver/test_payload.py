@@ -118,15 +118,11 @@ def test_other_events_count_where_they_are_asked_for(
 @pytest.mark.parametrize(
     ("events", "event", "counts"),
     [
-        ((), "Push Hook", True),
-        ((), "Tag Push Hook", True),
-        ((), "Note Hook", False),
-        (("Push Hook",), "Push Hook", True),
-        (("push",), "Push Hook", True),
-        (("Tag Push Hook",), "Push Hook", False),
-        ((), "System Hook", True),
+        ((), "Push Hook", True), ((), "Tag Push Hook", True), ((), "Note Hook", False),
+        (("Push Hook",), "Push Hook", True), (("push",), "Push Hook", True),
+        (("Tag Push Hook",), "Push Hook", False), ((), "System Hook", True),
     ],
-)
+)  # fmt: skip
 def test_gitlabs_events_go_by_the_header_or_the_payloads_word(
     events: tuple[str, ...], event: str, counts: bool
 ) -> None:

@@ -194,15 +194,11 @@ async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other
 @pytest.mark.parametrize(
     ("delivers", "reason", "expected"),
     [
-        (False, "NotFound", "absent"),
-        (True, "NotFound", "deleted"),
-        (True, "Forbidden", "forbidden"),
-        (True, "Unauthenticated", "unauthenticated"),
-        (True, "Unreachable", "down"),
-        (True, "TooLarge", "invalid"),
-        (True, "Whatever", "failed"),
+        (False, "NotFound", "absent"), (True, "NotFound", "deleted"), (True, "Forbidden", "forbidden"),
+        (True, "Unauthenticated", "unauthenticated"), (True, "Unreachable", "down"),
+        (True, "TooLarge", "invalid"), (True, "Whatever", "failed"),
     ],
-)
+)  # fmt: skip
 async def test_the_state_of_a_source_is_one_word_and_its_flags_stay(
     delivers: bool, reason: str, expected: str
 ) -> None:

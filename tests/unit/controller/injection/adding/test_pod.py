@@ -19,13 +19,9 @@ from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, env, i
 GOLDEN = Path(__file__).parents[1] / "golden"
 EXAMPLE = Path(__file__).parents[5] / "examples" / "sidecar" / "deployment.yaml"
 VARIABLES = {
-    "FLAGD_MANAGEMENT_PORT": "8014",
-    "FLAGD_PORT": "8013",
-    "FLAGD_RESOLVER": "rpc",
-    "FLAGD_HOST": "127.0.0.1",
-    "FLAGD_SYNC_PORT": "8015",
-    "OFREP_ENDPOINT": "http://127.0.0.1:8016",
-}
+    "FLAGD_MANAGEMENT_PORT": "8014", "FLAGD_PORT": "8013", "FLAGD_RESOLVER": "rpc", "FLAGD_HOST": "127.0.0.1",
+    "FLAGD_SYNC_PORT": "8015", "OFREP_ENDPOINT": "http://127.0.0.1:8016",
+}  # fmt: skip
 
 
 def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,15 +18,11 @@ SECRET = "s3cr3t-token"  # noqa: S105 - it guards nothing
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("/srv/flags", "/srv/flags"),
-        ("flags", "flags"),
-        (".", "."),
-        ("./-odd", "./-odd"),
-        ("./a:b", "./a:b"),
-        ("file:///srv/my%20flags.git", "/srv/my flags.git"),
+        ("/srv/flags", "/srv/flags"), ("flags", "flags"), (".", "."), ("./-odd", "./-odd"),
+        ("./a:b", "./a:b"), ("file:///srv/my%20flags.git", "/srv/my flags.git"),
         ("file://localhost/srv/flags", "/srv/flags"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_is_a_local_repository(text: str, path: str) -> None:
     assert parse_location(text).path == Path(path)
 
