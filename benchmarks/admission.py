@@ -215,16 +215,17 @@ def empty_webhook(cluster: Plane, folder: Path) -> Iterator[None]:
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
+        found = "object.metadata.annotations"
+        asks = {"name": "asks", "expression": f"has({found}) && 'benchmark/empty' in {found}"}
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
         webhook = {
             "name": "empty.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "clientConfig": {
                 "url": f"https://127.0.0.1:{port}/",
                 "caBundle": base64.b64encode(authority.cert_pem.bytes()).decode(),
             },
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-            "matchConditions": [{
-                "name": "asks", "expression": "has(object.metadata.annotations) && 'benchmark/empty' in object.metadata.annotations",
-            }],
+            "rules": [rule],
+            "matchConditions": [asks],
         }  # fmt: skip
         configured = {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",

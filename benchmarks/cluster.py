@@ -129,8 +129,8 @@ class Watch:
                 return moment
 
     def _follow(self) -> None:
-        path = f"/apis/core.openfeature.dev/v1beta1/namespaces/{self.spine.name}/featureflagconfigurations?watch=1"
-        for line in self.spine.api.lines(path):
+        space = f"/apis/core.openfeature.dev/v1beta1/namespaces/{self.spine.name}"
+        for line in self.spine.api.lines(f"{space}/featureflagconfigurations?watch=1"):
             moment = time.perf_counter()
             annotations = json.loads(line)["object"]["metadata"].get("annotations") or {}
             self._seen.put((annotations.get("flagstaff.dev/revision", "").rpartition(":")[2], moment))
@@ -162,8 +162,9 @@ def many(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[
         idle = sum(writes(process).values()) - before
     return [
         {
-            "sources": MANY, "sets": MANY, "repositories": REPOSITORIES, "applied s": applied, "all Ready " "s": ready,
-            "API writes": cold, "requests to " "Git": asked, "memory MB": memory(process), "API writes a minute at " "rest": idle,
+            "sources": MANY, "sets": MANY, "repositories": REPOSITORIES, "applied s": applied,
+            "all Ready s": ready, "API writes": cold, "requests to Git": asked, "memory MB": memory(process),
+            "API writes a minute at rest": idle,
         }
     ]  # fmt: skip
 

@@ -46,6 +46,7 @@ WRITES, PUSHES, FLAGS = 200, 60, 21
 MEMBERS, CONNECTIONS, AT_ONCE, ROUND_SECONDS = 10_000, 20, 400, 10.0
 PATIENCE = 60.0
 NAMESPACE = "shop"
+RECEIPTS, FFC = "flagreceipts", "featureflagconfigurations"
 
 
 def main() -> None:
@@ -231,9 +232,9 @@ class Crowd:
             "counted s after the last": counted,
             "proxy CPU s": used,
             "proxy CPU us/receipt": used / MEMBERS * 1e6,
-            "writes of FlagReceipts": now["flagreceipts"] - made["flagreceipts"],
-            "writes of " "FeatureFlagConfigurations": now["featureflagconfigurations"] - made["featureflagconfigurations"],
-        }  # fmt: skip
+            "writes of FlagReceipts": now[RECEIPTS] - made[RECEIPTS],
+            "writes of FeatureFlagConfigurations": now[FFC] - made[FFC],
+        }
 
     async def send(self, digest: str, pace: float = 0.0) -> None:
         """All members report, spread over `pace` seconds, or as fast as they are answered."""

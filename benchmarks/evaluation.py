@@ -54,7 +54,8 @@ from evaluator.flags.model import Bucketing
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 definitions, context, generation = json.loads(sys.stdin.read())
-flags = compile_flag_set(parse(json.dumps(definitions).encode(), file="f.json").flag_set, bucketing=Bucketing(generation))
+flag_set = parse(json.dumps(definitions).encode(), file="f.json").flag_set
+flags = compile_flag_set(flag_set, bucketing=Bucketing(generation))
 wanted = FlagType.BOOLEAN
 call = "resolve(flags, key, wanted, context, 0)"
 """

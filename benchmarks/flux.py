@@ -63,7 +63,7 @@ def each_of(binary: Path | None, measure: Callable[[Subject], Rows]) -> Rows:
 
 
 # -- a poke
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def poke(binary: Path | None) -> None:
@@ -161,8 +161,8 @@ def pairs(_: Path | None) -> None:
     """Ours alone: sources with their sets, from cold to Ready."""
     with ours() as subject:
         objects = [
-            [subject.source(f"each-{each}", each % REPOSITORIES, "1h"), flag_set(name=f"each-{each}", source=f"each-{each}")]
-            for each in range(PAIRS)
+            [subject.source(name, each % REPOSITORIES, "1h"), flag_set(name=name, source=name)]
+            for each, name in enumerate(f"each-{each}" for each in range(PAIRS))
         ]  # fmt: skip
         row = applied(subject, objects, ("flagsource", "flagset", "ffc"))
     writes = (row["API writes"] - row["Events of them"]) / PAIRS

@@ -25,8 +25,8 @@ ROUNDS = 7
 IDLE_SECONDS = 20.0
 MANAGEMENT = 18014
 START = (
-    str(Path(sys.executable).parent / "flagstaff"), "evaluator", "start", "--host=127.0.0.1", "--log-level=warning",
-    f"--management-port={MANAGEMENT}", "--port=0", "--sync-port=0", "--ofrep-port=0",
+    str(Path(sys.executable).parent / "flagstaff"), "evaluator", "start", "--host=127.0.0.1",
+    "--log-level=warning", f"--management-port={MANAGEMENT}", "--port=0", "--sync-port=0", "--ofrep-port=0",
 )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.hostile [evaluator] [flagd] [proxy]
 
-Well-behaved are gRPC calls at a fixed rate over 8 connections (h2load): evaluations, and of the proxy a set of
-100 flags. Beside them, on the same CPU as h2load, is a process that misbehaves in one way
+Well-behaved are gRPC calls at a fixed rate over 8 connections (h2load): evaluations, and of the proxy a set
+of 100 flags. Beside them, on the same CPU as h2load, is a process that misbehaves in one way
 (`benchmarks.hostile_peers`) for as long as they are measured. The aims: calls whose p99 stays below 50 ms, at
 most 128 MB, and an event loop that is never held for 50 ms.
 """

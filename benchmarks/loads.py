@@ -128,15 +128,16 @@ def h2load(
     paced: tuple[int, int] | None = None,
     least: int = 0,
 ) -> Figures:
-    """All of REQUESTS over 8 connections of 4 streams, as fast as it goes; `paced`: as many a second, and for how
-    many seconds, instead; `least`: bytes of the smallest right answer.
+    """All of REQUESTS over 8 connections of 4 streams, as fast as it goes; `paced`: as many a second, and for
+    how many seconds, instead; `least`: bytes of the smallest right answer.
     """
     log, sent = scratch / "log", scratch / "body"
     sent.write_bytes(body)
     wanted = paced[0] * paced[1] if paced else REQUESTS
     pace = [f"--rps={paced[0] // 8}"] if paced else []
     done = subprocess.run(
-        ["taskset", "-c", CLIENT_CPU, "h2load", *pace, "-n", str(wanted), "-c", "8", "-m", "4", "-d", str(sent), "--log-file", str(log),
+        ["taskset", "-c", CLIENT_CPU, "h2load", *pace, "-n", str(wanted), "-c", "8", "-m", "4",
+         "-d", str(sent), "--log-file", str(log),
          *(word for name, value in headers.items() for word in ("-H", f"{name}: {value}")), url],
         capture_output=True, text=True, check=True,
     )  # fmt: skip

@@ -86,8 +86,8 @@ def flagd(binary: str, tls: tuple[str, str] | None = None) -> Iterator[Server]:
         grpc, ofrep, management, sync = free_ports(4)
         secured = ["-c", tls[0], "-k", tls[1]] if tls else []
         process = subprocess.Popen(
-            [*PINNED, binary, "start", "-f", f"file:{file}", "-p", str(grpc), "-r", str(ofrep), "-m", str(management),
-             "-g", str(sync), *secured],
+            [*PINNED, binary, "start", "-f", f"file:{file}", "-p", str(grpc), "-r", str(ofrep),
+             "-m", str(management), "-g", str(sync), *secured],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:

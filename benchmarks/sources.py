@@ -2,8 +2,9 @@
 
     python -m benchmarks.sources
 
-Each is asked as in a cluster, and is a real server on this machine: Git's smart HTTP, the distribution project's
-registry, an S3 server that checks signatures. Two contents: 1 MB in ten files, and 10,000 small files.
+Each is asked as in a cluster, and is a real server on this machine: Git's smart HTTP, the distribution
+project's registry, an S3 server that checks signatures. Two contents: 1 MB in ten files, and 10,000 small
+files.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ POLLS = 30
 FETCHES = 3
 CONTENTS = {
     "1 MB in 10 files": {f"flags-{number}.json": f"{number:x}" * 100_000 for number in range(10)},
-    # With the folders 9,999 entries. In one folder the S3 server of the tests reads all of it for each object.
+    # With the folders 9,999 entries. In one folder the S3 server of the tests reads all of it for each
+    # object.
     "9,900 files": {
         f"{number // 100:03}/flags-{number:05}.json": f'{{"flags": {{}}, "number": {number}}}'
         for number in range(9_900)

@@ -43,8 +43,8 @@ class Evaluator:
         self._number = 0
         self.change()
         self._process = subprocess.Popen(
-            [*PINNED, FLAGSTAFF, "evaluator", "start", "--host=127.0.0.1", "--log-format=json", "--port=0", "--management-port=0",
-             "--sync-port=0", "--ofrep-port=0", "--uri", f"file:{self._file}"],
+            [*PINNED, FLAGSTAFF, "evaluator", "start", "--host=127.0.0.1", "--log-format=json", "--port=0",
+             "--management-port=0", "--sync-port=0", "--ofrep-port=0", "--uri", f"file:{self._file}"],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.pid = self._process.pid

@@ -4,9 +4,9 @@ pause that others saw meanwhile.
 python -m benchmarks.swap
 
 `on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does:
-`SnapshotSwapper`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a
-loop that evaluates one flag in each. The first set is served before; every round is a process-wide state of
-its own, as a process of ours would be after its start.
+`SnapshotSwapper`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns
+of a loop that evaluates one flag in each. The first set is served before; every round is a process-wide state
+of its own, as a process of ours would be after its start.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ OF_RULES: Final[Mapping[str, str]] = {
 
 
 OF_DOCUMENTS: Final[Mapping[str, str]] = {
-    "unknown-field": "the schema allows any further field of a flag; flagd ignores it, so it is most often a typo",
+    "unknown-field": "the schema allows any further field of a flag; flagd ignores it: mostly a typo",
     "field-case": "the schema allows any further field; flagd reads it as the field that it means",
-    "unknown-key": "the schema allows any further key of a document; flagd ignores it, so it is most often a typo",
-    "unknown-variant": "a schema cannot compare `defaultVariant` with the keys of `variants`; flagd refuses the document",
+    "unknown-key": "the schema allows any further key of a document; flagd ignores it: mostly a typo",
+    "unknown-variant": "a schema cannot look `defaultVariant` up in `variants`; flagd refuses the document",
     "empty-evaluator": "the schema takes an empty rule; flagd refuses a document with an empty evaluator",
     "duplicate-key": "a schema sees the last of two equal keys; which of them was meant is not known",
     "duplicate-flag": "the schema does not compare the items of a list, nor documents with each other",
@@ -44,7 +44,7 @@ OF_DOCUMENTS: Final[Mapping[str, str]] = {
     "missing-base": "the schema knows no layers",
     "removes-nothing": "null in a layer removes; the schema knows no layers",
     "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",
-    "set-metadata-type": "the schema means it, but draft-07 ignores what stands beside a `$ref`; flagd selects by text",
+    "set-metadata-type": "the schema means it, but draft-07 ignores what is beside `$ref`; flagd wants text",
     "too-many-problems": "the number of problems that are listed is limited",
 }
 """What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of

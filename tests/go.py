@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[1]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flagstaff-tests"
 """Where what was built is kept, outside the repository."""
@@ -36,15 +38,7 @@ def go() -> str:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
         uv = Path(sys.executable).parent / "uv"
         locked: list[str | Path] = ["--require-hashes", "-r", ROOT / "requirements" / "go.txt"]
-        command: list[str | Path] = [
-            uv,
-            "pip",
-            "install",
-            "-q",
-            "--python",
-            home / "bin" / "python",
-            *locked,
-        ]
+        command: list[str | Path] = [uv, "pip", "install", "-q", "--python", home / "bin" / "python", *locked]
         subprocess.run(command, check=True)
     return str(program)
 
@@ -57,31 +51,31 @@ def _version(program: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module of ours, whose one program is called by several names."""
+    """A Go module of ours, whose one program may be called by several names."""
 
     name: str
     folder: Path
-    files: tuple[str, ...]
-    """The files whose content names the folder in the cache."""
-    package: str
-    programs: tuple[str, ...]
-    stamps: tuple[str, ...]
-    """Variables that the linker sets: the version that the program reports."""
     announcement: str
     """What is built and how long it takes, for the person who waits."""
+    package: str = "."
+    programs: tuple[str, ...] = ()
+    """The other names of the program."""
+    stamps: tuple[str, ...] = ()
+    """Variables that the linker sets: the version that the program reports."""
 
     def cache(self) -> Path:
         """Where the programs of this very module are built to."""
         content = hashlib.sha256()
-        for name in self.files:
-            content.update((self.folder / name).read_bytes())
+        for file in (self.folder / name for name in ("go.mod", "go.sum", "main.go")):
+            content.update(file.read_bytes() if file.is_file() else b"")
         return CACHE / f"{self.name}-{content.hexdigest()[:16]}"
 
 
 def find(module: Module, folder: Path | None = None) -> Path | None:
     """The folder, by default that of the cache, if it has every program of the module."""
     folder = folder or module.cache()
-    return folder if all((folder / name).is_file() for name in module.programs) else None
+    names = module.programs or (module.name,)
+    return folder if all((folder / name).is_file() for name in names) else None
 
 
 def build(module: Module) -> Path:
@@ -101,12 +95,27 @@ def build(module: Module) -> Path:
         finished.set()
     unfinished.replace(folder / module.name)
     for name in module.programs:
-        if name == module.name:
-            continue
         link = folder / f".{name}.{os.getpid()}"
         link.symlink_to(module.name)
         link.replace(folder / name)
     return folder
+
+
+def program(module: Module, lacking: str) -> Path:
+    """The module's own, built if need be. Without one the test is skipped, which says what is `lacking`."""
+    try:
+        return (find(module) or build(module)) / module.name
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"{lacking}: {error}")
+
+
+def prepare(module: Module, lacking: str) -> int:
+    """Build the program if need be, and print its folder; say what is `lacking` where it cannot be built."""
+    try:
+        print(find(module) or build(module))
+    except (subprocess.SubprocessError, OSError) as error:
+        print(f"==> {lacking}: {error}", file=sys.stderr)
+    return 0
 
 
 def _show_progress(finished: threading.Event) -> None:
@@ -116,8 +125,8 @@ def _show_progress(finished: threading.Event) -> None:
 
 
 def source_folder(module: Module, required: str) -> Path:
-    """Where the module cache keeps the sources of a module that `module` requires, downloaded if need be. Raises
-    subprocess.SubprocessError or OSError where it cannot be had.
+    """Where the module cache keeps the sources of a module that `module` requires, downloaded if need be.
+    Raises subprocess.SubprocessError or OSError where it cannot be had.
     """
     command = [go(), "mod", "download", "-json", required]
     done = subprocess.run(command, cwd=module.folder, capture_output=True, text=True, check=True)

@@ -1,4 +1,5 @@
-"""Lists every text that users may see, to be read as a stranger would: `python -m tests.messages [FOLDER]...`.
+"""Lists every text that users may see, to be read as a stranger would: `python -m tests.messages
+[FOLDER]...`.
 
 Each literal of at least two words that is not a docstring counts: messages of errors, problems and
 conditions, events, log lines, help texts, and what is printed. A line gives place, the call that the text is

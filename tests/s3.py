@@ -71,7 +71,7 @@ def refuse(status: int, code: str, message: str = "") -> Callable[[BaseHTTPReque
 
 
 def listed(*objects: tuple[str, int], etag: str = "e") -> Callable[[BaseHTTPRequestHandler], bool]:
-    """Answers listings with these keys and sizes: some are no names of files, which no server over a disk has."""
+    """Answers listings with these keys and sizes, also of names that no server over a disk could have."""
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
         f'<ETag>"{etag}"</ETag><Size>{size}</Size></Contents>'

@@ -73,7 +73,7 @@ class StubApi:
         self._folder = folder
         self._front: _Front | None = None
 
-    # -- what a test does ------------------------------------------------------------------------------------------
+    # -- what a test does ------------------------------------------------------------------------------------
 
     @property
     def kubeconfig(self) -> Path:
@@ -98,7 +98,7 @@ class StubApi:
         """How often that was answered."""
         return self.asked.count((method, path, status))
 
-    # -- the server ------------------------------------------------------------------------------------------------
+    # -- the server ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[StubApi]:
@@ -197,14 +197,11 @@ class StubApi:
             return None
         resources = [
             {
-                "name": plural,
-                "singularName": kind.lower(),
-                "kind": kind,
-                "namespaced": plural not in _CLUSTER_WIDE,
-                "verbs": _VERBS,
+                "name": plural, "singularName": kind.lower(), "kind": kind,
+                "namespaced": plural not in _CLUSTER_WIDE, "verbs": _VERBS,
             }
             for plural, kind in _KINDS[named].items()
-        ]
+        ]  # fmt: skip
         return web.json_response({"kind": "APIResourceList", "resources": resources})
 
     async def _object(self, request: web.Request) -> web.Response:

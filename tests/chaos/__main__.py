@@ -58,11 +58,8 @@ def main() -> int:
             )
         )
         run(stack, folder, faults, random.Random(f"{seed} commits"), violations)
-    print(
-        "held"
-        if not violations.texts
-        else f"{len(violations.texts)} violations; again: CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g} make chaos"
-    )
+    again = f"violations; again: CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g} make chaos"
+    print(f"{len(violations.texts)} {again}" if violations.texts else "held")
     return bool(violations.texts)
 
 
@@ -146,7 +143,8 @@ def report(
             if f"{fault.kind} {fault.target.partition('-')[0]}" == kind
         ]
         print(
-            f"  {kind:<22} {len(seconds):>3} times, all current after {statistics.median(seconds):.1f} s, at most {max(seconds):.1f} s"
+            f"  {kind:<22} {len(seconds):>3} times, all current after {statistics.median(seconds):.1f} s,"
+            f" at most {max(seconds):.1f} s"
         )
 
 

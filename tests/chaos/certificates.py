@@ -86,7 +86,7 @@ class ServerCertificates:
                 self._api.ask("PATCH", path, {"data": data}, "application/merge-patch+json")
 
     def doubted(self, admission: Mapping[str, int], sync: Mapping[str, int]) -> str:
-        """Whose certificate the API server, or a client of the proxies, would not believe; empty: nobody's."""
+        """Whose certificate the API server or a client of the proxies would not believe; empty: nobody's."""
         for ports, authorities in ((admission, trusted(self._spine.plane)), (sync, self._authorities())):
             for name, port in ports.items():
                 if why := refusal(port, authorities):

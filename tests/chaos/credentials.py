@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Each token is bound to a Secret: the API server refuses it some seconds after that Secret is deleted."""
+    """Each token is bound to a Secret: the API server refuses it some seconds after that is deleted."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane

@@ -21,17 +21,10 @@ CERTIFICATES: Final = "certificates"
 _OURS: Final = (*CONTROLLERS, *PROXIES, *EVALUATORS)
 _PROCESSES: Final = (*_OURS, *PLANE)
 TARGETS: Final[dict[str, tuple[str, ...]]] = {
-    "kill": _PROCESSES,
-    "freeze": _PROCESSES,
-    "hang": (GIT,),
-    "refuse": (GIT,),
-    "lie": (GIT,),
-    "fill": (*CONTROLLERS, *EVALUATORS),
-    "cut": _OURS,
-    "ahead": _OURS,
-    "behind": _OURS,
+    "kill": _PROCESSES, "freeze": _PROCESSES, "hang": (GIT,), "refuse": (GIT,), "lie": (GIT,),
+    "fill": (*CONTROLLERS, *EVALUATORS), "cut": _OURS, "ahead": _OURS, "behind": _OURS,
     "expire": (TOKENS, CERTIFICATES, *CONTROLLERS, *PROXIES),
-}
+}  # fmt: skip
 """What each kind of fault may befall."""
 _EVERY: Final = [(kind, target) for kind, targets in TARGETS.items() for target in targets]
 _PAUSES: Final = (0.5, 4.0)
@@ -56,8 +49,8 @@ class Fault:
 
 
 def draw(chance: random.Random, seconds: float) -> list[Fault]:
-    """Faults that are over after `seconds`; they overlap, and one target has one at a time. Each befalls each of
-    its targets once before any does twice.
+    """Faults that are over after `seconds`; they overlap, and one target has one at a time. Each befalls each
+    of its targets once before any does twice.
     """
     drawn: list[Fault] = []
     left: list[tuple[str, str]] = []

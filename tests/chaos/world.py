@@ -45,7 +45,7 @@ _START_SECONDS: Final = 60.0
 
 
 class Service(Relay):
-    """Leads each connection to one of the proxies, as a Service does that does not know which of them work."""
+    """Leads each connection to one of the proxies, as a Service that does not know which of them work."""
 
     def __init__(self, proxies: list[ProxyProcess], chance: random.Random) -> None:
         self._proxies, self._chance = proxies, chance

@@ -1,5 +1,5 @@
-"""A server of all kinds of flags; disks that can be filled; the durations of recoveries, printed at the end of a
-run.
+"""A server of all kinds of flags; disks that can be filled; the durations of recoveries, printed at the end
+of a run.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.repositories import Repository
 from tests.unit.evaluator.server import fakes
 
+from . import up
 from .disks import Limited, SmallDisk
 from .server import Server, banner
 
@@ -27,6 +29,14 @@ def shop() -> Iterator[Server]:
     running = Server(fakes.flag_set(*fakes.ALL, banner("plain"), flagSetId="shop"))
     yield running
     running.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """One with the banner; a module that needs another one has its own."""
+    made = Repository(tmp_path / "repository")
+    made.commit("first", flags__json=up.banner("plain"))
+    return made
 
 
 @pytest.fixture(params=["space", "files", "quota"])

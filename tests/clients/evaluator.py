@@ -27,11 +27,7 @@ class Evaluator:
     """A running evaluator; its log, of JSON lines, is read as it comes."""
 
     def __init__(
-        self,
-        *words: str,
-        cwd: Path,
-        environ: dict[str, str] | None = None,
-        leading: Sequence[str] = LEADING,
+        self, *words: str, cwd: Path, environ: dict[str, str] | None = None, leading: Sequence[str] = LEADING
     ) -> None:
         plain = {name: text for name, text in os.environ.items() if "FLAG" not in name}
         self.process = subprocess.Popen(
@@ -74,10 +70,7 @@ class Evaluator:
 
 @contextlib.contextmanager
 def evaluator(
-    *words: str,
-    cwd: Path,
-    environ: dict[str, str] | None = None,
-    leading: Sequence[str] = LEADING,
+    *words: str, cwd: Path, environ: dict[str, str] | None = None, leading: Sequence[str] = LEADING
 ) -> Iterator[Evaluator]:
     """An evaluator on free ports of loopback, unless `leading` says otherwise, stopped at the end."""
     running = Evaluator(*words, cwd=cwd, environ=environ, leading=leading)

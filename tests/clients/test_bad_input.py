@@ -121,11 +121,7 @@ def submodule(repository: Repository) -> None:
     ],
 )
 def test_a_link_out_of_the_tree_is_not_followed_and_holds_the_whole_set(
-    repository: Repository,
-    spoil: Callable[[Repository], None],
-    paths: list[str],
-    file: str,
-    words: str,
+    repository: Repository, spoil: Callable[[Repository], None], paths: list[str], file: str, words: str
 ) -> None:
     """Its flags would be missing from the set, and so be removed, if the rest were served."""
     repository.commit("an overlay", **{"overlay/flags__json": "{}"} if "overlay" in file else {})
@@ -143,9 +139,7 @@ def test_a_link_out_of_the_tree_is_not_followed_and_holds_the_whole_set(
     assert said["held"] == ["banner"]
 
 
-def test_a_commit_without_a_definition_keeps_the_last_good_and_names_the_path(
-    repository: Repository,
-) -> None:
+def test_a_commit_without_a_definition_keeps_the_last_good_and_names_the_path(repository: Repository) -> None:
     with up(repository) as running:
         port = running.ready()["ofrep"]
         repository.git("mv", "flags.json", "renamed.txt")

@@ -115,8 +115,7 @@ def hold(ports: dict[str, int], opened: Connection) -> None:
         for number in range(CLIENTS):
             by_sync = number % 2
             channel = grpc.aio.insecure_channel(
-                f"127.0.0.1:{ports['sync' if by_sync else 'grpc']}",
-                [("grpc.use_local_subchannel_pool", 1)],
+                f"127.0.0.1:{ports['sync' if by_sync else 'grpc']}", [("grpc.use_local_subchannel_pool", 1)]
             )
             channels.append(channel)
             flags: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)

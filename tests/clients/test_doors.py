@@ -137,16 +137,16 @@ class Secured:
         credentials = grpc.ssl_channel_credentials(certificates.ca_of())
         return grpc.secure_channel(f"localhost:{self.ports[door]}", credentials)
 
-    def curl(self, door: str) -> tuple[str, str, str]:
-        return "--cacert", str(self.folder / "ca.pem"), f"https://localhost:{self.ports[door]}"
+    def curl(self, door: str, path: str) -> tuple[str, str, str]:
+        return "--cacert", str(self.folder / "ca.pem"), f"https://localhost:{self.ports[door]}{path}"
 
 
 OVER_TLS: dict[str, Callable[[Secured], object]] = {
     "grpc": lambda door: resolved(door.channel("grpc")),
     "sync": lambda door: synced(door.channel("sync")),
-    "ofrep": lambda door: evaluated(*door.curl("ofrep")[:2], door.curl("ofrep")[2] + EVALUATE),
-    "management": lambda door: curl(*door.curl("management")[:2], door.curl("management")[2] + "/readyz")["ready"],
-}  # fmt: skip
+    "ofrep": lambda door: evaluated(*door.curl("ofrep", EVALUATE)),
+    "management": lambda door: curl(*door.curl("management", "/readyz"))["ready"],
+}
 
 
 @pytest.fixture(scope="module")

@@ -46,11 +46,7 @@ def client(provider: AbstractProvider) -> Iterator[OpenFeatureClient]:
 
 def rpc(port: int, **more: Any) -> FlagdProvider:
     return FlagdProvider(
-        host="localhost",
-        port=port,
-        resolver_type=ResolverType.RPC,
-        cache=CacheType.DISABLED,
-        **more,
+        host="localhost", port=port, resolver_type=ResolverType.RPC, cache=CacheType.DISABLED, **more
     )
 
 

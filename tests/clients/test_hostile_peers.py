@@ -200,6 +200,7 @@ async def test_a_malformed_frame_ends_its_own_connection_with_the_protocols_code
         assert await hostile.went_away() == error
 
 
+STREAM = RESOLVE.replace("ResolveString", "EventStream")
 CALLS = [
     pytest.param(call(b""), 13, id="no-message"),
     pytest.param(call(b"\0\0"), 13, id="half-a-prefix"),
@@ -211,7 +212,7 @@ CALLS = [
     pytest.param(call(message(b"\xff" * 20)), 3, id="no-protobuf"),
     pytest.param(call(message(b"\x0a\x02\xff\xfe")), 3, id="a-key-that-is-not-UTF-8"),
     pytest.param(call(message(b""), path="/flagd.evaluation.v2.Service/Nope"), 12, id="no-method"),
-    pytest.param(call(message(b""), grpc_timeout="soon", path=RESOLVE.replace("ResolveString", "EventStream")), 13, id="no-timeout"),
+    pytest.param(call(message(b""), grpc_timeout="soon", path=STREAM), 13, id="no-timeout"),
 ]  # fmt: skip
 
 
@@ -363,16 +364,18 @@ async def nothing(hostile: Line) -> bytes:
     return b""
 
 
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
+CALLED = frame(HEADERS, END_HEADERS, 1, block())
 SLOW = {
     "head": Slow("ofrep", QUESTION + b"x: ", b"y", Line.status, 408),
     "headers": Slow("ofrep", QUESTION, b"x: y\r\n", Line.status, 408),
     "body": Slow("ofrep", QUESTION + b"content-length: 900\r\n\r\n", b" ", Line.status, 408),
-    "chunks": Slow("ofrep", QUESTION + b"transfer-encoding: " b"chunked\r\n\r\n", b"1\r\n \r\n", Line.status, 408),
+    "chunks": Slow("ofrep", QUESTION + CHUNKED, b"1\r\n \r\n", Line.status, 408),
     "preface": Slow("grpc", PREFACE[:3], b"", nothing, b""),
     "block": Slow("grpc", GREETING + frame(HEADERS, 0, 1, block()[:9]), part(b""), Line.went_away, CALM),
-    "frame": Slow("grpc", GREETING + frame(HEADERS, END_HEADERS, 1, block())[:12], b"\x82", Line.went_away, CALM),
-    "message": Slow("grpc", GREETING + frame(HEADERS, END_HEADERS, 1, block()), frame(DATA, 0, 1, b"\0"), reset, CANCEL),
-}  # fmt: skip
+    "frame": Slow("grpc", GREETING + CALLED[:12], b"\x82", Line.went_away, CALM),
+    "message": Slow("grpc", GREETING + CALLED, frame(DATA, 0, 1, b"\0"), reset, CANCEL),
+}
 
 
 async def ended(ports: dict[str, int], slow: Slow) -> object:

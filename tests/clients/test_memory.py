@@ -83,9 +83,7 @@ def a_proxy(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     [(an_evaluator, "ofrep"), (an_evaluator, "management"), (a_proxy, "sync"), (a_proxy, "management")],
 )
 async def test_memory_is_bounded_and_others_are_answered(
-    tmp_path: Path,
-    program: Callable[[Path], AbstractContextManager[tuple[int, dict[str, Any]]]],
-    port: str,
+    tmp_path: Path, program: Callable[[Path], AbstractContextManager[tuple[int, dict[str, Any]]]], port: str
 ) -> None:
     with program(tmp_path) as (pid, ports):
         # One after another on the same process: memory that an attack leaves in pieces counts, too.

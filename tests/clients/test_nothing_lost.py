@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from tests.clients.disks import Disk
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.commit("first", flags__json=banner("plain"))
-    return made
-
-
 @pytest.mark.parametrize("url", ["{}", "file://{}"], ids=["in-place", "mirrored"])
 def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
     repository: Repository, disk: Disk, url: str, tmp_path: Path
@@ -124,9 +117,7 @@ class Committer:
 
 
 @pytest.mark.faults
-def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(
-    tmp_path: Path,
-) -> None:
+def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit(flags__json=numbered(0))
     state = tmp_path / "state"

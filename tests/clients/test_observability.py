@@ -109,9 +109,7 @@ def test_flags_are_listed_for_curl_and_for_our_verb(management: str) -> None:
     assert short(flag["revision"]) in row
 
 
-def test_an_explanation_is_the_same_from_the_server_and_from_the_repository(
-    management: str,
-) -> None:
+def test_an_explanation_is_the_same_from_the_server_and_from_the_repository(management: str) -> None:
     question = '{"flagKey":"banner","context":{"tier":"gold"}}'
     found = json.loads(curl("-d", question, f"{management}/explain"))
     code, printed = flagstaff("explain", "banner", "--to", management, "--context", "tier=gold")

@@ -123,10 +123,7 @@ def test_a_plain_server_is_followed_through_changes_and_a_restart(port: int, tmp
 
 def test_a_plain_server_that_has_nothing_yet_is_down_until_it_has(port: int, tmp_path: Path) -> None:
     service = Plain()
-    with (
-        listening(port, service),
-        evaluator("--sources", source(port), cwd=tmp_path) as running,
-    ):
+    with listening(port, service), evaluator("--sources", source(port), cwd=tmp_path) as running:
         ports = running.said("listening")
         running.said("stale: Timeout")
         assert state(ports["management"]) == "down"

@@ -243,11 +243,7 @@ def test_a_hundred_kills_while_last_good_is_written_leave_a_whole_and_ever_newer
     state, words = tmp_path / "state", [*FILE, "--state-dir", "state"]
     with Publisher(tmp_path / "flags.json") as publishing:
         result = subprocess.run(
-            [sys.executable, "-c", KILLED],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True, check=False
         )
     found = [int(number) for number in result.stdout.split()]
     assert (result.stderr, len(found)) == ("", 100)

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POLICY = {
-    "maxAttempts": 3,
-    "initialBackoff": "1s",
-    "maxBackoff": "5s",
-    "backoffMultiplier": 2.0,
+    "maxAttempts": 3, "initialBackoff": "1s", "maxBackoff": "5s", "backoffMultiplier": 2.0,
     "retryableStatusCodes": ["UNKNOWN", "UNAVAILABLE"],
-}
+}  # fmt: skip
 CONFIG = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": POLICY}]})
 
 

@@ -188,10 +188,7 @@ def test_a_server_that_stops_sends_its_streams_elsewhere(server: Server, sync: A
     server.stop()
     with pytest.raises(grpc.RpcError) as ended:
         next(stream)
-    assert (ended.value.code(), ended.value.details()) == (
-        grpc.StatusCode.UNAVAILABLE,
-        "shutting down",
-    )
+    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.UNAVAILABLE, "shutting down")
 
 
 @contextlib.contextmanager

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 STALE = "flagstaff.dev/stale"
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.commit("first", flags__json=banner("plain"))
-    return made
-
-
 def ofrep(port: int, key: str = "banner") -> dict[str, Any]:
     """One answer over OFREP, by curl."""
     url = f"http://127.0.0.1:{port}/ofrep/v1/evaluate/flags/{key}"
@@ -177,11 +170,9 @@ def test_a_port_in_use_is_a_clear_error(repository: Repository) -> None:
     with up(repository) as running:
         port = running.ready()["grpc"]
         other = Up(repository.path, port=port)
-        code = other.process.wait(20)
-        assert code == 2
-        assert other.stop() == (
-            f"flagstaff up: port {port} is already in use; choose another with --port, or 0 for any free one\n"
-        )
+        assert other.process.wait(20) == 2
+        advice = "choose another with --port, or 0 for any free one"
+        assert other.stop() == f"flagstaff up: port {port} is already in use; {advice}\n"
 
 
 def refused(*command: str | Path) -> tuple[int, str]:

@@ -6,26 +6,16 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.clients.server import until
 from tests.clients.test_up import ofrep
 from tests.clients.up import FLAGSTAFF, banner, up
-from tests.registry.fixtures import Shelf, registry, shelf
-from tests.repositories import Repository
+from tests.registry.fixtures import Shelf, registry, repository, shelf
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["registry", "shelf"]
+    from tests.repositories import Repository
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.git("remote", "add", "origin", "https://ada:secret@git.example.com/shop/flags.git")
-    made.commit("first", flags__json=banner("plain"))
-    return made
+__all__ = ["registry", "repository", "shelf"]
 
 
 def push(shelf: Shelf, repository: Repository) -> str:

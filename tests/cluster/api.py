@@ -95,10 +95,7 @@ class Api:
 
     def lines(self, path: str) -> Iterator[bytes]:
         """The lines of a watch, until it ends. Raises Refused, OSError."""
-        with (
-            _failing(),
-            contextlib.closing(self._request("GET", path, preload_content=False)) as response,
-        ):
+        with _failing(), contextlib.closing(self._request("GET", path, preload_content=False)) as response:
             _taken(response)
             yield from response
 

@@ -26,26 +26,21 @@ _VERSION: Final = "k8s.io/component-base/version"
 PLANE: Final = Module(
     "plane",
     Path(__file__).parent / "plane",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
-    (
+    "the test control plane: about 7 minutes",
+    programs=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    stamps=(
         f"{_VERSION}.gitVersion=v{KUBERNETES}",
         f"{_VERSION}.gitMajor={_MAJOR}",
         f"{_VERSION}.gitMinor={_MINOR}",
     ),
-    "the test control plane: about 7 minutes",
 )
 KWOK: Final = Module(
     "kwok",
     # Apart from the plane's: other versions of the same libraries, and who tests no fleet need not wait for
     # it.
     Path(__file__).parent / "plane" / "kwok",
-    ("go.mod", "go.sum"),
-    "sigs.k8s.io/kwok/cmd/kwok",
-    ("kwok",),
-    (),
     "kwok, the kubelets of a fleet that is not there: about 3 minutes",
+    package="sigs.k8s.io/kwok/cmd/kwok",
 )
 
 
@@ -64,8 +59,7 @@ def main() -> int:
         print(find(wanted) or build(wanted))
     except (subprocess.SubprocessError, OSError) as error:
         print(
-            f"==> CLUSTER TESTS WILL BE SKIPPED: {wanted.name} cannot be had here: {error}",
-            file=sys.stderr,
+            f"==> CLUSTER TESTS WILL BE SKIPPED: {wanted.name} cannot be had here: {error}", file=sys.stderr
         )
         return 1 if os.environ.get(REQUIRED) else 0
     return 0

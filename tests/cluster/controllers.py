@@ -28,12 +28,7 @@ class ControllerProcess(Replica):
     """One replica of the controller."""
 
     def __init__(
-        self,
-        plane: Plane,
-        folder: Path,
-        *arguments: str,
-        name: str = "controller",
-        via: str | None = None,
+        self, plane: Plane, folder: Path, *arguments: str, name: str = "controller", via: str | None = None
     ) -> None:
         super().__init__(folder, name)
         token = Api(plane).token(SYSTEM, "flagstaff-controller")
@@ -71,9 +66,10 @@ class KopfProcess(ControllerProcess):
         super().__init__(plane, folder, name="kopf")
         config = self.command[self.command.index("--kubeconfig") + 1]
         settings = {
-            "KUBECONFIG": config, "FLAGSTAFF_KUBECONFIG": config, "FLAGSTAFF_STORAGE_PATH": str(folder / "data"),
-            "FLAGSTAFF_HOST": "127.0.0.1", "FLAGSTAFF_ARTIFACT_PORT": "0", "FLAGSTAFF_RECEIVER_PORT": "0",
-            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_ADMISSION_PORT": "0", "FLAGSTAFF_NAMESPACE": SYSTEM,
+            "KUBECONFIG": config, "FLAGSTAFF_KUBECONFIG": config, "FLAGSTAFF_NAMESPACE": SYSTEM,
+            "FLAGSTAFF_STORAGE_PATH": str(folder / "data"), "FLAGSTAFF_HOST": "127.0.0.1",
+            "FLAGSTAFF_ARTIFACT_PORT": "0", "FLAGSTAFF_RECEIVER_PORT": "0",
+            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_ADMISSION_PORT": "0",
             "FLAGSTAFF_DENIED_SOURCE_HOSTS": "169.254.0.0/16", "POD_NAME": "",
         }  # fmt: skip
         named = [f"{name}={value}" for name, value in settings.items()]

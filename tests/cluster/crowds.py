@@ -53,10 +53,7 @@ class Crowd:
 
     def run(self) -> None:
         """Report until stopped."""
-        with (
-            grpc.insecure_channel(self._target) as channel,
-            ThreadPoolExecutor(AT_ONCE + 1) as pool,
-        ):
+        with grpc.insecure_channel(self._target) as channel, ThreadPoolExecutor(AT_ONCE + 1) as pool:
             report = channel.unary_unary(
                 REPORT,
                 request_serializer=ReportRequest.SerializeToString,

@@ -139,9 +139,10 @@ def explain(
     kill -STOP {first.evaluator.process.pid}
     {kubectl} get ffc -w
 
-What is applied is a pod with two annotations; what comes back has its evaluator. The last but one freezes {first.name},
-which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
-The logs are {os.path.relpath(process.log)} and {os.path.relpath(delivering.log)}. Ctrl-C takes all of it down.
+What is applied is a pod with two annotations; what comes back has its evaluator. The last but one freezes
+{first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
+The logs are {os.path.relpath(process.log)} and {os.path.relpath(delivering.log)}.
+Ctrl-C takes all of it down.
 """,
         flush=True,
     )

@@ -18,20 +18,12 @@ FLUX = {
 
 def definition(kind: str) -> dict[str, Any]:
     """As much of Flux's definition as `status.artifact` needs."""
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": FLUX[kind],
-        "singular": kind.lower(),
-    }
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": FLUX[kind], "singular": kind.lower()}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
+        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": schema},
-    }
+    }  # fmt: skip
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

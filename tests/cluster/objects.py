@@ -25,7 +25,7 @@ def flag_source(url: str, *, name: str = "flags", **spec: Any) -> dict[str, Any]
 
 
 def flag_set(*, name: str = "flags", source: str = "flags", **spec: Any) -> dict[str, Any]:
-    """A FlagSet over all files of the source; `spec` replaces fields. Tests replace all flags as they like."""
+    """A FlagSet over all files of the source; `spec` replaces fields. Tests may replace all flags."""
     reference = {"kind": "FlagSource", "name": source}
     return manifest("FlagSet", name, {"sourceRef": reference, "pruneGuard": False, **spec})
 
@@ -61,12 +61,7 @@ def reader(account: str) -> Iterator[dict[str, Any]]:
 
 def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     """One of our kinds."""
-    return {
-        "apiVersion": "flagstaff.dev/v1beta1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return {"apiVersion": "flagstaff.dev/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def flags(**defaults: str) -> str:

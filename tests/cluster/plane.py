@@ -86,9 +86,10 @@ class Plane:
         members = f"http://127.0.0.1:{peer}"
         self._commands = {
             "etcd": [
-                "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
-                "--listen-peer-urls", members, "--initial-advertise-peer-urls", members,
-                "--initial-cluster", f"default={members}", "--unsafe-no-fsync", "--log-level", "error",
+                "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", etcd,
+                "--advertise-client-urls", etcd, "--listen-peer-urls", members,
+                "--initial-advertise-peer-urls", members, "--initial-cluster", f"default={members}",
+                "--unsafe-no-fsync", "--log-level", "error",
             ],
             "kube-apiserver": [
                 "--etcd-servers", etcd, "--secure-port", str(secure), "--bind-address", "127.0.0.1",
@@ -97,15 +98,17 @@ class Plane:
                 "--service-account-key-file", str(self.folder / "accounts.key"),
                 "--service-account-signing-key-file", str(self.folder / "accounts.key"),
                 "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
-                "--service-cluster-ip-range", "10.0.0.0/24", "--allow-privileged", "--endpoint-reconciler-type", "none",
+                "--service-cluster-ip-range", "10.0.0.0/24", "--allow-privileged",
+                "--endpoint-reconciler-type", "none",
                 # As OpenShift has it: who changes an object's owners needs the right to delete it.
                 "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
             ],
             "kube-controller-manager": [
-                "--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1", "--secure-port", str(manager),
+                "--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1",
+                "--secure-port", str(manager), "--cert-dir", str(self.folder / "manager"),
                 "--leader-elect=false", "--use-service-account-credentials=false",
-                "--cert-dir", str(self.folder / "manager"), f"--controllers={_CONTROLLERS}",
-                "--concurrent-gc-syncs", "4", "--kube-api-qps", "200", "--kube-api-burst", "400",
+                f"--controllers={_CONTROLLERS}", "--concurrent-gc-syncs", "4", "--kube-api-qps", "200",
+                "--kube-api-burst", "400",
             ],
         }  # fmt: skip
         for name in self._commands:

@@ -42,8 +42,8 @@ _numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the plane if tests that need it may be run, in the process that outlives all workers. They collect
-    tests meanwhile.
+    """Start the plane if tests that need it may be run, in the process that outlives all workers. They
+    collect tests meanwhile.
     """
     if hasattr(config, "workerinput") or config.option.collectonly or not _wanted(config):
         return

@@ -45,19 +45,15 @@ class PodProcess:
                 "kind": "Pod",
                 "metadata": {"name": name},
                 # Bound, and started by nobody.
-                "spec": {
-                    "containers": [container],
-                    "nodeName": NODE,
-                    "automountServiceAccountToken": False,
-                },
+                "spec": {"containers": [container], "nodeName": NODE, "automountServiceAccountToken": False},
             },
         )
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._words = ("--sources", json.dumps([source]), *words)
         self._environ = {
-            "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"], "NODE_NAME": NODE,
-            "TMPDIR": str(folder), **(environ or {}),
+            "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"],
+            "NODE_NAME": NODE, "TMPDIR": str(folder), **(environ or {}),
         }  # fmt: skip
         self.restart()
 

@@ -29,19 +29,15 @@ class ProxyProcess(Replica):
     """One replica of the proxy."""
 
     def __init__(
-        self,
-        plane: Plane,
-        folder: Path,
-        *arguments: str,
-        name: str = "proxy",
-        via: str | None = None,
+        self, plane: Plane, folder: Path, *arguments: str, name: str = "proxy", via: str | None = None
     ) -> None:
         super().__init__(folder, name)
         token = Api(plane).token(SYSTEM, "flagstaff-proxy")
         config = plane.config_for(token, f"{name}-{os.getpid()}-{time.monotonic_ns()}", via)
         self.command = [
             FLAGSTAFF, "proxy", "--kubeconfig", str(config), "--host", "127.0.0.1", "--sync-port", "0",
-            "--management-port", "0", "--namespace", SYSTEM, "--identity", name, "--drain-delay", "0", *arguments,
+            "--management-port", "0", "--namespace", SYSTEM, "--identity", name, "--drain-delay", "0",
+            *arguments,
         ]  # fmt: skip
         self.sync = 0
 

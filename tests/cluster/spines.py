@@ -39,9 +39,7 @@ class Spine(Namespace):
         """The FlagSet once it applied the commit."""
         revision = f"main@sha1:{commit}"
         return self.wait(
-            "flagset",
-            lambda each: each["status"].get("lastAppliedRevision") == revision,
-            patience=patience,
+            "flagset", lambda each: each["status"].get("lastAppliedRevision") == revision, patience=patience
         )
 
     def whole(self) -> bool:

@@ -23,9 +23,9 @@ class Controller(Replica):
     def __init__(self, folder: Path, stub: StubApi, *arguments: str) -> None:
         super().__init__(folder, "controller")
         self.command = [
-            FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--storage-path", str(folder / "data"),
-            "--host", "127.0.0.1", "--artifact-port", "0", "--receiver-port", "0", "--management-port", "0", "--admission-port", "0",
-            "--namespace", "flagstaff-system", *arguments,
+            FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--namespace", "flagstaff-system",
+            "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
+            "--receiver-port", "0", "--management-port", "0", "--admission-port", "0", *arguments,
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -39,8 +39,9 @@ class Proxy(Replica):
     def __init__(self, folder: Path, stub: StubApi, *arguments: str) -> None:
         super().__init__(folder, "proxy")
         self.command = [
-            FLAGSTAFF, "proxy", "--kubeconfig", str(stub.kubeconfig), "--host", "127.0.0.1", "--sync-port", "0",
-            "--management-port", "0", "--namespace", "flagstaff-system", "--drain-delay", "0", *arguments,
+            FLAGSTAFF, "proxy", "--kubeconfig", str(stub.kubeconfig), "--namespace", "flagstaff-system",
+            "--host", "127.0.0.1", "--sync-port", "0", "--management-port", "0", "--drain-delay", "0",
+            *arguments,
         ]  # fmt: skip
         self.sync = 0
 

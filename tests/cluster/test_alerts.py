@@ -1,4 +1,4 @@
-"""Alerts, to a real HTTP server: what the example shows, and an outage in which nothing is lost or sent twice."""
+"""Alerts to a real HTTP server: what the example shows, an outage that loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -204,16 +204,9 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
     text = flagstaff(spine, "events").stdout
     assert re.search(rf"(?m)^\S+Z  info   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
     command = [
-        FLAGSTAFF,
-        "events",
-        "--watch",
-        "-o",
-        "json",
-        "-n",
-        spine.name,
-        "--kubeconfig",
+        FLAGSTAFF, "events", "--watch", "-o", "json", "-n", spine.name, "--kubeconfig",
         str(spine.plane.kubeconfig),
-    ]
+    ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -313,7 +306,7 @@ def test_a_selected_namespace_is_reported_to_another_while_it_grants_that(
         api.ask("DELETE", f"/api/v1/namespaces/{other.name}")
 
 
-# -- an outage -----------------------------------------------------------------------------------------------------------
+# -- an outage -----------------------------------------------------------------------------------------------
 
 
 def failing(spine: Spine, number: int) -> None:

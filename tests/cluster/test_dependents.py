@@ -147,9 +147,7 @@ def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
     assert found["status"]["heldFlags"] == 0
 
 
-def test_two_objects_of_one_name_describe_the_conflict_until_one_of_them_goes(
-    space: Namespace,
-) -> None:
+def test_two_objects_of_one_name_describe_the_conflict_until_one_of_them_goes(space: Namespace) -> None:
     reasons = {"featureflag": "Shadowed", "ffc": "Shadows"}
     content = {"flagSpec": json.loads(flags(banner="on"))}
     space.apply(configuration(**content), configuration(**content) | {"kind": "FeatureFlag"})
@@ -170,9 +168,7 @@ def disputed(found: dict[str, Any]) -> str:
     return str(condition(found, "NameConflict").get("reason", ""))
 
 
-def test_two_objects_of_one_flag_set_id_describe_the_conflict_until_one_gives_it_up(
-    space: Namespace,
-) -> None:
+def test_two_objects_of_one_flag_set_id_describe_the_conflict_until_one_gives_it_up(space: Namespace) -> None:
     claimed = json.loads(flags(banner="on")) | {"metadata": {"flagSetId": f"id-{space.name}"}}
     space.apply(configuration("first", flagSpec=claimed))
     space.wait_ready("ffc", "first")

@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PATIENCE = 90.0
 EXPECTED = (
-    "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "name: flagstaff-evaluator", "", "",
-    "3 of 3 evaluators serve", "3/3", "shop/checkout-1 (claimed)", '"Merry Christmas"', "",
+    "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "name: flagstaff-evaluator",
+    "", "", "3 of 3 evaluators serve", "3/3", "shop/checkout-1 (claimed)", '"Merry Christmas"', "",
 )  # fmt: skip
 """In what each line prints that is to be tried."""
 

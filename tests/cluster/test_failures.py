@@ -260,10 +260,7 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     """OpenFeature Operator's own FeatureFlag: it prunes every field of a status."""
-    operators = {
-        "type": "object",
-        "properties": {"spec": ANYTHING, "status": {"type": "object"}},
-    }
+    operators = {"type": "object", "properties": {"spec": ANYTHING, "status": {"type": "object"}}}
     broken = configuration("broken", flagSpec={"flags": {"banner": {"defaultVariant": "lost"}}})
     with (
         spine_in(spare, spare_namespace, tmp_path) as spine,

@@ -142,6 +142,8 @@ def test_what_the_operator_made_goes_on_as_ours_once_it_is_handed_over(space: Na
 @pytest.fixture
 def gateways(cluster: Plane) -> Iterator[Callable[[], str]]:
     """Installs the kind HTTPRoute, for as long as the test lasts; of its fields all are taken."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -153,14 +155,9 @@ def gateways(cluster: Plane) -> Iterator[Callable[[], str]]:
             "group": "gateway.networking.k8s.io",
             "scope": "Namespaced",
             "names": {"kind": "HTTPRoute", "plural": "httproutes"},
-            "versions": [
-                {
-                    "name": "v1", "served": True, "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                }
-            ],
+            "versions": [version],
         },
-    }  # fmt: skip
+    }
     given = json.dumps(definition)
     yield lambda: cluster.kubectl("apply", "-f", "-", given=given)
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", given=given)

@@ -101,9 +101,7 @@ def fleet(spare: Plane, spare_namespace: str, nodes: None, tmp_path: Path) -> It
         yield Fleet(space, delivering, members)
 
 
-def test_each_of_500_pods_is_counted_once_through_a_change_and_a_rolling_restart(
-    fleet: Fleet,
-) -> None:
+def test_each_of_500_pods_is_counted_once_through_a_change_and_a_rolling_restart(fleet: Fleet) -> None:
     fleet.put("one")
     fleet.deploy()
     fleet.space.wait("deployment", available, APP, patience=PATIENCE)

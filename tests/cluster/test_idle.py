@@ -54,8 +54,7 @@ def fill(spine: Spine) -> None:
     with ThreadPoolExecutor(8) as pool:
         sets = pool.map(lambda n: spine.apply(flag_set(name=f"set-{n}")), range(SETS))
         users = pool.map(
-            lambda n: spine.apply(configuration(f"user-{n}", flagSpec=content)),
-            range(1000 - 2 * SETS),
+            lambda n: spine.apply(configuration(f"user-{n}", flagSpec=content)), range(1000 - 2 * SETS)
         )
         assert len([*sets, *users]) == 1000 - SETS
 

@@ -1,4 +1,4 @@
-"""A pod that asks comes back from the API server with its evaluator; every other pod is none of our business."""
+"""A pod that asks comes back from the API server with its evaluator; no other pod is any of our business."""
 
 from __future__ import annotations
 
@@ -234,8 +234,8 @@ def test_a_refused_pod_gets_the_reason_and_is_not_there(shop: Namespace) -> None
         create(shop, pod("checkout", {**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
     assert (
         'admission webhook \\"inject.flagstaff.dev\\" denied the request: annotation flagstaff.dev/flagset: '
-        f"namespace {shop.name} has no FlagSet, FeatureFlagConfiguration or FeatureFlag checkout-prod; create it, or "
-        "correct the name (did you mean checkout-production?)"
+        f"namespace {shop.name} has no FlagSet, FeatureFlagConfiguration or FeatureFlag checkout-prod; "
+        "create it, or correct the name (did you mean checkout-production?)"
     ) in str(refusal.value)
     assert shop.all("pod") == []
 
@@ -295,10 +295,11 @@ def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refus
 
 
 def test_the_owner_gets_an_event_but_not_on_a_dry_run(shop: Namespace) -> None:
+    labels = {"a": "b"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     replicas = {
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "checkout"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
-                 "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }  # fmt: skip
     shop.apply(replicas)
     uid = shop.get("replicaset", "checkout")["metadata"]["uid"]
@@ -534,10 +535,7 @@ def test_a_token_of_a_secret_reaches_the_evaluator_and_stands_nowhere_else(
         within(partial(admitted, shop, asks), each.said)
     found = create(shop, pod("checkout", asks))
     words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
-    with (
-        contextlib.closing(server),
-        evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running,
-    ):
+    with contextlib.closing(server), evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
         running.said("flags served")
     seen = [found, words, environ, running.log, shop.get("featureflagsource"), *shop.all("event")]
     assert token not in json.dumps(seen)

@@ -30,12 +30,9 @@ SOURCE_API: Final = "flagstaff.dev/v1beta1"
 KIND: Final = "FeatureFlagConfiguration"
 FLAG: Final = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
 CONDITION: Final = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "A",
-    "message": "m",
+    "type": "Ready", "status": "True", "reason": "A", "message": "m",
     "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
+}  # fmt: skip
 
 
 def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> dict[str, Any]:
@@ -114,7 +111,8 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
     statuses: list[dict[str, Any]] = [
         {"observedGeneration": 1, "observedIgnore": "*", "conditions": [CONDITION]},
         {"observedGeneration": 1, "artifact": {**ARTIFACT, "size": 3, "metadata": {"a": "1", "b": "2"}}},
-        {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}}, "conditions": [CONDITION]},
+        {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}},
+         "conditions": [CONDITION]},
     ]  # fmt: skip
     async with connected(cluster) as (api, _):
         found = await suspended(api, cluster, namespace)

@@ -100,14 +100,15 @@ def test_flag_sets(spine: Spine) -> None:
     )
     for name in ("healthy", "held", "refused"):
         spine.wait_ready("flagset", name)
+    platform = {"kind": "FlagSource", "name": "flags", "namespace": "platform"}
     others = configuration("taken", flagSpec=json.loads(flags(banner="on")))
     spine.api.apply(spine.name, others, manager="platform-team")
     spine.apply(
         flag_set(name="conflict", paths=["good"], target={"name": "taken"}),
-        flag_set(name="elsewhere") | {"spec": {"sourceRef": {"kind": "FlagSource", "name": "flags", "namespace": "platform"}}},
+        manifest("FlagSet", "elsewhere", {"sourceRef": platform}),
         flag_set(name="misplaced", paths=["flags/base"]),
         flag_set(name="waiting", source="not-yet"),
-    )  # fmt: skip
+    )
     commit = spine.push("New checkout for all", **{"bad/checkout__yaml": CHECKOUT % ("chrismas", '"off"')})
     expected = {
         "held": "PartiallyApplied", "refused": "BuildFailed", "conflict": "OwnershipConflict",

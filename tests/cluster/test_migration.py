@@ -1,4 +1,4 @@
-"""OpenFeature Operator's objects on a cluster, a subscriber of its proxy, and the cut-over while flags change."""
+"""OpenFeature Operator's objects on a cluster, a subscriber of its proxy, the cut-over while flags change."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def hook(kind: str, name: str) -> dict[str, Any]:
         "operations": ["CREATE"],
     }
     webhook = {
-        "name": "x.openfeature.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None", "rules": [rule],
-        "clientConfig": {"url": "https://127.0.0.1:1/"}, "failurePolicy": "Ignore",
+        "name": "x.openfeature.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "rules": [rule], "clientConfig": {"url": "https://127.0.0.1:1/"}, "failurePolicy": "Ignore",
     }  # fmt: skip
     return {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
@@ -79,7 +79,8 @@ def operator(spare: Plane, spare_namespace: str) -> Iterator[str]:
     yield spare_namespace
     spare.kubectl("delete", "namespace", SYSTEM, "--wait=false")
     for kind in ("mutating", "validating"):
-        spare.kubectl("delete", f"{kind}webhookconfiguration", "--ignore-not-found", f"{prefix}-{kind}-webhook-configuration")  # fmt: skip
+        name = f"{prefix}-{kind}-webhook-configuration"
+        spare.kubectl("delete", f"{kind}webhookconfiguration", "--ignore-not-found", name)
     gone = [f"{name}-" for name in (*HELM, "helm.sh/resource-policy")]
     spare.kubectl("annotate", "crd", "featureflags.core.openfeature.dev", *gone)
 

@@ -1,5 +1,5 @@
-"""OpenFeature Operator's end-to-end scenarios, written anew: its users' manifests on a real control plane, and
-the controller as those run it who move over.
+"""OpenFeature Operator's end-to-end scenarios, written anew: its users' manifests on a real control plane,
+and the controller as those run it who move over.
 
 Beside the API server run Kubernetes' own controller-manager and scheduler; kwok says of pods what a kubelet
 would. Nothing runs in those pods: where the operator's tests send a request from a Job, the evaluator is
@@ -63,7 +63,7 @@ def installed(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def asleep(plane: Plane) -> None:
-    """The proxy's Deployment as users have it who run the proxy on demand; a process stands in for its pods."""
+    """The proxy's Deployment of users who run the proxy on demand; a process stands in for its pods."""
     deployment, *_ = yaml.safe_load_all((ROOT / "deploy" / "proxy.yaml").read_text(encoding="utf-8"))
     del deployment["spec"]["replicas"]
     plane.kubectl("create", "-f", "-", given=json.dumps(deployment))

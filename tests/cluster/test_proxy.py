@@ -5,6 +5,7 @@ clients.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,17 @@ def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
     return (("authorization", f"Bearer {space.api.token(namespace, 'app', 'flagstaff-proxy')}"),)
 
 
+def answered(stub: Any, selector: str, shown: tuple[tuple[str, str], ...]) -> str:
+    """A new stream's first value, or the code of its refusal."""
+    stream = subscribe(stub, selector, metadata=shown)
+    try:
+        return value(next(stream))
+    except grpc.RpcError as refused:
+        return str(refused.code().name)
+    finally:
+        stream.cancel()
+
+
 def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it(
     cluster: Plane, namespace: str, enforcing: ProxyProcess
 ) -> None:
@@ -175,16 +187,7 @@ def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it
     soon = (("authorization", f"Bearer {signed(cluster, namespace, 'app', SOON)}"),)
     with grpc.insecure_channel(enforcing.target) as channel:
         stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
-
-        def opened(shown: tuple[tuple[str, str], ...]) -> str:
-            stream = subscribe(stub, f"{namespace}/shop", metadata=shown)
-            try:
-                return value(next(stream))
-            except grpc.RpcError as refused:
-                return str(refused.code().name)
-            finally:
-                stream.cancel()
-
+        opened = partial(answered, stub, f"{namespace}/shop")
         assert opened(soon) == "one"
         within(lambda: opened(soon) == "UNAUTHENTICATED")
         assert opened(fresh) == "one"
@@ -201,15 +204,7 @@ def test_a_namespace_opens_no_more_streams_than_it_may_have_now(
         first = subscribe(stub, f"{namespace}/shop", metadata=shown)
         assert value(next(first)) == "one"
 
-        def another() -> str:
-            stream = subscribe(stub, f"{namespace}/shop", metadata=shown)
-            try:
-                return value(next(stream))
-            except grpc.RpcError as refused:
-                return str(refused.code().name)
-            finally:
-                stream.cancel()
-
+        another = partial(answered, stub, f"{namespace}/shop", shown)
         within(lambda: another() == "RESOURCE_EXHAUSTED")
         limit(cluster, namespace, None)
         within(lambda: another() == "one")

@@ -92,9 +92,7 @@ def test_with_the_api_server_away_flags_are_served_and_their_age_is_shown(world:
     within(lambda: world.proxy.readyz()[1]["watches"][0]["connected"])
 
 
-def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_went(
-    world: World,
-) -> None:
+def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_went(world: World) -> None:
     for name in ("changed", "deleted"):
         put(world, name, "before")
     streams = {name: subscribe(world.stub, f"{NAMESPACE}/{name}") for name in ("changed", "deleted", "new")}
@@ -141,11 +139,7 @@ def test_when_a_proxy_goes_its_subscribers_are_served_by_another(
         proxy(plane, tmp_path / "b") as second,
         relay(first.sync) as service,
     ):
-        source = {
-            "uri": f"127.0.0.1:{service.port}",
-            "selector": f"{NAMESPACE}/{name}",
-            "provider": "grpc",
-        }
+        source = {"uri": f"127.0.0.1:{service.port}", "selector": f"{NAMESPACE}/{name}", "provider": "grpc"}
         with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as follower:
             follower.said("flags served")
             service.target = second.sync

@@ -95,9 +95,7 @@ def world(spare: Plane, spare_namespace: str, summing: None, tmp_path: Path) -> 
             yield made
 
 
-def test_an_object_that_is_made_again_and_again_has_a_receipt_of_its_own_in_the_end(
-    world: World,
-) -> None:
+def test_an_object_that_is_made_again_and_again_has_a_receipt_of_its_own_in_the_end(world: World) -> None:
     world.members(20)
     before = ""
     for number in range(10):

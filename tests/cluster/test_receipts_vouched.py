@@ -97,9 +97,7 @@ def test_a_token_that_is_replaced_leaves_its_pod_counted_and_vouched_for(vouched
     vouched.counted(claimed=0)
 
 
-def test_a_token_that_is_void_makes_a_claim_of_its_pod_and_a_good_one_ends_that(
-    vouched: Vouched,
-) -> None:
+def test_a_token_that_is_void_makes_a_claim_of_its_pod_and_a_good_one_ends_that(vouched: Vouched) -> None:
     vouched.counted(claimed=0)
     vouched.void()
     vouched.counted(claimed=1)

@@ -1,5 +1,5 @@
-"""What an API server answers while it starts, restarts or is overloaded ends neither a controller nor a proxy,
-and leaves neither of them working without watches.
+"""What an API server answers while it starts, restarts or is overloaded ends neither a controller nor a
+proxy, and leaves neither of them working without watches.
 """
 
 from __future__ import annotations

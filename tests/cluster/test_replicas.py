@@ -200,8 +200,9 @@ async def test_an_object_that_was_deleted_while_no_watch_was_open_is_forgotten(
     api, key = Api(spare), ObjectKey("FlagSet", spare_namespace, "flags")
     api.apply(spare_namespace, flag_set())
     settings = ControllerSettings(
-        kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path, host="127.0.0.1",
-        artifact_port=0, receiver_port=0, management_port=0, admission_port=0, leader_election=False,
+        kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path,
+        leader_election=False, host="127.0.0.1", artifact_port=0, receiver_port=0, management_port=0,
+        admission_port=0,
     )  # fmt: skip
     objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.

@@ -68,11 +68,9 @@ def policed(cluster: Plane, namespace: str) -> Iterator[str]:
     assert account in policy
     kubectl = cluster.kubectl
     kubectl("apply", "-f", "-", given=policy)
-    verbs = "--verb=get,create,patch,delete"
+    verbs, to = "--verb=get,create,patch,delete", f"--serviceaccount={namespace}:proxy"
     kubectl("create", "role", "leases", "-n", namespace, verbs, "--resource=leases.coordination.k8s.io")
-    kubectl(
-        "create", "rolebinding", "leases", "-n", namespace, "--role=leases", f"--serviceaccount={namespace}:proxy"
-    )  # fmt: skip
+    kubectl("create", "rolebinding", "leases", "-n", namespace, "--role=leases", to)
     yield account
     kubectl("delete", "-f", "-", given=policy)
 

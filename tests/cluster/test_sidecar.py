@@ -96,10 +96,7 @@ def test_its_command_line_is_understood_whole_and_names_its_pod() -> None:
     variables = environment(fields)
     found = load(parse([expanded(each, variables) for each in sidecar()["args"]]), variables)
     (source,) = found.settings.sources
-    assert (found.warnings, found.settings.pod) == (
-        (),
-        PodName(name="n", namespace="s", uid="u", node="k"),
-    )
+    assert (found.warnings, found.settings.pod) == ((), PodName(name="n", namespace="s", uid="u", node="k"))
     assert (source.selector, source.tls) == ("s/checkout", True)
     assert source.uri == f"{SERVICE}:8015"
 
@@ -173,15 +170,9 @@ def served_by_tls(plane: Plane, folder: Path, authority: trustme.CA) -> Iterator
     certificate.write_bytes(issued.cert_chain_pems[0].bytes())
     key.write_bytes(issued.private_key_pem.bytes())
     words = (
-        "--tls-cert",
-        str(certificate),
-        "--tls-key",
-        str(key),
-        "--auth",
-        "enforce",
-        "--auth-audiences",
+        "--tls-cert", str(certificate), "--tls-key", str(key), "--auth", "enforce", "--auth-audiences",
         "flagstaff-proxy",
-    )
+    )  # fmt: skip
     with proxy(plane, folder, *words) as process:
         yield process
 
@@ -220,9 +211,7 @@ def test_the_command_line_serves_the_flag_set_to_a_stock_client_beside_it(
     within(lambda: [*(tmp_path / "volumes" / "flagstaff-state").glob("*.flags")])
 
 
-def test_every_probe_is_answered_once_flags_are_served(
-    container: tuple[Evaluator, dict[str, Any]],
-) -> None:
+def test_every_probe_is_answered_once_flags_are_served(container: tuple[Evaluator, dict[str, Any]]) -> None:
     running, ports = container
     running.said("flags served")
     numbers = {each["name"]: each["containerPort"] for each in sidecar()["ports"]}

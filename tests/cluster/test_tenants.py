@@ -1,4 +1,4 @@
-"""What one namespace may use of another, and the account as which the controller acts for it, on a real API server."""
+"""What a namespace may use of another, and as whom the controller acts for it, on a real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An EvaluatorUpgrade on a real API server, where the webhook injects and Kubernetes' controllers roll out."""
+"""An EvaluatorUpgrade on a real API server: the webhook injects, and Kubernetes' controllers roll out."""
 
 from __future__ import annotations
 

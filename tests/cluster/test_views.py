@@ -1,4 +1,4 @@
-"""Two proxies of which one receives changes late: each serves what it knows, and the object says who is behind."""
+"""Two proxies, one of which receives changes late: each serves what it knows, the object tells of the lag."""
 
 from __future__ import annotations
 

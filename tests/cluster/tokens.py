@@ -27,14 +27,10 @@ def signed(plane: Plane, namespace: str, account: str, seconds: float) -> str:
     bound = {"namespace": namespace, "serviceaccount": {"name": account, "uid": found["metadata"]["uid"]}}
     until = int(time.time_ns() / 1e9 + seconds - LEEWAY)
     claims = {
-        "iss": "https://kubernetes.default.svc",
-        "aud": ["flagstaff-proxy"],
-        "sub": f"system:serviceaccount:{namespace}:{account}",
-        "iat": until - 600,
-        "nbf": until - 600,
-        "exp": until,
-        "kubernetes.io": bound,
-    }
+        "iss": "https://kubernetes.default.svc", "aud": ["flagstaff-proxy"],
+        "sub": f"system:serviceaccount:{namespace}:{account}", "iat": until - 600, "nbf": until - 600,
+        "exp": until, "kubernetes.io": bound,
+    }  # fmt: skip
     key = serialization.load_pem_private_key((plane.folder / "accounts.key").read_bytes(), None)
     assert isinstance(key, rsa.RSAPrivateKey)
     said = f"{_text({'alg': 'RS256'})}.{_text(claims)}"

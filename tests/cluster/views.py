@@ -19,8 +19,8 @@ _PIECE: Final = 65_536
 
 
 class View:
-    """Listens on loopback for plain HTTP, so that it can distinguish a watch from other requests, and asks the API
-    server over TLS.
+    """Listens on loopback for plain HTTP, so that it can distinguish a watch from other requests, and asks
+    the API server over TLS.
     """
 
     def __init__(self, plane: Plane) -> None:

@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.go import Module, build, find
+from tests.go import Module, prepare, program
 
 ENGINE: Final = Module(
-    "flagd-core",
-    Path(__file__).parent / "engine",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("flagd-core",),
-    (),
-    "the evaluator of flagd's core: about a minute",
+    "flagd-core", Path(__file__).parent / "engine", "the evaluator of flagd's core: about a minute"
 )
 
 
@@ -38,9 +32,9 @@ class FlagdCore:
     """A process that evaluates one document after the other."""
 
     def __init__(self) -> None:
-        folder = find(ENGINE) or build(ENGINE)
+        core = program(ENGINE, "NOT COMPARED WITH FLAGD: its core cannot be built")
         self.process = subprocess.Popen(
-            [folder / "flagd-core"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+            [core], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
         )
 
     def __enter__(self) -> Self:
@@ -50,7 +44,8 @@ class FlagdCore:
         self.process.communicate()
 
     def ask(self, document: Any, asks: list[dict[str, Any]]) -> Reply:
-        """`asks` have `key`, `type` ("boolean", "string", "integer", "float", "object" or "any") and `context`.
+        """`asks` have `key`, `type` ("boolean", "string", "integer", "float", "object" or "any") and
+        `context`.
 
         flagd reads the clock by itself: a document is asked again if a second ended meanwhile.
         """
@@ -74,14 +69,5 @@ class FlagdCore:
         return found
 
 
-def main() -> int:
-    """Build the program if need be; say so where it cannot be built."""
-    try:
-        print(find(ENGINE) or build(ENGINE))
-    except (subprocess.SubprocessError, OSError) as error:
-        print(f"==> NOT COMPARED WITH FLAGD: its core cannot be built here: {error}", file=sys.stderr)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(prepare(ENGINE, "NOT COMPARED WITH FLAGD: its core cannot be built here"))

@@ -100,7 +100,7 @@ CASES = (
         {**flags(), "$evaluators": {"e": {"!": {"$ref": "e"}}}},
         "reference-cycle",
     ),
-    good("baseConfig with a number as " "flagSetId", {**flags(), "metadata": {"flagSetId": 1}}, "set-metadata-type"),
+    good("baseConfig with flagSetId 1", {**flags(), "metadata": {"flagSetId": 1}}, "set-metadata-type"),
     bad("baseConfig with null metadata", {**flags(), "metadata": None}, "null-section"),
     good("baseFlag with all", flags(defaultVariant="on", targeting={}, metadata={"a": 1})),
     good("baseFlag with null as default", flags(defaultVariant=None)),

@@ -24,16 +24,7 @@ VALUES: tuple[tuple[Any, ...], ...] = (
     (True, False, True, False, True, True, False, True),
     ("on", "off", "yes", "", "#f00", "one", "#fd0", "ünï"),
     (1, 0, 2, -1, 2**31, 2.5, 10.0, -7),
-    (
-        {"k": [1, {"n": None}]},
-        {},
-        {"t": 1},
-        {"t": 0.5},
-        {"k": "v"},
-        {"k": True},
-        {"k": {}},
-        {"é": "ü"},
-    ),
+    ({"k": [1, {"n": None}]}, {}, {"t": 1}, {"t": 0.5}, {"k": "v"}, {"k": True}, {"k": {}}, {"é": "ü"}),
 )
 
 
@@ -111,8 +102,6 @@ attributes = st.fixed_dictionaries(
     },
 )
 targeting_keys = mostly(
-    st.one_of(st.none(), texts, st.text(min_size=1, max_size=12)),
-    st.sampled_from(["", 5, True]),
-    20,
+    st.one_of(st.none(), texts, st.text(min_size=1, max_size=12)), st.sampled_from(["", 5, True]), 20
 )
 contexts = st.tuples(targeting_keys, attributes)

@@ -10,33 +10,8 @@ from hypothesis import strategies as st
 Strategy: TypeAlias = "st.SearchStrategy[Any]"
 
 TEXTS = ("gold", "silver", "a", "ab", "user@example.com", "1.2.3", "ünï", "A", "10", "x y")
-ODD_TEXTS = (
-    "",
-    " ",
-    "7",
-    " 1",
-    "-2.5",
-    "0x10",
-    "1e3",
-    "inf",
-    "<&>",
-    'q"',
-    "a.b",
-    "é",
-    "日本",
-    "\t",
-)
-VERSIONS = (
-    "1.2.3",
-    "v1.2.3",
-    "V2.0.0",
-    "1",
-    "1.2",
-    "2.0.0-rc.1",
-    "2.0.0-rc.10",
-    "1.2.3+b1",
-    "2.0.0-alpha",
-)
+ODD_TEXTS = ("", " ", "7", " 1", "-2.5", "0x10", "1e3", "inf", "<&>", 'q"', "a.b", "é", "日本", "\t")
+VERSIONS = ("1.2.3", "v1.2.3", "V2.0.0", "1", "1.2", "2.0.0-rc.1", "2.0.0-rc.10", "1.2.3+b1", "2.0.0-alpha")
 ODD_VERSIONS = ("", "1.2.3.4", "01.2.3", "1.2-rc", "x", "2.0.0-01", 1, 1.2, 3.0, None, True, 10**6)
 NAMES = {
     "text": ("tier", "email", "team.name", "targetingKey", "$flagd.flagKey"),
@@ -61,9 +36,7 @@ odd_values = st.one_of(
 )
 texts = st.one_of(*[st.sampled_from(TEXTS)] * 8, st.sampled_from(ODD_TEXTS), st.text("abcé ", max_size=4))
 numbers = st.one_of(
-    st.integers(-5, 20),
-    st.integers(-(10**6), 10**6),
-    st.sampled_from([0.5, 2.5, 10.0, -0.25, 99.9]),
+    st.integers(-5, 20), st.integers(-(10**6), 10**6), st.sampled_from([0.5, 2.5, 10.0, -0.25, 99.9])
 )
 text_lists = st.lists(texts, max_size=4)
 number_lists = st.lists(numbers, max_size=4)
@@ -148,11 +121,7 @@ def listed(depth: int) -> Strategy:
         variadic("merge", st.one_of(usual, texts), 1, 3),
         st.builds(lambda one: {"map": [one, {"cat": [element, "!"]}]}, st.just({"var": "tags"})),
         st.builds(lambda one, n: {"map": [one, {"+": [element, n]}]}, st.just({"var": "sizes"}), numbers),
-        st.builds(
-            lambda one, n: {"filter": [one, {">": [element, n]}]},
-            st.just({"var": "sizes"}),
-            numbers,
-        ),
+        st.builds(lambda one, n: {"filter": [one, {">": [element, n]}]}, st.just({"var": "sizes"}), numbers),
         st.lists(st.sampled_from(["tier", "team", "nothing"]), max_size=2).map(lambda n: {"missing": n}),
     )
 
@@ -201,10 +170,7 @@ def boolean(depth: int) -> Strategy:
         operator("== != === !== < <= > >=", number(near), number(near)),
         operator("in", text(near), st.one_of(text_lists, text(0))),
         operator(
-            "sem_ver",
-            version(),
-            st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~", "^"]),
-            version(),
+            "sem_ver", version(), st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~", "^"]), version()
         ),
         variable("boolean"),
     ]
@@ -242,9 +208,7 @@ def fraction(depth: int) -> Strategy:
         results = st.one_of(results, results, fraction(depth - 1), chosen(depth - 1))
     computed = st.builds(lambda n: {"+": [n, {"var": "age"}]}, st.integers(0, 50))
     weights = mostly(
-        st.integers(0, 100),
-        st.one_of(odd_values, computed, st.just(2**31), st.integers(-9, -1)),
-        25,
+        st.integers(0, 100), st.one_of(odd_values, computed, st.just(2**31), st.integers(-9, -1)), 25
     )
     bucket = st.one_of(st.tuples(results, weights), st.tuples(results, weights), st.tuples(results))
     buckets = st.lists(bucket.map(list), min_size=1, max_size=4)

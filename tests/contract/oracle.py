@@ -24,13 +24,7 @@ from openfeature.exception import OpenFeatureError
 
 ENGINE: Any = importlib.import_module("json_logic.apply")
 TARGETING: Any = importlib.import_module("openfeature.contrib.tools.flagd.core.targeting.targeting")
-DEFAULTS: dict[str, Any] = {
-    "boolean": False,
-    "string": "",
-    "integer": 0,
-    "float": 0.0,
-    "object": {},
-}
+DEFAULTS: dict[str, Any] = {"boolean": False, "string": "", "integer": 0, "float": 0.0, "object": {}}
 
 
 class Recorder:
@@ -74,12 +68,9 @@ def answer(core: FlagdCore, recorder: Recorder, ask: dict[str, Any]) -> dict[str
     except Exception as error:  # noqa: BLE001 -- a crash of the core is an answer here
         return {"error": f"CRASH {type(error).__name__}", "calls": recorder.calls}
     return {
-        "value": found.value,
-        "variant": found.variant,
-        "reason": found.reason,
-        "metadata": found.flag_metadata,
-        "calls": recorder.calls,
-    }
+        "value": found.value, "variant": found.variant, "reason": found.reason,
+        "metadata": found.flag_metadata, "calls": recorder.calls,
+    }  # fmt: skip
 
 
 def main() -> None:

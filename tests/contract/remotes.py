@@ -1,4 +1,4 @@
-"""A Git repository, a registry's repository and a bucket on real servers, each with a login, behind the same front."""
+"""A Git repository, a registry's and a bucket, on real servers with logins, behind the same front."""
 
 from __future__ import annotations
 

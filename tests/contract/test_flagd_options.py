@@ -20,6 +20,8 @@ CERTIFICATE = ("--server-cert-path", "a.pem")
 KEY = ("--server-key-path", "a.key")
 COLLECTOR = ("--otel-collector-uri", "collector:4317")
 PAIR = TlsPaths(certificate=Path("a.pem"), key=Path("a.key"))
+FILE = SourceConfig("a.json", Provider.FILE)
+ORIGINS = ("https://a", "https://b")
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class Taken:
 
 
 TAKEN = [
-    Taken("context-from-header", "H", {}, "X-Region=region", "context_from_header", {"x-region": "region"}, '{"X-Region":"region"}'),
+    Taken("context-from-header", "H", {}, "X-A=a", "context_from_header", {"x-a": "a"}, '{"X-A":"a"}'),
     Taken("context-value", "X", {}, "region=eu", "context_values", {"region": "eu"}, '{"region":"eu"}'),
-    Taken("cors-origin", "C", (), "https://a,https://b", "cors_origins", ("https://a", "https://b"), "https://a " "https://b"),
+    Taken("cors-origin", "C", (), ",".join(ORIGINS), "cors_origins", ORIGINS, " ".join(ORIGINS)),
     Taken("debug", "x", "info", "true", "log_level", "debug"),
     Taken("disable-sync-metadata", "", False, "true", "disable_sync_metadata", True),
     Taken("keep-alive-min-time", "", 0.0, "10s", "keep_alive_min_time", 10.0),
@@ -65,7 +67,7 @@ TAKEN = [
     Taken("server-cert-path", "c", None, "a.pem", "server_tls", PAIR, beside=KEY),
     Taken("server-key-path", "k", None, "a.key", "server_tls", PAIR, beside=CERTIFICATE),
     Taken("socket-path", "d", "", "/run/a.sock", "socket_path", "/run/a.sock"),
-    Taken("sources", "s", (), '[{"uri":"a.json","provider":"file"}]', "sources", (SourceConfig("a.json", Provider.FILE),)),
+    Taken("sources", "s", (), '[{"uri":"a.json","provider":"file"}]', "sources", (FILE,)),
     Taken("stream-deadline", "", 0.0, "1m", "stream_deadline", 60.0),
     Taken("sync-http-enabled", "", None, "false", "", None),
     Taken("sync-http-port", "", None, "0", "", None),
@@ -136,12 +138,7 @@ def test_a_switch_may_stand_alone(letters: list[str]) -> None:
 def test_a_list_is_repeated_or_parted_and_sources_follow_uris() -> None:
     words = ["-f", "file:a.json,file:b.json", "--uri", "file:c.json"]
     words += ["--sources", '[{"uri":"d.json","provider":"file"}]']
-    assert [source.uri for source in settings(words).sources] == [
-        "a.json",
-        "b.json",
-        "c.json",
-        "d.json",
-    ]
+    assert [source.uri for source in settings(words).sources] == ["a.json", "b.json", "c.json", "d.json"]
 
 
 @pytest.mark.parametrize(("name", "given", "reason"), REFUSED)

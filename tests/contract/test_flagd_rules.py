@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,10 +18,11 @@ from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.targeting.compile import OPERATORS
-from tests.contract.flagd_core import FlagdCore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.contract.flagd_core import FlagdCore
 
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
 EXAMPLES = int(LONG or 300)
@@ -30,47 +30,17 @@ REFUSED = "an object from the context stands where a rule is evaluated"
 VARIANTS = {
     name: name
     for name in [
-        "a",
-        "b",
-        "c",
-        "d",
-        "x",
-        "flag",
-        "true",
-        "false",
-        "0",
-        "1",
-        "2",
-        "3",
-        "5",
-        "-0",
-        "-1",
-        "2.5",
-        "on",
-        "off",
-        "aa",
-        "1a",
+        "a", "b", "c", "d", "x", "flag", "true", "false", "0", "1", "2", "3", "5", "-0", "-1", "2.5", "on",
+        "off", "aa", "1a",
     ]
-}
+}  # fmt: skip
 SHARED = {"own": {"==": [{"var": "$flagd.flagKey"}, "f0"]}, "late": {"<": [5, {"var": "$flagd.timestamp"}]}}
 
 LEAVES = [None, True, False, 0, 1, -1, 2.5, -0.0, "", "a", "1", "x", "flag", [], [1, 2], ["a"]]
 NAMES = [
-    "",
-    "a",
-    "b",
-    ".a",
-    "b.0",
-    "xs",
-    "c",
-    "ys",
-    "$flagd.flagKey",
-    "$flagd.timestamp",
-    "$flagd",
-    "targetingKey",
-    "current",
-    "accumulator",
-]
+    "", "a", "b", ".a", "b.0", "xs", "c", "ys", "$flagd.flagKey", "$flagd.timestamp", "$flagd",
+    "targetingKey", "current", "accumulator",
+]  # fmt: skip
 values = st.sampled_from([*LEAVES, {"k": 1, "l": 2}])
 variables = st.sampled_from([{"var": name} for name in NAMES] + [{"var": [name, "d"]} for name in NAMES])
 lists = st.sampled_from([{"var": "xs"}, {"var": "ys"}, [1, "a", None]])
@@ -104,16 +74,6 @@ contexts = st.fixed_dictionaries(
         "$flagd": st.just({"flagKey": "forged", "timestamp": 5}),
     },
 )
-
-
-@pytest.fixture(scope="module")
-def flagd() -> Iterator[FlagdCore]:
-    try:
-        core = FlagdCore()
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"NOT COMPARED WITH FLAGD: its core cannot be built: {error}")
-    with core:
-        yield core
 
 
 def both(flagd: FlagdCore, targeting: list[Any], given: list[Any]) -> Iterator[tuple[Any, str, str, str]]:
@@ -165,42 +125,22 @@ def test_flagd_makes_the_same_of_odd_rules(flagd: FlagdCore) -> None:
 @pytest.mark.parametrize(
     ("rule", "context", "ours", "theirs"),
     [
-        pytest.param(
-            {"if": [True, {"var": "a"}]},
-            {"a": {"var": "b"}, "b": "x"},
-            "PARSE_ERROR",
-            "x",
-            id="a client's rule",
-        ),
-        pytest.param(
-            {"!": [{"map": [{"var": "xs"}, 1]}]},
-            {"xs": [0] * 20_001},
-            "PARSE_ERROR",
-            "false",
-            id="many steps",
-        ),
+        pytest.param({"if": [True, {"var": "a"}]}, {"a": {"var": "b"}, "b": "x"}, "PARSE_ERROR", "x",
+                     id="a client's rule"),
+        pytest.param({"!": [{"map": [{"var": "xs"}, 1]}]}, {"xs": [0] * 20_001}, "PARSE_ERROR", "false",
+                     id="many steps"),
         pytest.param({">": [{"var": "a"}, 500]}, {"a": "1_000"}, "false", "true", id="underscores"),
         pytest.param({"===": [{"-": []}, 0]}, {}, "true", "false", id="minus of nothing, strictly"),
         pytest.param({"in": [{"/": []}, [0]]}, {}, "true", "false", id="quotient of nothing, in a list"),
-        pytest.param(
-            {"fractional": ["u", ["on", {"-": []}], ["off", 1]]},
-            {},
-            "off",
-            "a",
-            id="minus of nothing as weight",
-        ),
+        pytest.param({"fractional": ["u", ["on", {"-": []}], ["off", 1]]}, {}, "off", "a",
+                     id="minus of nothing as weight"),
         pytest.param(
             {"!": [{"filter": [[], {"var": [1]}]}]}, {}, "true", "PARSE_ERROR", id="filter of an empty list"
         ),
-        pytest.param(
-            {"some": [[1], {"some": [[{"var": "a"}], {"==": [{"var": ""}, "x"]}]}]},
-            {"a": "x"},
-            "false",
-            "true",
-            id="a literal list in an inner loop",
-        ),
+        pytest.param({"some": [[1], {"some": [[{"var": "a"}], {"==": [{"var": ""}, "x"]}]}]}, {"a": "x"},
+                     "false", "true", id="a literal list in an inner loop"),
     ],
-)
+)  # fmt: skip
 def test_a_declared_difference_is_still_one(
     flagd: FlagdCore, rule: Any, context: Any, ours: str, theirs: str
 ) -> None:

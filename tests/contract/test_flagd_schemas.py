@@ -138,11 +138,12 @@ def test_the_corpus_has_a_case_for_every_definition() -> None:
 
 def test_every_reason_beyond_the_schema_that_one_document_can_give_is_in_the_corpus() -> None:
     given_by = {code for case in CASES if case.accepted for code in case.codes}
-    # These need a bad place inside an array literal, a text that is no plain JSON, a name in another case, layers,
-    # or sheer size.
+    # These need a bad place inside an array literal, a text that is no plain JSON, a name in another case,
+    # layers, or sheer size.
     elsewhere = {
-        "unlisted-operator", "bad-argument", "bad-weight", "reference-position", "rule-too-deep", "rule-too-large",
-        "duplicate-key", "field-case", "conflicting-key", "missing-base", "removes-nothing", "unusable-number", "too-many-problems",
+        "unlisted-operator", "bad-argument", "bad-weight", "reference-position", "rule-too-deep",
+        "rule-too-large", "duplicate-key", "field-case", "conflicting-key", "missing-base", "removes-nothing",
+        "unusable-number", "too-many-problems",
     }  # fmt: skip
     assert BEYOND_SCHEMA.keys() - given_by == elsewhere
 
@@ -189,8 +190,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 STRANGERS: tuple[Any, ...] = (
-    None, True, 1, -1, 0.5, "", "on", "1.0.0", "$flagd.x", "a\nb", [], [[]], [1], ["a"], [1, 2, 3, 4], {}, {"a": 1},
-    {"$ref": "shared"}, {"$ref": 1}, {"var": "x"}, {"var": "x", "a": 1}, {"==": [1, 1]},
+    None, True, 1, -1, 0.5, "", "on", "1.0.0", "$flagd.x", "a\nb", [], [[]], [1], ["a"], [1, 2, 3, 4],
+    {}, {"a": 1}, {"$ref": "shared"}, {"$ref": 1}, {"var": "x"}, {"var": "x", "a": 1}, {"==": [1, 1]},
 )  # fmt: skip
 
 
@@ -215,9 +216,7 @@ def neighbours(document: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.accepted], ids=lambda c: c.name)
-def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_it(
-    case: Case,
-) -> None:
+def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_it(case: Case) -> None:
     for document in neighbours(case.document):
         found = codes(document)
         if validator("flagd").is_valid(document):

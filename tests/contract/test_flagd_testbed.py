@@ -112,7 +112,9 @@ STEPS: dict[str, Any] = {
     r'an? (\w+)-flag with key "(.*)" and a fallback value "(.*)"': Caller.ask_for,
     r'a context containing a key "(.*)", with type "(.*)" and with value "(.*)"': Caller.know,
     r'a context containing a targeting key with value "(.*)"': Caller.know_user,
-    r'a context containing a nested property with outer key "(.*)" and inner key "(.*)", with value "(.*)"': Caller.know_inner,
+    r'a context containing a nested property with outer key "(.*)" and inner key "(.*)", with value "(.*)"': (
+        Caller.know_inner
+    ),
     r"the flag was evaluated with details": Caller.evaluate,
     r'the resolved details value should be "(.*)"': Caller.value_is,
     r'the reason should be "(.*)"': Caller.reason_is,

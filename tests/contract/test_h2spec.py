@@ -25,17 +25,13 @@ BUILD_SECONDS = 500
 
 EXPECTED_FAILURES = {
     ("http2/3.5", "Sends invalid connection preface"): "the port speaks HTTP/1.1 too: what is no "
-    "HTTP/2 preface is taken for a request of HTTP/1.1, answered 400 and closed",
+    "HTTP/2 preface is taken for a request of HTTP/1.1, answered 400 and closed"
 }
 
 
 def _run(*command: str, **environment: str) -> None:
     subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        timeout=BUILD_SECONDS,
-        env=os.environ | environment,
+        command, check=True, capture_output=True, timeout=BUILD_SECONDS, env=os.environ | environment
     )
 
 

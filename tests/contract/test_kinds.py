@@ -286,7 +286,7 @@ def test_every_status_starts_unobserved_and_has_the_same_conditions(kind: str, v
     assert status["properties"]["conditions"] == first
 
 
-# -- what users are asked to apply -------------------------------------------------------------------------------------
+# -- what users are asked to apply ---------------------------------------------------------------------------
 
 
 BLOCK: Final = re.compile(r"^( *)```yaml\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

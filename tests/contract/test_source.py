@@ -1,5 +1,6 @@
 """What every source promises, on the fake, on Git (in place, through a mirror of a folder, and over HTTP) and
-on a container registry; and a bucket, which has no branches and tags, as far as the promises are not about them.
+on a container registry; and a bucket, which has no branches and tags, as far as the promises are not about
+them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What each provider promises when a server, a network or a person does what it should not, on real servers: what
-was stored last stays, nobody is asked for more than is needed, and what is corrected is taken at the next look.
+"""What each provider promises when a server, a network or a person does what it should not, on real servers:
+what was stored last stays, nobody is asked for more than is needed, and what is corrected is taken at the
+next look.
 """
 
 from __future__ import annotations

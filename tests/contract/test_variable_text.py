@@ -1,9 +1,10 @@
 """Variables beside Flux's own substitution (Go, published as a module): one random text after the other.
 
-Not compared, since they differ on purpose: lengths, offsets and patterns of letters beyond ASCII (Flux counts bytes); `=` where
-the value is empty (Flux takes the default); `-`, which Flux does not read; defaults that are not needed, which Flux
-looks into; arguments that cannot be meant, which Flux passes over; and classes and backslashes in patterns of an end,
-which Flux reads from behind; and a beginning or an end that is replaced by nothing, which Flux leaves.
+Not compared, since they differ on purpose: lengths, offsets and patterns of letters beyond ASCII (Flux counts
+bytes); `=` where the value is empty (Flux takes the default); `-`, which Flux does not read; defaults that
+are not needed, which Flux looks into; arguments that cannot be meant, which Flux passes over; and classes and
+backslashes in patterns of an end, which Flux reads from behind; and a beginning or an end that is replaced by
+nothing, which Flux leaves.
 """
 
 from __future__ import annotations
@@ -21,20 +22,12 @@ from hypothesis import strategies as st
 from controller.flagsets.preparing.preparation import Allowance
 from controller.flagsets.preparing.substitution import Variables
 from evaluator.flags.syntax.document import read_document
-from tests.go import Module, build, find
+from tests.go import Module, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FLUX: Final = Module(
-    "envsubst",
-    Path(__file__).parent / "envsubst",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("envsubst",),
-    (),
-    "Flux's substitution: seconds",
-)
+FLUX: Final = Module("envsubst", Path(__file__).parent / "envsubst", "Flux's substitution: seconds")
 VALUES: Final = {"A": "team/alpha.tar.gz", "B": "b", "C": "", "D": "aXbXa*[x", "E": "Éa", "N": "-2"}
 SHORT: Final = st.text("abx.X*[-", max_size=4)
 EXAMPLES: Final = int(os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES") or 400)
@@ -51,12 +44,9 @@ NEW: Final = st.lists(st.sampled_from([*"abX.*", "\\\\", "$$"]), max_size=3).map
 @pytest.fixture(scope="module")
 def flux() -> Iterator[Callable[[str], dict[str, Any]]]:
     """What Flux makes of a text: `made`, or an `error`."""
-    try:
-        folder = find(FLUX) or build(FLUX)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"NOT COMPARED WITH FLUX: its substitution cannot be built: {error}")
+    envsubst = program(FLUX, "NOT COMPARED WITH FLUX: its substitution cannot be built")
     with subprocess.Popen(
-        [folder / "envsubst"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+        [envsubst], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

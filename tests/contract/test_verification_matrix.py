@@ -1,5 +1,5 @@
-"""Each mode and kind of key, and what may be wrong with what is signed: what is refused, why, and that what was
-accepted last stays.
+"""Each mode and kind of key, and what may be wrong with what is signed: what is refused, why, and that what
+was accepted last stays.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _PEM: Final = Never("a public key in PEM does not end")
 
 
 def git(mode: str, kind: str, reason: str, replayed: Refused) -> dict[str, Cell]:
-    # An SSH key ends where allowed_signers says so, and is revoked by taking it out of the Secret: for tags, too.
+    # An SSH key ends where allowed_signers says so, and is revoked by taking it out of the Secret: for tags,
+    # too.
     ends, revoked = "which was not valid at", Refused(_TAG if "Tag" in mode else reason, "which is not among")
     if kind == "PGP":
         ends, revoked = "expired", Refused(reason, "is revoked")

@@ -1,4 +1,4 @@
-"""What may be done to something signed, for each form of signature that is read: the rows of the verification matrix."""
+"""What may be done to something signed, for each form of signature: the rows of the verification matrix."""
 
 from __future__ import annotations
 

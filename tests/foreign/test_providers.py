@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 reason = java()
 no_java = pytest.mark.skipif(reason is not None, reason=f"Java is not asked: {reason}")
 PORTS = {
-    "flagd-rpc": "grpc",
-    "flagd-in-process": "sync",
-    "flagd-web": "grpc",
-    "ofrep": "ofrep",
+    "flagd-rpc": "grpc", "flagd-in-process": "sync", "flagd-web": "grpc", "ofrep": "ofrep",
     "ofrep-web": "ofrep",
-}
+}  # fmt: skip
 PROVIDERS = [
     *(pytest.param(("node", provider), id=f"node-{provider}") for provider in PORTS),
     pytest.param(("java", "flagd-rpc"), id="java-flagd-rpc", marks=no_java),

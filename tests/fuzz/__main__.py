@@ -50,9 +50,10 @@ def fuzz(name: str, *, seconds: float) -> tuple[str, bool]:
         found.mkdir()
         words.write_text("".join(f'"{escaped(word)}"\n' for word in target.words), encoding="ascii")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.worker", name, str(kept), str(CORPUS / name), *([f"-dict={words}"] if target.words else []), f"-max_len={target.longest}",
-             f"-max_total_time={max(1, round(seconds - START_SECONDS))}", f"-timeout={SLOW_SECONDS}", f"-rss_limit_mb={MEGABYTES}", f"-artifact_prefix={found}/",
-             "-print_final_stats=1"],
+            [sys.executable, "-m", "tests.fuzz.worker", name, str(kept), str(CORPUS / name),
+             *([f"-dict={words}"] if target.words else []), f"-max_len={target.longest}",
+             f"-max_total_time={max(1, round(seconds - START_SECONDS))}", f"-timeout={SLOW_SECONDS}",
+             f"-rss_limit_mb={MEGABYTES}", f"-artifact_prefix={found}/", "-print_final_stats=1"],
             capture_output=True, text=True, errors="replace", check=False, timeout=seconds + GRACE_SECONDS,
         )  # fmt: skip
         inputs = [file for file in found.iterdir() if not file.name.startswith("slow-unit")]

@@ -15,8 +15,9 @@ from tests.unit.controller.notifications.things import message
 
 _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
 _EVENT: Final[dict[str, Any]] = {
-    "kind": "FlagSet", "name": "flags", "namespace": "shop", "labels": {"tier": "1"}, "severity": "info", "reason": "Applied",
-    "message": "1 changed", "revision": "main@sha1:0", "digest": "", "author": "Ada", "subject": "é", "flagSet": "shop/flags", "flags": ["a", "b"],
+    "kind": "FlagSet", "name": "flags", "namespace": "shop", "labels": {"tier": "1"}, "severity": "info",
+    "reason": "Applied", "message": "1 changed", "revision": "main@sha1:0", "digest": "", "author": "Ada",
+    "subject": "é", "flagSet": "shop/flags", "flags": ["a", "b"],
 }  # fmt: skip
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)
 
@@ -63,8 +64,10 @@ TARGETS: Final = {
     "condition": Target(
         condition,
         (
-            "event.", "event.flags", "event.labels", "event.name", ".exists(f, ", ".all(f, ", ".map(f, ", ".filter(f, ", "has(", "size(", ".matches('",
-            ".startsWith('", "'", " in ", "==", "&&", "||", "!", "? ", ": ", "[", "]", "duration('", "timestamp('", "b'", "0x", "1u", "1e400", "r'\\\\", "int(", "string(", "dyn(",
+            "event.", "event.flags", "event.labels", "event.name", ".exists(f, ", ".all(f, ", ".map(f, ",
+            ".filter(f, ", "has(", "size(", ".matches('", ".startsWith('", "'", " in ", "==", "&&", "||", "!",
+            "? ", ": ", "[", "]", "duration('", "timestamp('", "b'", "0x", "1u", "1e400", "r'\\\\", "int(",
+            "string(", "dyn(",
         ),
         1_100,
     ),

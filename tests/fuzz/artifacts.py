@@ -1,4 +1,4 @@
-"""What registries answer, and layers that strangers pushed: a setback at worst, and nothing outside of the folder."""
+"""What registries answer, and layers of strangers: a setback at worst, and nothing outside of the folder."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from tests.fuzz.target import Target, Wrong
 ADDRESS: Final = parse_address("oci://ghcr.io/team/flags")
 LIMITS: Final = TreeLimits(entries=100, file_bytes=8_192, total_bytes=64 * 1024, depth=8)
 WORDS: Final = (
-    '{"layers":[{"mediaType":"a","digest":"sha256:', '","size":1}]', '"annotations":{"org.opencontainers.image.created":"', '"manifests":[]',
-    '{"auths":{"ghcr.io":{"auth":"', '"username":"ada"', '"password":"word"', "https://ghcr.io/v2/", "ghcr.io/team", 'Bearer realm="https://h/token"',
-    ',service="s"', "Basic realm=", "oci://", "@sha256:", ":v1", "\\u001b", "2026-11-23T02:00:00Z",
+    '{"layers":[{"mediaType":"a","digest":"sha256:', '","size":1}]',
+    '"annotations":{"org.opencontainers.image.created":"', '"manifests":[]', '{"auths":{"ghcr.io":{"auth":"',
+    '"username":"ada"', '"password":"word"', "https://ghcr.io/v2/", "ghcr.io/team",
+    'Bearer realm="https://h/token"', ',service="s"', "Basic realm=", "oci://", "@sha256:", ":v1", "\\u001b",
+    "2026-11-23T02:00:00Z",
 )  # fmt: skip
 
 

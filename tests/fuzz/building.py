@@ -18,8 +18,8 @@ _STEPS: Final = (Decryption(lambda _kind, _message: b"k" * 32), unwrapped, Varia
 
 
 def built(content: bytes) -> None:
-    """A document, and after a NUL a patch: all of it is judged, never raised, and no message and no flag without
-    the mark has the value of a Secret.
+    """A document, and after a NUL a patch: all of it is judged, never raised, and no message and no flag
+    without the mark has the value of a Secret.
     """
     document, _, patch = content.partition(b"\0")
     patches = [Patch("patch", patch.decode(errors="replace"))] if patch else []
@@ -46,11 +46,12 @@ TARGETS: Final = {
     "built": Target(
         built,
         words=(
-            "${T}", "${A:=b}", "$${", "${#A}", "${A^^}", "${C:1:", "${A##*", "${A%[^", "${A//", "${A/#", "${A:=${T}}",
-            "\0", "apiVersion: core.openfeature.dev/v1\n", "kind: FeatureFlag\n", "spec:\n",
-            " flagSpec: ", " featureFlagSpec: |\n", "sops: {mac: ", "ENC[AES256_GCM,data:,iv:AA==,tag:AA==,type:int]",
-            "- {op: add, path: /flags/a", "- {op: copy, from: /flags/a", "{op: test, path: ", "/$evaluators/", "/metadata/",
-            "value: ", "flags:\n", "variants: ",
+            "${T}", "${A:=b}", "$${", "${#A}", "${A^^}", "${C:1:", "${A##*", "${A%[^", "${A//", "${A/#",
+            "${A:=${T}}", "\0", "apiVersion: core.openfeature.dev/v1\n", "kind: FeatureFlag\n", "spec:\n",
+            " flagSpec: ", " featureFlagSpec: |\n", "sops: {mac: ",
+            "ENC[AES256_GCM,data:,iv:AA==,tag:AA==,type:int]", "- {op: add, path: /flags/a",
+            "- {op: copy, from: /flags/a", "{op: test, path: ", "/$evaluators/", "/metadata/", "value: ",
+            "flags:\n", "variants: ",
         ),
     ),
 }  # fmt: skip

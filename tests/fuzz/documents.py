@@ -36,14 +36,17 @@ CONTEXTS: tuple[dict[str, Any], ...] = (
 )
 
 WORDS = (
-    '{"flags":{', '"state":"ENABLED"', '"DISABLED"', '"variants":{', '"on":true', '"off":false', '"defaultVariant":"on"', '"targeting":{',
-    '"metadata":{', '"$evaluators":{', '{"$ref":"shared"}', '"flagSetId"', '"if":[', '"var":', '"fractional":[', '"sem_ver":[', '"starts_with":[',
-    '"ends_with":[', '"in":[', '"==":[', '"<":[', '"and":[', '"cat":[', '"map":[', '"reduce":[', '"filter":[', '"substr":[', '"missing":[',
-    '"$flagd.timestamp"', '"targetingKey"', '"version"', "null", "1e400", "-0.0", "9007199254740993", '"\\ud800"',
+    '{"flags":{', '"state":"ENABLED"', '"DISABLED"', '"variants":{', '"on":true', '"off":false',
+    '"defaultVariant":"on"', '"targeting":{', '"metadata":{', '"$evaluators":{', '{"$ref":"shared"}',
+    '"flagSetId"', '"if":[', '"var":', '"fractional":[', '"sem_ver":[', '"starts_with":[', '"ends_with":[',
+    '"in":[', '"==":[', '"<":[', '"and":[', '"cat":[', '"map":[', '"reduce":[', '"filter":[', '"substr":[',
+    '"missing":[', '"$flagd.timestamp"', '"targetingKey"', '"version"', "null", "1e400", "-0.0",
+    "9007199254740993", '"\\ud800"',
 )  # fmt: skip
 YAML_WORDS = (
-    "flags:\n", "  flag:\n", "    state: " "ENABLED\n", "    variants: {on: true, off: " "false}\n", "    defaultVariant: " "on\n", "    targeting:\n",
-    "&anchor ", "*anchor", "<<: ", "!!str ", "!!binary ", "|\n", ">-\n", "---\n", "...\n", "%YAML 1.2\n", "? ", "- ", "# ", "0o17", "0x1F", ".inf", "~",
+    "flags:\n", "  flag:\n", "    state: ENABLED\n", "    variants: {on: true, off: false}\n",
+    "    defaultVariant: on\n", "    targeting:\n", "&anchor ", "*anchor", "<<: ", "!!str ", "!!binary ",
+    "|\n", ">-\n", "---\n", "...\n", "%YAML 1.2\n", "? ", "- ", "# ", "0o17", "0x1F", ".inf", "~",
 )  # fmt: skip
 
 

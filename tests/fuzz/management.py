@@ -112,8 +112,10 @@ def token(content: bytes) -> None:
 
 
 TARGETS = {
-    "explain": Target(explain, ('{"flagKey":"targeted","context":{"tier":"gold"}}', '"type":"boolean"', '"type":"object"', "no/default", "gone-variant", "broken", "null", "[[")),
+    "explain": Target(explain, ('{"flagKey":"targeted","context":{"tier":"gold"}}', '"type":"boolean"',
+                                '"type":"object"', "no/default", "gone-variant", "broken", "null", "[[")),
     "after": Target(after, ("after=", "after=boolean", "&after=string", "%00", "%ff", "+", "%C3%9F")),
     "health": Target(health, (b"\x0a\x00", b"\x0a\x16grpc.health.v1.Health", b"\x0a\x05other", b"\x12\x01x")),
-    "token": Target(token, ('{"access_token":"abc","expires_in":3600,"token_type":"Bearer"}', '"expires_in":', "1e400", "9" * 400, "-1", "true", "\\n")),
+    "token": Target(token, ('{"access_token":"abc","expires_in":3600,"token_type":"Bearer"}', '"expires_in":',
+                            "1e400", "9" * 400, "-1", "true", "\\n")),
 }  # fmt: skip

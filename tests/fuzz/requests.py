@@ -43,14 +43,19 @@ LIMITS = Limits(body_bytes=8_192)
 LONGEST = 8_192
 STATUSES = frozenset({200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 503, 504})
 WORDS = (
-    "POST /ofrep/v1/evaluate/flags/targeted\n", "POST /ofrep/v1/evaluate/flags\n", "GET /ofrep/v1/sse/flagSetId=set\n",
-    "POST /flagd.evaluation.v2.Service/ResolveString\n", "POST /flagd.evaluation.v1.Service/ResolveAll\n",
-    "GET /flagd.evaluation.v1.Service/ResolveBoolean?connect=v1&encoding=json&base64=1&compression=gzip&message=",
-    "POST /schema.v1.Service/EventStream\n", "content-type: " "application/json\n", "content-type: " "application/proto\n",
-    "content-type: " "application/connect+json\n", "content-type: " "application/grpc-web-text\n", "content-type: " "application/grpc-web+proto\n",
-    "content-encoding: " "gzip\n", "grpc-encoding: " "gzip\n", "grpc-timeout: " "1S\n", "connect-timeout-ms: " "10\n", "connect-protocol-version: " "1\n",
-    "flagd-selector: " "flagSetId=set\n", 'if-none-match: ' 'W/"x"\n', "origin: https://a.example\n", "access-control-request-method: " "POST\n",
-    '{"flagKey":"targeted","context":{"tier":"gold","targetingKey":"u"}}', '{"context":{', "boolean", "object", "no/default", "%00", "\\ud800",
+    "POST /ofrep/v1/evaluate/flags/targeted\n", "POST /ofrep/v1/evaluate/flags\n",
+    "GET /ofrep/v1/sse/flagSetId=set\n", "POST /flagd.evaluation.v2.Service/ResolveString\n",
+    "POST /flagd.evaluation.v1.Service/ResolveAll\n",
+    "GET /flagd.evaluation.v1.Service/ResolveBoolean?connect=v1&encoding=json&base64=1&compression=gzip"
+    "&message=",
+    "POST /schema.v1.Service/EventStream\n", "content-type: application/json\n",
+    "content-type: application/proto\n", "content-type: application/connect+json\n",
+    "content-type: application/grpc-web-text\n", "content-type: application/grpc-web+proto\n",
+    "content-encoding: gzip\n", "grpc-encoding: gzip\n", "grpc-timeout: 1S\n", "connect-timeout-ms: 10\n",
+    "connect-protocol-version: 1\n", "flagd-selector: flagSetId=set\n", 'if-none-match: W/"x"\n',
+    "origin: https://a.example\n", "access-control-request-method: POST\n",
+    '{"flagKey":"targeted","context":{"tier":"gold","targetingKey":"u"}}', '{"context":{', "boolean",
+    "object", "no/default", "%00", "\\ud800",
 )  # fmt: skip
 CALLS: dict[str, tuple[Any, Any]] = {
     "ResolveBoolean": (evaluation_pb2.ResolveBooleanRequest, evaluation_pb2.ResolveBooleanResponse),
@@ -73,9 +78,12 @@ def routes() -> Routes:
     parts = served()
     changes = ChangeStreams(parts.store, FakeTimers(), unhurried())
     spoken = [
-        evaluation.CodecEndpoints(answers, EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event))
+        evaluation.CodecEndpoints(
+            answers,
+            EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event),
+        )
         for answers, codec in ((parts.evaluation, messages), (parts.json, json_rpc))
-    ]  # fmt: skip
+    ]
     return merged(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))
 
 
@@ -277,5 +285,6 @@ TARGETS = {
     "agreement": Target(agreement, WORDS[-7:], 2_048),
     "binary": Target(binary, ("\n\bboolean", "targeted", "\x12", "\n\x04tier\x12\x06\x1a\x04gold")),
     "framed": Target(framed, (gzip.compress(b""), "10S", "99999999n", b"\0\0\0\0\0")),
-    "query": Target(query, ("connect=v1&", "encoding=json", "base64=1", "compression=gzip", "message=%7B%7D", "flagConfigEtag=")),
+    "query": Target(query, ("connect=v1&", "encoding=json", "base64=1", "compression=gzip", "message=%7B%7D",
+                            "flagConfigEtag=")),
 }  # fmt: skip

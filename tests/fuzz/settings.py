@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 WORDS = (
-    '"uri":"http://a/b"', '"provider":"http"', '"provider":"grpc"', '"provider":"file"', '"provider":"s3"', '"bearerToken":"', '"authHeader":"Basic ' '',
-    '"interval":5', '"cron":"*/5 * * * ' '*"', '"headers":{"a":"b"}', '"oauth":{"clientId":"a","clientSecret":"b","tokenUrl":"http://c"}', '"tls":true',
-    '"maxMsgSize":1', '"selector":"', '"certPath":"/a"', '"intervalSeed":"', '"timeoutS":3',
+    '"uri":"http://a/b"', '"provider":"http"', '"provider":"grpc"', '"provider":"file"', '"provider":"s3"',
+    '"bearerToken":"', '"authHeader":"Basic ', '"interval":5', '"cron":"*/5 * * * *"', '"headers":{"a":"b"}',
+    '"oauth":{"clientId":"a","clientSecret":"b","tokenUrl":"http://c"}', '"tls":true', '"maxMsgSize":1',
+    '"selector":"', '"certPath":"/a"', '"intervalSeed":"', '"timeoutS":3',
+)  # fmt: skip
+URI_WORDS = (
+    "file:", "http://", "https://u:p@", "grpc://", "grpcs://", "envoy://a:1/b", "s3://a/b", "azblob://",
+    "gs://", "uds://", "[::1]", "?a=b",
 )  # fmt: skip
 OPTIONS = (
-    "port: 8013\n", "sources:\n", "  - uri: file:a\n", "    provider: " "file\n", "uri: [file:a.json]\n", "log-format: " "json\n", "cors-origin: " "['*']\n",
-    "context-value: {a: " "b}\n", "context-from-header: {X-A: " "a}\n", "server-cert-path: " "/a\n", "stream-deadline: " "1m2s\n", "management-port: " "1\n",
-    "metrics-exporter: otel\n", "disable-sync-metadata: true\n",
+    "port: 8013\n", "sources:\n", "  - uri: file:a\n", "    provider: file\n", "uri: [file:a.json]\n",
+    "log-format: json\n", "cors-origin: ['*']\n", "context-value: {a: b}\n",
+    "context-from-header: {X-A: a}\n", "server-cert-path: /a\n", "stream-deadline: 1m2s\n",
+    "management-port: 1\n", "metrics-exporter: otel\n", "disable-sync-metadata: true\n",
 )  # fmt: skip
 SECRETS = ("bearertoken", "authheader", "clientsecret")
 
@@ -120,6 +126,6 @@ def words_of(error: Exception) -> str:
 TARGETS = {
     "config_file": Target(file, (*OPTIONS, *WORDS), 1_024),
     "sources": Target(sources, WORDS, 1_024),
-    "uri": Target(uri, ("file:", "http://", "https://u:p@", "grpc://", "grpcs://", "envoy://a:1/b", "s3://a/b", "azblob://", "gs://", "uds://", "[::1]", "?a=b"), 256),
+    "uri": Target(uri, URI_WORDS, 256),
     "cron": Target(cron, ("*/5", "0 0 * * *", "MON-FRI", "L", "#", "29 2", "1-5/2", ","), 64),
 }  # fmt: skip

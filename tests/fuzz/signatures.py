@@ -30,29 +30,37 @@ if TYPE_CHECKING:
 AT: Final = datetime(2026, 1, 2, tzinfo=UTC)
 _SSH: Final = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti"
 TRUSTED: Final = read_keys(SecretTexts("shop/keys", {"ada.sshpub": _SSH}))
-_POINT: Final = b"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q=="
+_POINT: Final = (
+    b"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li/hp/m47n60p8"
+    b"D54WK84zV2sxXs7LtkBoN79R9Q=="
+)
 _PEM: Final = b"-----BEGIN PUBLIC KEY-----\n" + _POINT + b"\n-----END PUBLIC KEY-----\n"
 COSIGN: Final = read_cosign_keys(SecretTexts("shop/keys", {"ci.pub": _PEM}))
 WORDS: Final = (
-    "tree 0000000000000000000000000000000000000000\n", "gpgsig ", "gpgsig-sha256 ", "author A <a> 1 +0000\n", "committer A <a> 99999999999 +0000\n",
-    "object 0000000000000000000000000000000000000000\n", "type commit\n", "tag v1\n", "tagger A <a> 1 +0000\n", "\n\n", "\n ",
-    "-----BEGIN SSH SIGNATURE-----\n", "-----END SSH SIGNATURE-----\n", "-----BEGIN PGP SIGNATURE-----\n", base64.b64encode(b"SSHSIG\0\0\0\1").decode(),
+    "tree 0000000000000000000000000000000000000000\n", "gpgsig ", "gpgsig-sha256 ", "author A <a> 1 +0000\n",
+    "committer A <a> 99999999999 +0000\n", "object 0000000000000000000000000000000000000000\n",
+    "type commit\n", "tag v1\n", "tagger A <a> 1 +0000\n", "\n\n", "\n ", "-----BEGIN SSH SIGNATURE-----\n",
+    "-----END SSH SIGNATURE-----\n", "-----BEGIN PGP SIGNATURE-----\n",
+    base64.b64encode(b"SSHSIG\0\0\0\1").decode(),
 )  # fmt: skip
 KEY_WORDS: Final = (
-    _SSH, "* ", "ssh-rsa ", 'namespaces="git"', 'valid-before="20260101Z"', "valid-after=", "cert-authority", ",", "#", '"',
-    "-----BEGIN PGP PUBLIC KEY BLOCK-----", "-----END PGP PUBLIC KEY BLOCK-----",
+    _SSH, "* ", "ssh-rsa ", 'namespaces="git"', 'valid-before="20260101Z"', "valid-after=", "cert-authority",
+    ",", "#", '"', "-----BEGIN PGP PUBLIC KEY BLOCK-----", "-----END PGP PUBLIC KEY BLOCK-----",
 )  # fmt: skip
 BUNDLE_WORDS: Final = (
-    '{"dsseEnvelope":{"payload":"', '","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"', '"}]}}', '{"critical":{"image":',
-    '"docker-manifest-digest"', "[[[[",
+    '{"dsseEnvelope":{"payload":"', '","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"',
+    '"}]}}', '{"critical":{"image":', '"docker-manifest-digest"', "[[[[",
 )  # fmt: skip
 KEYLESS_WORDS: Final = (
-    '{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{"rawBytes":"', '"tlogEntries":[', '"inclusionProof":{',
-    '"inclusionPromise":{"signedEntryTimestamp":"', '"canonicalizedBody":"', '"dsseEnvelope":{', '"timestampVerificationData":{"rfc3161Timestamps":[', "[[[[",
-    '{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1","tlogs":[', '"ctlogs":[', '"certificateAuthorities":[',
+    '{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{"rawBytes":"',
+    '"tlogEntries":[', '"inclusionProof":{', '"inclusionPromise":{"signedEntryTimestamp":"',
+    '"canonicalizedBody":"', '"dsseEnvelope":{', '"timestampVerificationData":{"rfc3161Timestamps":[', "[[[[",
+    '{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1","tlogs":[', '"ctlogs":[',
+    '"certificateAuthorities":[',
 )  # fmt: skip
 MANIFEST_WORDS: Final = (
-    '{"type":"flagstaff.dev/manifest/v1","signedAt":"2026-01-02T03:04:05.678Z","files":{"', '":"sha256:', "0" * 64, '"}}', "[[[[", "\\ud800",
+    '{"type":"flagstaff.dev/manifest/v1","signedAt":"2026-01-02T03:04:05.678Z","files":{"', '":"sha256:',
+    "0" * 64, '"}}', "[[[[", "\\ud800",
 )  # fmt: skip
 
 
@@ -88,7 +96,7 @@ def trusted_keys(content: bytes) -> None:
 
 
 def attachment(content: bytes) -> None:
-    """What is attached to an artifact: a payload with its signature after the last line break, or a bundle."""
+    """What is attached to an artifact: a payload and, in its last line, its signature; or a bundle."""
     payload, _, made = content.rpartition(b"\n")
     digest = f"sha256:{'0' * 64}"
     _refused(lambda: verify_payload(payload, made.decode("latin-1"), digest, COSIGN))
@@ -96,7 +104,7 @@ def attachment(content: bytes) -> None:
 
 
 def keyless(content: bytes) -> None:
-    """What is attached without a key: nobody is believed, by the public root, or by whatever stands in its place."""
+    """What is attached without a key: nobody is believed, by the public root or what stands in its place."""
     digest, anybody = f"sha256:{'0' * 64}", (SignerIdentity(".", "."),)
     _refused(lambda: verify_keyless(content, digest, public_root(), anybody))
     try:

@@ -38,8 +38,9 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) [\x20-\x7e]*\r\n")
 BODILESS = (b"1", b"204", b"304")
 
 HTTP1_WORDS = (
-    "POST /ofrep/v1/evaluate/flags/boolean " "HTTP/1.1\r\n", "GET / HTTP/1.0\r\n", "HEAD ", "OPTIONS * " "HTTP/1.1\r\n", "CONNECT a:1 " "HTTP/1.1\r\n",
-    "host: a\r\n", "content-length: " "2\r\n", "transfer-encoding: " "chunked\r\n", "connection: " "close\r\n", "connection: " "upgrade\r\n", "upgrade: h2c\r\n",
+    "POST /ofrep/v1/evaluate/flags/boolean HTTP/1.1\r\n", "GET / HTTP/1.0\r\n", "HEAD ",
+    "OPTIONS * HTTP/1.1\r\n", "CONNECT a:1 HTTP/1.1\r\n", "host: a\r\n", "content-length: 2\r\n",
+    "transfer-encoding: chunked\r\n", "connection: close\r\n", "connection: upgrade\r\n", "upgrade: h2c\r\n",
     "expect: 100-continue\r\n", "\r\n\r\n", "0\r\n\r\n", "5;a=b\r\n", "http://a/b?c#d", "\r", "\n ", "\0",
 )  # fmt: skip
 
@@ -154,8 +155,8 @@ def well_formed(output: bytes) -> None:
 
 
 def events(sent: bytes, size: int) -> list[object]:
-    """What a connection without an owner reports; that a body is awaited is reported at the end of each read, so
-    left out.
+    """What a connection without an owner reports; that a body is awaited is reported at the end of each read,
+    so left out.
     """
     connection = Connection(LIMITS)
     found = [event for piece in cut(sent, size) for event in connection.receive(piece)]
@@ -192,8 +193,9 @@ def compression(content: bytes) -> None:
         same(hpack.Decoder(65_536).decode(hpack.encode_block(found)).fields, found, "encoded again")
 
 
+HPACK_WORDS = (b"\x3f\xe1\x1f", b"\x20", b"\x40\x01a\x01b", b"\xbe", b"\xff\x80\x80", b"\x82\x86\x84")
 TARGETS = {
     "http1": Target(http1, HTTP1_WORDS, 2_048),
     "http2": Target(http2, (), 2_048),
-    "hpack": Target(compression, (b"\x3f\xe1\x1f", b"\x20", b"\x40\x01a\x01b", b"\xbe", b"\xff\x80\x80", b"\x82\x86\x84"), 1_024),
+    "hpack": Target(compression, HPACK_WORDS, 1_024),
 }  # fmt: skip

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 TOKEN: Final = b"a token"
 SENDERS: Final[tuple[Sender, ...]] = ("github", "gitea", "gitlab", "generic-hmac")
 WORDS: Final = (
-    '"repository":{"clone_url":"https://h/a.git"}', '"ref":"refs/heads/main"', '"after":"', '"0000000000000000000000000000000000000000"',
-    '"head_commit":{"id":"', '"checkout_sha":', '"ref_type":"tag"', '"release":{"tag_name":"v1"}', '"object_kind":"push"', '"project":{"http_url":"',
+    '"repository":{"clone_url":"https://h/a.git"}', '"ref":"refs/heads/main"', '"after":"',
+    '"0000000000000000000000000000000000000000"', '"head_commit":{"id":"', '"checkout_sha":',
+    '"ref_type":"tag"', '"release":{"tag_name":"v1"}', '"object_kind":"push"', '"project":{"http_url":"',
     '"repository":"https://h/a"', '"commit":', "push", "tag_push", "Push Hook", "release", "ping",
 )  # fmt: skip
 

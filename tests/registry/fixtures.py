@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.clients.up import banner
 from tests.registry.artifacts import Pusher
 from tests.registry.front import Front, before
 from tests.registry.program import containers, debian, program, running
+from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 REGISTRIES: Final = ("distribution", "debian", "containers")
 """What `registry` can be; the last one lists referrers."""
@@ -51,3 +54,12 @@ def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def shelf(registry: int) -> Iterator[Shelf]:
     with before(registry) as front:
         yield Shelf(front, Pusher(f"http://127.0.0.1:{registry}"), f"team/flags-{next(_numbers)}")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A Git repository, with a login in the address of its remote, that is pushed to a registry."""
+    made = Repository(tmp_path / "repository")
+    made.git("remote", "add", "origin", "https://ada:secret@git.example.com/shop/flags.git")
+    made.commit("first", flags__json=banner("plain"))
+    return made

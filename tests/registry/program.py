@@ -18,27 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.go import CACHE, Module, build, find
+from tests.go import program as built
 from tests.programs import listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-REGISTRY: Final = Module(
-    "registry",
-    Path(__file__).parent / "server",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("registry",),
-    (),
-    "the test registry: about 2 minutes",
-)
+REGISTRY: Final = Module("registry", Path(__file__).parent / "server", "the test registry: about 2 minutes")
 CONTAINERS: Final = Module(
     "containers",
     Path(__file__).parent / "containers",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("containers",),
-    (),
     "the registry of go-containerregistry: less than a minute",
 )
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
@@ -46,10 +35,7 @@ _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 def program(module: Module = REGISTRY) -> Path:
     """Built if need be; without one the test is skipped."""
-    try:
-        return _own(module)
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"NO REGISTRY IS READ: {module.name} cannot be built: {error}")
+    return built(module, f"NO REGISTRY IS READ: {module.name} cannot be built")
 
 
 def _own(module: Module) -> Path:

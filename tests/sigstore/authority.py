@@ -105,11 +105,7 @@ def timestamp_chain(key: ec.EllipticCurvePublicKey) -> list[x509.Certificate]:
 
 
 def _authority(
-    name: str,
-    key: ec.EllipticCurvePublicKey,
-    issuer: str,
-    by: ec.EllipticCurvePrivateKey,
-    length: int,
+    name: str, key: ec.EllipticCurvePublicKey, issuer: str, by: ec.EllipticCurvePrivateKey, length: int
 ) -> x509.Certificate:
     begin = _now() - timedelta(days=1)
     return (

@@ -1,5 +1,5 @@
-"""An instance of Sigstore of one's own, with which Sigstore's client in Go signs: over HTTP on loopback, as it does
-with the public one.
+"""An instance of Sigstore of one's own, with which Sigstore's client in Go signs: over HTTP on loopback, as
+it does with the public one.
 """
 
 from __future__ import annotations

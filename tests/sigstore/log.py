@@ -40,12 +40,9 @@ class Log:
             "logIndex": 1,
         }
         proof = {
-            "checkpoint": checkpoint,
-            "hashes": [other.hex()],
-            "logIndex": 1,
-            "rootHash": root.hex(),
+            "checkpoint": checkpoint, "hashes": [other.hex()], "logIndex": 1, "rootHash": root.hex(),
             "treeSize": 2,
-        }
+        }  # fmt: skip
         promise = _text(self._sign(_canonical(entry)))
         return {
             leaf.hex(): {**entry, "verification": {"inclusionProof": proof, "signedEntryTimestamp": promise}}
@@ -59,12 +56,9 @@ class Log:
         body = _canonical({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": spec})
         _, other, root, checkpoint = self._place(body, _ORIGIN)
         proof = {
-            "checkpoint": {"envelope": checkpoint},
-            "hashes": [_text(other)],
-            "logIndex": "1",
-            "rootHash": _text(root),
-            "treeSize": "2",
-        }
+            "checkpoint": {"envelope": checkpoint}, "hashes": [_text(other)], "logIndex": "1",
+            "rootHash": _text(root), "treeSize": "2",
+        }  # fmt: skip
         return {
             "canonicalizedBody": _text(body),
             "inclusionProof": proof,

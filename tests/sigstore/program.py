@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-import pytest
-
-from tests.go import Module, build, find
+from tests.go import Module, prepare
+from tests.go import program as built
 
 SIGNER: Final = Module(
-    "sigstore-signer",
-    Path(__file__).parent / "signer",
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("sigstore-signer",),
-    (),
-    "Sigstore's client: about 2 minutes",
+    "sigstore-signer", Path(__file__).parent / "signer", "Sigstore's client: about 2 minutes"
 )
 
 
 def program() -> Path:
     """Built if need be; without one the test is skipped."""
-    try:
-        return (find(SIGNER) or build(SIGNER)) / "sigstore-signer"
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"NOTHING IS SIGNED WITHOUT A KEY: Sigstore's client cannot be built: {error}")
-
-
-def main() -> int:
-    """Build the program if need be; say so where it cannot be built."""
-    try:
-        print(find(SIGNER) or build(SIGNER))
-    except (subprocess.SubprocessError, OSError) as error:
-        print(
-            f"==> KEYLESS SIGNATURES WILL NOT BE TESTED: their client cannot be built: {error}",
-            file=sys.stderr,
-        )
-    return 0
+    return built(SIGNER, "NOTHING IS SIGNED WITHOUT A KEY: Sigstore's client cannot be built")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(prepare(SIGNER, "KEYLESS SIGNATURES WILL NOT BE TESTED: their client cannot be built"))

@@ -47,7 +47,8 @@ def test_a_target_has_one_fault_at_a_time() -> None:
 @pytest.mark.parametrize("kind", OFF_BY)
 def test_a_clock_is_set_while_its_process_runs_and_no_monotonic_one(tmp_path: Path, kind: str) -> None:
     clock = Clock(tmp_path)
-    reads = "import datetime, sys, time\nfor _ in sys.stdin: print(time.time(), datetime.datetime.now().timestamp(), time.monotonic(), flush=True)"
+    clocks = "time.time(), datetime.datetime.now().timestamp(), time.monotonic()"
+    reads = f"import datetime, sys, time\nfor _ in sys.stdin: print({clocks}, flush=True)"
     command, environ = [sys.executable, "-c", reads], {**os.environ, **clock.environ}
     with subprocess.Popen(
         command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -77,8 +78,7 @@ def test_a_fault_that_cannot_befall_its_target_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "commit"),
-    [(values(3, 3, 3), "good"), (values(4, 4, 3), "held"), (values(4, 4, 1), "held")],
+    ("found", "commit"), [(values(3, 3, 3), "good"), (values(4, 4, 3), "held"), (values(4, 4, 1), "held")]
 )
 def test_what_a_commit_says_is_no_contradiction(found: dict[str, object], commit: str) -> None:
     assert not contradiction(found, f"main@sha1:{commit}", COMMITS)
@@ -87,15 +87,11 @@ def test_what_a_commit_says_is_no_contradiction(found: dict[str, object], commit
 @pytest.mark.parametrize(
     ("found", "commit"),
     [
-        (values(2, 2, 2), "good"),
-        (values(3, 2, 3), "good"),
-        (values(3, 3, 2), "good"),
-        (values(4, 4, 4), "held"),
-        (values(3, 3, 3), "unreadable"),
-        (values(3, 3, 3), "nobody's"),
+        (values(2, 2, 2), "good"), (values(3, 2, 3), "good"), (values(3, 3, 2), "good"),
+        (values(4, 4, 4), "held"), (values(3, 3, 3), "unreadable"), (values(3, 3, 3), "nobody's"),
         ({}, "good"),
     ],
-)
+)  # fmt: skip
 def test_anything_else_is(found: dict[str, object], commit: str) -> None:
     assert contradiction(found, f"main@sha1:{commit}", COMMITS)
 

@@ -175,8 +175,7 @@ def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_defaul
     for option in OPTIONS:
         letter = f", `-{option.short}`" if option.short else ""
         row = next(
-            (line for line in page.splitlines() if line.startswith(f"| `--{option.name}`{letter} |")),
-            None,
+            (line for line in page.splitlines() if line.startswith(f"| `--{option.name}`{letter} |")), None
         )
         assert row is not None, option.name
         default = getattr(defaults, option.target, None)
@@ -187,12 +186,8 @@ def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_defaul
 
 def test_every_metric_is_on_the_page() -> None:
     counted = (
-        metrics.__file__,
-        port_metrics.__file__,
-        requests.__file__,
-        state_metrics.__file__,
-        rpcs.__file__,
-    )
+        metrics.__file__, port_metrics.__file__, requests.__file__, state_metrics.__file__, rpcs.__file__,
+    )  # fmt: skip
     sources = "".join(Path(file).read_text(encoding="utf-8") for file in counted)
     names = re.findall(r'"((?:flagstaff|feature_flag_flagd|http_server|rpc_server)_\w+)"', sources)
     page = text("docs/observability.md")

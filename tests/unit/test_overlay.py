@@ -15,17 +15,11 @@ from controller.settings import AuthMode, ControllerSettings, ProxySettings, set
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 OVERLAY: Final = DEPLOY / "multi-tenant"
 LEFT_OUT: Final = {
-    "proxy-enforce.yaml",
-    "secrets-namespace.yaml",
-    "secrets-everywhere.yaml",
-    "flagd-everywhere.yaml",
-    "upgrades-everywhere.yaml",
-    "flag-files.yaml",
-    "flag-readers.yaml",
-    "proxy-on-demand.yaml",
-}
-"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and the
-others are what it is there to avoid.
+    "proxy-enforce.yaml", "secrets-namespace.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml",
+    "upgrades-everywhere.yaml", "flag-files.yaml", "flag-readers.yaml", "proxy-on-demand.yaml",
+}  # fmt: skip
+"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and
+the others are what it is there to avoid.
 """
 
 

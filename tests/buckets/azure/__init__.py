@@ -50,15 +50,9 @@ def running(folder: Path) -> Iterator[int]:
 def token(permissions: str) -> str:
     """An account's SAS token; its signature is `sig`."""
     fields = {
-        "sp": permissions,
-        "ss": "b",
-        "srt": "sco",
-        "st": "",
-        "se": "2099-01-01T00:00:00Z",
-        "sip": "",
-        "spr": "https,http",
-        "sv": _VERSION,
-    }
+        "sp": permissions, "ss": "b", "srt": "sco", "st": "", "se": "2099-01-01T00:00:00Z", "sip": "",
+        "spr": "https,http", "sv": _VERSION,
+    }  # fmt: skip
     signed = "".join(f"{each}\n" for each in (ACCOUNT, *fields.values()))
     signature = hmac.digest(base64.b64decode(KEY), signed.encode(), "sha256")
     return urlencode(

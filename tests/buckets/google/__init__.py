@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SERVER: Final = Module(
-    "google-storage",
-    Path(__file__).parent,
-    ("go.mod", "go.sum", "main.go"),
-    ".",
-    ("google-storage",),
-    (),
-    "a stand-in for Google Cloud Storage: about 2 minutes",
+    "google-storage", Path(__file__).parent, "a stand-in for Google Cloud Storage: about 2 minutes"
 )
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 _numbers = itertools.count()

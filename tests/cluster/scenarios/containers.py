@@ -23,8 +23,8 @@ _QUESTION: Final = b'{"flagKey":"simple-flag","context":{}}'
 
 @contextlib.contextmanager
 def started(container: Mapping[str, Any], folder: Path, mounts: Mapping[str, Path]) -> Iterator[Evaluator]:
-    """Ours, by the container's own arguments and variables: its ports are free ones of loopback, and each path
-    of `mounts` is a folder here.
+    """Ours, by the container's own arguments and variables: its ports are free ones of loopback, and each
+    path of `mounts` is a folder here.
     """
     first, *words = container["args"]
     assert first == "start"

@@ -22,12 +22,5 @@ if TYPE_CHECKING:
     from tests.contract.differences.row import Difference
 
 KNOWN_DIFFERENCES: tuple[Difference, ...] = (
-    *FLAG,
-    *ARGUMENTS,
-    *COMPARED,
-    *VARIABLES,
-    *TEXTS,
-    *ARITHMETICAL,
-    *LOOPED,
-    *FLAGD,
-)
+    *FLAG, *ARGUMENTS, *COMPARED, *VARIABLES, *TEXTS, *ARITHMETICAL, *LOOPED, *FLAGD,
+)  # fmt: skip

@@ -28,12 +28,12 @@ class Difference:
     name: str
     operators: str
     """Separated by spaces; `flag` is the flag around the rule."""
-    applies: Callable[[Call], bool]
-    reason: str
     rule: Any
     ours: str
     """A variant, DEFAULT, STATIC or an error code."""
     theirs: str
+    reason: str
+    applies: Callable[[Call], bool]
     context: dict[str, Any] = field(default_factory=dict)
     generations: tuple[str, ...] = BOTH
     wanted: str = "string"

@@ -35,16 +35,9 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["-f", "file:flags.json", "--cors-origin", "https://*.*"], "--cors-origin: "),
     ],
     ids=[
-        "no source",
-        "bad uri",
-        "bad value",
-        "refused",
-        "no file",
-        "refused switch",
-        "bad port",
-        "bad origin",
+        "no source", "bad uri", "bad value", "refused", "no file", "refused switch", "bad port", "bad origin",
     ],
-)
+)  # fmt: skip
 def test_an_invalid_command_line_is_reported_in_a_line_and_exits_2(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,8 +78,8 @@ def test_help_names_every_option_that_is_taken(capsys: pytest.CaptureFixture[str
 
 
 HEAVY = {
-    *("kopf", "pygit2", "pydantic", "git", "kubernetes", "grpc", "obstore", "opentelemetry", "prometheus_client"),
-    *("yaml", "urllib3", "importlib.metadata", "http.client", "evaluator.receipts.reporter"),
+    "kopf", "pygit2", "pydantic", "git", "kubernetes", "grpc", "obstore", "opentelemetry", "yaml", "urllib3",
+    "prometheus_client", "importlib.metadata", "http.client", "evaluator.receipts.reporter",
 }  # fmt: skip
 """The controller's libraries, and what only some evaluators need: each is 5 ms of a start, or far more."""
 

@@ -104,11 +104,7 @@ async def test_a_port_that_is_taken_leaves_none_open() -> None:
         port = free.getsockname()[1]
         free.close()
         settings = Settings(
-            host="127.0.0.1",
-            port=port,
-            management_port=taken.getsockname()[1],
-            ofrep_port=0,
-            sync_port=0,
+            host="127.0.0.1", port=port, management_port=taken.getsockname()[1], ofrep_port=0, sync_port=0
         )
         with pytest.raises(OSError, match=f"port {settings.management_port} .*with --management-port, or 0"):
             await started(settings)
@@ -135,14 +131,7 @@ async def test_v1s_bulk_and_events_reach_a_grpc_client_up_to_the_goodbye() -> No
 
 async def test_a_stream_deadline_reaches_a_grpc_client_as_its_status() -> None:
     _, serving = await started(
-        Settings(
-            host="127.0.0.1",
-            port=0,
-            management_port=0,
-            ofrep_port=0,
-            sync_port=0,
-            stream_deadline=0.05,
-        )
+        Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0, stream_deadline=0.05)
     )
     async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.grpc}") as channel:
         events = v1_grpc.ServiceStub(channel).EventStream(v1.EventStreamRequest(), timeout=20)

@@ -67,18 +67,17 @@ def injected(response: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+APPLIED = {"lastAppliedRevision": "main@sha1:1"}
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (
-            body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status={"lastAppliedRevision": "main@sha1:1"}),
-            ("shop/flags", "FlagSet/checkout", "main@sha1:1"),
-        ),
+        (body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status=APPLIED),
+         ("shop/flags", "FlagSet/checkout", "main@sha1:1")),
         (body("FlagSet", "checkout", spec={"target": None}), ("shop/checkout", "FlagSet/checkout", None)),
-        (
-            body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
-            ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2"),
-        ),
+        (body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
+         ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2")),
         (body("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
     ],
 )  # fmt: skip
@@ -106,8 +105,8 @@ def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
     assert injected(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
     answer = webhook.review(None, "flag")
     assert answer["status"]["message"] == (
-        "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; create it, or "
-        "correct the name (did you mean flags?)"
+        "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; "
+        "create it, or correct the name (did you mean flags?)"
     )
 
 

@@ -51,7 +51,7 @@ def test_every_form_is_the_same_document_whichever_version_it_is_read_in(spec: A
     assert found.warnings == ()
 
 
-# -- the first form ----------------------------------------------------------------------------------------------------
+# -- the first form ------------------------------------------------------------------------------------------
 
 
 def historic(**flag: Any) -> FlagDocument:
@@ -66,14 +66,20 @@ def test_a_flag_that_is_off_needs_no_variants(state: str) -> None:
 VARIANTS: Final = {"variants": {"on": "yes", "off": "no"}, "defaultVariant": "off"}
 
 
+def rule(variant: str, *conditions: tuple[str, str, Any]) -> dict[str, Any]:
+    fields = ("context", "op", "value")
+    needed = [dict(zip(fields, each, strict=True)) for each in conditions]
+    return {"action": {"variant": variant}, "conditions": needed}
+
+
 @pytest.mark.parametrize(
     ("rules", "context", "value"),
     [
-        ([{"action": {"variant": "on"}, "conditions": []}], {}, "yes"),
+        ([rule("on")], {}, "yes"),
         ([{"action": {"variant": "on"}}], {}, "yes"),
-        ([{"action": {"variant": "on"}, "conditions": [{"context": "a", "op": "==", "value": 1}, {"context": "b", "op": ">", "value": 2}]}], {"a": 1, "b": 3}, "yes"),
-        ([{"action": {"variant": "on"}, "conditions": [{"context": "a", "op": "==", "value": 1}, {"context": "b", "op": ">", "value": 2}]}], {"a": 1, "b": 2}, "no"),
-        ([{"action": {"variant": "off"}, "conditions": [{"context": "a", "op": "==", "value": 1}]}, {"action": {"variant": "on"}, "conditions": [{"context": "a", "op": "in", "value": [1, 2]}]}], {"a": 2}, "yes"),
+        ([rule("on", ("a", "==", 1), ("b", ">", 2))], {"a": 1, "b": 3}, "yes"),
+        ([rule("on", ("a", "==", 1), ("b", ">", 2))], {"a": 1, "b": 2}, "no"),
+        ([rule("off", ("a", "==", 1)), rule("on", ("a", "in", [1, 2]))], {"a": 2}, "yes"),
         ([], {}, "no"),
     ],
     ids=["no condition", "no status", "all hold", "one does not", "the second rule", "no rule"],
@@ -99,7 +105,8 @@ def test_a_return_type_is_ignored_and_contradicted_with_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "value", "right"),
-    [("number", 1.5, True), ("integer", True, False), ("boolean", True, True), ("object", {}, True), ("unheard-of", 1, True)],
+    [("number", 1.5, True), ("integer", True, False), ("boolean", True, True), ("object", {}, True),
+     ("unheard-of", 1, True)],
 )  # fmt: skip
 def test_a_return_type_means_what_it_says(kind: str, value: Any, right: bool) -> None:
     document = historic(state="enabled", returnType=kind, variants={"a": value}, defaultVariant="a")
@@ -127,7 +134,8 @@ def test_a_text_that_is_no_document_is_the_parsers_to_judge(text: str) -> None:
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-            st.sampled_from(["flags", "f", "state", "variants", "rules", "returnType", "action", "variant", "conditions", "op"]), inner, max_size=4
+            st.sampled_from(["flags", "f", "state", "variants", "rules", "returnType", "action", "variant",
+                             "conditions", "op"]), inner, max_size=4
         ),
         max_leaves=12,
     )
@@ -148,7 +156,7 @@ def test_a_text_has_a_bound() -> None:
         flag_document(configuration({"featureFlagSpec": " " * (3 * 1024 * 1024 + 1)}))
 
 
-# -- shards ------------------------------------------------------------------------------------------------------------
+# -- shards --------------------------------------------------------------------------------------------------
 
 
 def shard(name: str, digest: str, flag_spec: Any) -> Resource:

@@ -44,7 +44,8 @@ def test_what_takes_longer_than_a_day_is_in_the_last_step() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0004, "1ms"), (0.038, "38ms"), (0.254, "250ms"), (0.998, "1.0s"), (1.24, "1.2s"), (12.4, "12s"), (59.8, "1m0s"), (250.0, "4m10s")],
+    [(0.0004, "1ms"), (0.038, "38ms"), (0.254, "250ms"), (0.998, "1.0s"), (1.24, "1.2s"), (12.4, "12s"),
+     (59.8, "1m0s"), (250.0, "4m10s")],
 )  # fmt: skip
 def test_durations_are_written_with_two_digits(seconds: float, text: str) -> None:
     assert shown(seconds) == text

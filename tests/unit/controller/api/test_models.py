@@ -64,14 +64,16 @@ def test_fields_of_a_newer_version_are_no_error() -> None:
         (FlagSourceSpec, {"interval": "1m"}, "spec"),
         (FlagSourceSpec, {"interval": "1m", "git": {"url": "git@host:x"}}, "spec.git.url"),
         (FlagSourceSpec, {"interval": "1m", "git": {**GIT, "ref": {"name": "main"}}}, "spec.git.ref.name"),
-        (FlagSourceSpec, {"interval": "1m", "git": {**GIT, "ref": {"commit": "HEAD"}}}, "spec.git.ref.commit"),
+        (FlagSourceSpec, {"interval": "1m", "git": {**GIT, "ref": {"commit": "HEAD"}}},
+         "spec.git.ref.commit"),
         (FlagSetSpec, {"sourceRef": {"kind": "HelmChart", "name": "x"}}, "spec.sourceRef.kind"),
         (FlagSetSpec, {"sourceRef": REF, "paths": []}, "spec.paths"),
         (FlagSetSpec, {"sourceRef": REF, "failurePolicy": "Any"}, "spec.failurePolicy"),
         (FlagSetSpec, {"sourceRef": REF, "dependsOn": [{"name": "a"}, {}]}, "spec.dependsOn.1.name"),
         (FlagReceiverSpec, {**HOOK, "type": "svn"}, "spec.type"),
         (FlagReceiverSpec, {**HOOK, "resources": []}, "spec.resources"),
-        (FlagReceiverSpec, {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, "spec.resources.0.kind"),
+        (FlagReceiverSpec, {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]},
+         "spec.resources.0.kind"),
         (ConfigurationSpec, {"shards": []}, "spec.shards"),
     ],
 )  # fmt: skip
@@ -99,20 +101,16 @@ def test_a_model_is_frozen() -> None:
 @pytest.mark.parametrize("digest", ["sha256:00ff", "sha512+b64:AA_-="])
 def test_flux_s_artifact_is_read_though_it_says_more(digest: str) -> None:
     body = {
-        "path": "p",
-        "url": "http://a/b",
-        "revision": "main@sha1:1",
-        "digest": digest,
-        "size": 3,
-        "more": 1,
-    }
+        "path": "p", "url": "http://a/b", "revision": "main@sha1:1", "digest": digest, "size": 3, "more": 1,
+    }  # fmt: skip
     assert ArtifactStatus.model_validate(body).digest == digest
 
 
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["interval", "git", "url", "ref", "sourceRef", "kind", "name", "paths", "target", "kinds", "type", "resources", "secretRef", "shards", "flagSpec"]),
+        st.sampled_from(["interval", "git", "url", "ref", "sourceRef", "kind", "name", "paths", "target",
+                         "kinds", "type", "resources", "secretRef", "shards", "flagSpec"]),
         inner, max_size=4,
     ),
     max_leaves=10,

@@ -52,6 +52,14 @@ BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
 REF: Final = {"kind": "FlagSource", "name": "flags"}
 KEY: Final = {"secretRef": {"name": "keys"}}
 SIGNERS: Final = [{"signers": ["ada"]}]
+ODD: Final = {"interval": "1d", "timeout": "x", "ignore": "!"}
+OF_TAGS: Final = {"verify": {"mode": "Tag", **KEY}}
+SECRETS: Final = {"kind": "Secret", "name": "A"}
+NAMES: Final = ("target.name", "substituteFrom.0.name", "serviceAccountName")
+
+
+def invalid(*said: str) -> list[str]:
+    return [f"InvalidSpec spec.{each}" for each in said]
 
 
 def git(**spec: Any) -> dict[str, Any]:
@@ -88,39 +96,35 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SOURCE, {"git": GIT, "oci": OCI, "interval": "1m"}, ["InvalidSpec spec: set exactly one of git"]),
     (
         FLAG_SOURCE,
-        {"interval": "1d", "timeout": "x", "ignore": "!", "git": {"url": "https://h", "ref": {"tag": "a b", "semver": "new"}}},
+        {**git(url="https://h", ref={"tag": "a b", "semver": "new"}), **ODD},
         [
-            "InvalidSpec spec.interval: must be a duration",
-            "InvalidSpec spec.timeout: must be a duration",
-            "InvalidSpec spec.ignore: cannot be read as patterns",
+            *invalid("interval: must be a ", "timeout: must be a ", "ignore: cannot be read as patterns"),
             "URLInvalid spec.git.url: not a valid repository location: it names a host but no repository",
             "InvalidReference spec.git.ref.tag: 'a b' is not a valid tag name in Git",
             "InvalidReference spec.git.ref.semver: 'new' is not a version range",
         ],
     ),
-    (FLAG_SOURCE, git(url="git@h:a"), ["InvalidSpec spec.git.url: write ssh://git@h/a"]),
-    (FLAG_SOURCE, git(url="https://a%0Ab@h/r"), ["InvalidCredentials spec.git.url: a username, password or token with"]),
+    (FLAG_SOURCE, git(url="git@h:a"), invalid("git.url: write ssh://git@h/a")),
+    (FLAG_SOURCE, git(url="https://a%0Ab@h/r"), ["InvalidCredentials spec.git.url: a username, password or"]),
     (FLAG_SOURCE, git(url="ssh://git@h/a"), ["AuthenticationFailed spec.git.secretRef: ssh needs a Secret"]),
     (FLAG_SOURCE, git(url="ssh://git@h/a", **KEY), []),
     (FLAG_SOURCE, git(ref={"commit": "a" * 64}), ["InvalidReference spec.git.ref.commit: 'aaaa"]),
-    (FLAG_SOURCE, git(ref={"name": "main"}), ["InvalidReference spec.git.ref.name: 'main' is not a full reference name"]),
-    (FLAG_SOURCE, git(sparseCheckout=["../a"]), ["InvalidSpec spec.git.sparseCheckout.0: must be a folder within"]),
-    (FLAG_SOURCE, git(url="file:///a", recurseSubmodules=True), ["InvalidSpec spec.git.recurseSubmodules: needs a remote"]),
-    (FLAG_SOURCE, {**git(), "verify": {"mode": "Tag", **KEY}}, ["InvalidVerificationMode spec.verify.mode: Tag needs a tag"]),
-    (FLAG_SOURCE, {**git(ref={"semver": "1.x"}), "verify": {"mode": "Tag", **KEY}}, []),
+    (FLAG_SOURCE, git(ref={"name": "main"}), ["InvalidReference spec.git.ref.name: 'main' is not a full"]),
+    (FLAG_SOURCE, git(sparseCheckout=["../a"]), invalid("git.sparseCheckout.0: must be a folder within")),
+    (FLAG_SOURCE, git(url="file:///a", recurseSubmodules=True), invalid("git.recurseSubmodules: needs")),
+    (FLAG_SOURCE, {**git(), **OF_TAGS}, ["InvalidVerificationMode spec.verify.mode: Tag needs a tag"]),
+    (FLAG_SOURCE, {**git(ref={"semver": "1.x"}), **OF_TAGS}, []),
+    (FLAG_SOURCE,
+     {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
+     invalid("verify.rules.0.paths: [z-a]: cannot be read as patterns")),
+    (FLAG_SOURCE, {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
+     invalid("verify: rules need mode", "verify: set exactly one of secretRef")),
     (
         FLAG_SOURCE,
-        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["[z-a]"], "anyOf": SIGNERS}]}},
-        ["InvalidSpec spec.verify.rules.0.paths: [z-a]: cannot be read as patterns"],
-    ),
-    (
-        FLAG_SOURCE,
-        {**git(), "verify": {**KEY, **keyless(), "rules": [{"paths": ["a"], "anyOf": SIGNERS}]}},
-        ["InvalidSpec spec.verify: rules need mode", "InvalidSpec spec.verify: set exactly one of secretRef"],
-    ),
-    (
-        FLAG_SOURCE,
-        {**oci(url="oci://h", ref={"tag": "-", "digest": "x", "semverFilter": "("}), "verify": keyless(issuer="(", subject=".*")},
+        {
+            **oci(url="oci://h", ref={"tag": "-", "digest": "x", "semverFilter": "("}),
+            "verify": keyless(issuer="(", subject=".*"),
+        },
         [
             "URLInvalid spec.oci.url: not a valid address of a repository",
             "InvalidReference spec.oci.ref.tag: '-' is not a tag",
@@ -131,60 +135,60 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
         ],
     ),
     (FLAG_SOURCE, bucket(), []),
-    (FLAG_SOURCE, bucket(endpoint=""), ["InvalidSpec spec.bucket.endpoint: is required for provider generic"]),
-    (FLAG_SOURCE, bucket(endpoint="http://h"), ["URLInvalid spec.bucket.endpoint: http:// needs insecure: true"]),
+    (FLAG_SOURCE, bucket(endpoint=""), invalid("bucket.endpoint: is required for provider generic")),
+    (FLAG_SOURCE, bucket(endpoint="http://h"), ["URLInvalid spec.bucket.endpoint: http:// needs insecure"]),
     (FLAG_SOURCE, bucket(endpoint="h?x"), ["URLInvalid spec.bucket.endpoint: write HOST"]),
-    (FLAG_SOURCE, bucket(provider="aws"), ["InvalidSpec spec.bucket.endpoint: without secretRef it must be a host of aws"]),
+    (FLAG_SOURCE, bucket(provider="aws"), invalid("bucket.endpoint: without secretRef it must be a host")),
     (FLAG_SOURCE, bucket(provider="aws", **KEY), []),
     (FLAG_SET, flag_set(paths=["flags/base", "**"]), []),
-    (FLAG_SET, flag_set(paths=["/a", "a/../b"]), ["InvalidSpec spec.paths.0: absolute path", "InvalidSpec spec.paths.1: leads out of the repository"]),
-    (
-        FLAG_SET,
-        flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[{"kind": "Secret", "name": "A"}]),
-        [f"InvalidSpec spec.{each}: must be an object's name" for each in ("target.name", "substituteFrom.0.name", "serviceAccountName")],
-    ),
+    (FLAG_SET, flag_set(paths=["/a", "a/../b"]), invalid("paths.0: absolute path", "paths.1: leads out of")),
+    (FLAG_SET, flag_set(serviceAccountName="a/b", target={"name": ".."}, substituteFrom=[SECRETS]),
+     invalid(*(f"{each}: must be an object's name" for each in NAMES))),
     (
         FLAG_SET,
         flag_set(
             sourceRef={**REF, "apiVersion": "source.toolkit.fluxcd.io/v1"},
-            dependsOn=[{"name": "base"}, {"name": "base", "readyExpr": "dep.x =="}, {"name": "base", "readyExpr": "event.x"}],
+            dependsOn=[{"name": "a"}, *({"name": "a", "readyExpr": each} for each in ("x ==", "event.x"))],
         ),
-        [
-            "InvalidSpec spec.sourceRef.apiVersion: a FlagSource belongs to the API group flagstaff.dev",
-            "InvalidSpec spec.dependsOn.1.readyExpr: 1:",
-            'InvalidSpec spec.dependsOn.2.readyExpr: 1:1: "event" is not known; there is dep, self',
-        ],
+        invalid(
+            "sourceRef.apiVersion: a FlagSource belongs to the API group flagstaff.dev",
+            "dependsOn.1.readyExpr: 1:",
+            'dependsOn.2.readyExpr: 1:1: "event" is not known; there is dep, self',
+        ),
     ),
     (FLAG_ALERT, alert(inclusion="event.severity == 'error'", template="$name"), []),
     (
         FLAG_ALERT,
         alert(inclusionList=["a", "("], inclusion="x", exclusion="event", template="$x", **{"for": "1"}),
-        [
-            "InvalidSpec spec.inclusionList.1: not an RE2 expression: missing )",
-            'InvalidSpec spec.inclusion: 1:1: "x" is not known; there is event',
-            "InvalidSpec spec.for: must be a duration",
-            'InvalidSpec spec.template: 1:1: "x" is not known; there is alert',
-        ],
+        invalid(
+            "inclusionList.1: not an RE2 expression: missing )",
+            'inclusion: 1:1: "x" is not known; there is event',
+            "for: must be a duration",
+            'template: 1:1: "x" is not known; there is alert',
+        ),
     ),
-    (FLAG_RECEIVER, {"type": "svn", "resources": []}, ["InvalidSpec spec.type: ", "InvalidSpec spec.secretRef: ", "InvalidSpec spec.resources: "]),
-    (FLAG_GRANT, {"from": [{"group": "", "kind": "Node", "namespace": "a"}]}, ["InvalidSpec spec.from.0.kind: ", "InvalidSpec spec.to: "]),
-    (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, ["InvalidSpec spec.maxConcurrent: ", "InvalidSpec spec.pause: "]),
-    (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}}, ["InvalidSpec spec.replicas: ", "InvalidSpec spec.featureFlagSource: ", "InvalidSpec spec.ingress.flagdPath: "]),
+    (FLAG_RECEIVER, {"type": "svn", "resources": []}, invalid("type: ", "secretRef: ", "resources: ")),
+    (FLAG_GRANT, {"from": [{"group": "", "kind": "X", "namespace": "a"}]}, invalid("from.0.kind: ", "to: ")),
+    (EVALUATOR_UPGRADE, {"pause": "1 m", "maxConcurrent": 0}, invalid("maxConcurrent: ", "pause: ")),
+    (FLAGD, {"replicas": -1, "ingress": {"hosts": [], "flagdPath": "a"}},
+     invalid("replicas: ", "featureFlagSource: ", "ingress.flagdPath: ")),
     (FLAG_PROVIDER, {"type": "generic", "address": "https://hooks.example.com/x"}, []),
-    (FLAG_PROVIDER, provider("generic"), ['AddressNotFound spec.secretRef: type generic needs spec.address, or a Secret with a key "address"']),
-    (FLAG_PROVIDER, provider("github", address="https://github.com/shop/flags"), ['TokenNotFound spec.secretRef: type github needs a Secret with a key "token", or those of a GitHub App']),
+    (FLAG_PROVIDER, provider("generic"),
+     ['AddressNotFound spec.secretRef: type generic needs spec.address, or a Secret with a key "address"']),
+    (FLAG_PROVIDER, provider("github", address="https://github.com/shop/flags"),
+     ['TokenNotFound spec.secretRef: type github needs a Secret with a key "token", or those of a GitHub']),
     (FLAG_PROVIDER, provider("github", address="https://github.com/shop", **KEY), []),
-    (FLAG_PROVIDER, provider("gitea", address="https://gitea.com/shop"), ["TokenNotFound spec.secretRef: type gitea", "InvalidAddress spec.address: it must be a repository's"]),
+    (FLAG_PROVIDER, provider("gitea", address="https://gitea.com/shop"),
+     ["TokenNotFound spec.secretRef: type gitea", "InvalidAddress spec.address: it must be a repository's"]),
     (FLAG_PROVIDER, provider("generic", address="http://10.0.0.1/x"), []),
-    (FLAG_PROVIDER, provider("generic", address="http://169.254.169.254/x"), ["InvalidAddress spec.address: 169.254.169.254 is not a public address"]),
-    (FLAG_PROVIDER, provider("sentry", address="https://sentry.io/1"), ["InvalidAddress spec.address: it must be a DSN"]),
-    (FLAG_PROVIDER, provider("apprise", address="lark://t", **KEY), ["InvalidAddress spec.address: it holds a token"]),
-    (FLAG_PROVIDER, provider("nats", channel="a.*", proxySecretRef={"name": "p"}, **KEY), ["InvalidSpec spec.proxySecretRef: a provider of type nats is reached directly", "InvalidSpec spec.channel: not a subject"]),
-    (
-        FLAG_PROVIDER,
-        provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
-        ["InvalidAddress spec.channel: must be one mailbox", "InvalidAddress spec.username: must be one mailbox"],
-    ),
+    (FLAG_PROVIDER, provider("generic", address="http://169.254.169.254/x"),
+     ["InvalidAddress spec.address: 169.254.169.254 is not a public address"]),
+    (FLAG_PROVIDER, provider("sentry", address="https://h/1"), ["InvalidAddress spec.address: it must"]),
+    (FLAG_PROVIDER, provider("apprise", address="lark://t", **KEY), ["InvalidAddress spec.address: it"]),
+    (FLAG_PROVIDER, provider("nats", channel="a.*", proxySecretRef={"name": "p"}, **KEY),
+     invalid("proxySecretRef: a provider of type nats is reached directly", "channel: not a subject")),
+    (FLAG_PROVIDER, provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
+     [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")]),
     (FLAG_PROVIDER, provider("matrix", **KEY), ["ChannelNotFound spec.channel: type matrix needs it"]),
     (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: Input should be 'generic'"]),
     (FEATURE_FLAG, {"flagSpec": 7}, []),
@@ -206,19 +210,22 @@ def test_each_kind_that_a_user_writes_is_validated_and_has_a_row() -> None:
     assert type_of({"apiVersion": "example.com/v1", "kind": "FlagSet"}) is None
 
 
-# -- what is not refused here is used ------------------------------------------------------------------------------------
+# -- what is not refused here is used ------------------------------------------------------------------------
 
 PARTS: Final = st.lists(
     st.sampled_from(
-        ["a", "main", "-", "..", "/", "//", "refs/heads/", "@", ":", "*", "[", "]", "!", "\\", ".", "~", "^", " ", "\n", "\0",
-         "1.2", ">=1", "v1", ",", "x", "(", ")", "|", "?", "%0a", "%2e", "#", "é", "\ud800", "git@", "h", "https://", "http://", "ssh://",
-         "file:///", "oci://", "event", "dep", "self", " == ", "'", "$", "${", "}", "name", "[::1]", "99999"]
+        ["a", "main", "-", "..", "/", "//", "refs/heads/", "@", ":", "*", "[", "]", "!", "\\", ".", "~", "^",
+         " ", "\n", "\0", "1.2", ">=1", "v1", ",", "x", "(", ")", "|", "?", "%0a", "%2e", "#", "é", "\ud800",
+         "git@", "h", "https://", "http://", "ssh://", "file:///", "oci://", "event", "dep", "self", " == ",
+         "'", "$", "${", "}", "name", "[::1]", "99999"]
     ),
     max_size=6,
 ).map("".join) | st.text(max_size=12)  # fmt: skip
 JSON: Final = st.recursive(
-    PARTS | st.none() | st.integers() | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(PARTS, inner), max_leaves=4
-)  # fmt: skip
+    PARTS | st.none() | st.integers() | st.booleans(),
+    lambda inner: st.lists(inner) | st.dictionaries(PARTS, inner),
+    max_leaves=4,
+)
 
 
 def of(required: dict[str, Any], **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -296,7 +303,10 @@ ALERTS: Final = of(
 )
 SECRET: Final = {"username": b"ada", "password": b"x", "identity": b"x", "known_hosts": b"x"}
 NOW: Final = datetime(2026, 1, 2, tzinfo=UTC)
-OF_SPECS: Final = {"URLInvalid", "InvalidSpec", "InvalidReference", "InvalidIdentity", "InvalidVerificationMode", "AuthenticationFailed"}  # fmt: skip
+OF_SPECS: Final = {
+    "URLInvalid", "InvalidSpec", "InvalidReference", "InvalidIdentity", "InvalidVerificationMode",
+    "AuthenticationFailed",
+}  # fmt: skip
 
 
 async def secret(namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:

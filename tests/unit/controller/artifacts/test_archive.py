@@ -45,9 +45,7 @@ def archive_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     return gzip.compress(plain.getvalue())
 
 
-def test_the_same_files_give_the_same_bytes_whatever_their_order_times_and_modes(
-    tmp_path: Path,
-) -> None:
+def test_the_same_files_give_the_same_bytes_whatever_their_order_times_and_modes(tmp_path: Path) -> None:
     files = {"b.json": b"{}", "a/c.yaml": b"flags: {}", "a.json": b"1"}
     one = grow(tmp_path / "one", files)
     other = grow(tmp_path / "other", dict(reversed(files.items())))
@@ -241,8 +239,6 @@ def test_a_folder_over_a_limit_is_not_packed(tmp_path: Path, limits: ArchiveLimi
         pack(tmp_path, limits)
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_archive(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_archive(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         pack(tmp_path / "missing")

@@ -38,24 +38,14 @@ def test_what_is_written_as_json_is_read_as_the_same_artifact(artifact: Artifact
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("revision", ""),
-        ("revision", 3),
-        ("digest", "sha256:short"),
-        ("digest", "sha256:" + "b" * 64 + "\n"),
-        ("size", -1),
-        ("size", True),
-        ("size", "12"),
-        ("path", "../escape"),
-        ("path", "/etc/passwd"),
-        ("path", ""),
-        ("metadata", {"author": "x" * (MAX_TEXT + 1)}),
-        ("metadata", {"x" * (MAX_TEXT + 1): ""}),
-        ("metadata", {"author": 3}),
-        ("metadata", {str(number): "" for number in range(MAX_KEYS + 1)}),
-        ("metadata", []),
-        ("metadata", None),
+        ("revision", ""), ("revision", 3), ("digest", "sha256:short"),
+        ("digest", "sha256:" + "b" * 64 + "\n"), ("size", -1), ("size", True), ("size", "12"),
+        ("path", "../escape"), ("path", "/etc/passwd"), ("path", ""),
+        ("metadata", {"author": "x" * (MAX_TEXT + 1)}), ("metadata", {"x" * (MAX_TEXT + 1): ""}),
+        ("metadata", {"author": 3}), ("metadata", {str(number): "" for number in range(MAX_KEYS + 1)}),
+        ("metadata", []), ("metadata", None),
     ],
-)
+)  # fmt: skip
 def test_a_field_of_the_wrong_shape_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=field):
         Artifact.model_validate_json(json.dumps(FIELDS | {field: value}))
@@ -64,17 +54,11 @@ def test_a_field_of_the_wrong_shape_is_refused_by_name(field: str, value: object
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "null",
-        '{"revision":"main"}',
-        json.dumps(FIELDS | {"surplus": 1}),
-        "[" * 60_000,
-        json.dumps(FIELDS | {"revision": "x" * MAX_JSON_BYTES}),
-        b"\xff",
+        "", "[]", "null", '{"revision":"main"}', json.dumps(FIELDS | {"surplus": 1}), "[" * 60_000,
+        json.dumps(FIELDS | {"revision": "x" * MAX_JSON_BYTES}), b"\xff",
     ],
     ids=["nothing", "a list", "null", "too few", "too many", "deep", "long", "not utf-8"],
-)
+)  # fmt: skip
 def test_json_that_is_no_artifact_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Artifact.model_validate_json(text)

@@ -39,9 +39,7 @@ class Served:
     def __init__(self, root: Path) -> None:
         self.storages = Storages(root, "http://x")
         artifact = self.storages.of(KEY).put(
-            ARCHIVE,
-            revision="main@sha1:1",
-            metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
+            ARCHIVE, revision="main@sha1:1", metadata={"flagstaff.dev/author": "Ada <ada@example.com>"}
         )
         self.path = "/" + self.storages.url(KEY, artifact)[0]
         self.port = 0
@@ -110,14 +108,10 @@ async def test_a_client_with_another_archive_gets_this_one(served: Served) -> No
 @pytest.mark.parametrize(
     ("asked", "start", "end"),
     [
-        ("0-0", 0, 0),
-        ("10-19", 10, 19),
-        ("10-", 10, SIZE - 1),
-        ("-10", SIZE - 10, SIZE - 1),
-        (f"-{SIZE * 2}", 0, SIZE - 1),
-        (f"100-{SIZE * 2}", 100, SIZE - 1),
+        ("0-0", 0, 0), ("10-19", 10, 19), ("10-", 10, SIZE - 1), ("-10", SIZE - 10, SIZE - 1),
+        (f"-{SIZE * 2}", 0, SIZE - 1), (f"100-{SIZE * 2}", 100, SIZE - 1),
     ],
-)
+)  # fmt: skip
 async def test_a_part_is_served(served: Served, asked: str, start: int, end: int) -> None:
     status, headers, body = await served.ask("-r", asked)
     assert (status, body) == (206, ARCHIVE[start : end + 1])
@@ -135,14 +129,10 @@ async def test_a_part_that_is_not_there_is_refused(served: Served, asked: str) -
 @pytest.mark.parametrize(
     "header",
     [
-        "Range: bytes=0-1,4-5",
-        "Range: lines=0-1",
-        "Range: bytes=-",
-        "Range: bytes=5-2",
-        "Range: bytes=x-y",
+        "Range: bytes=0-1,4-5", "Range: lines=0-1", "Range: bytes=-", "Range: bytes=5-2", "Range: bytes=x-y",
         f"Range: bytes={'9' * 30}-",
     ],
-)
+)  # fmt: skip
 async def test_what_is_no_range_that_we_know_gets_the_whole(served: Served, header: str) -> None:
     status, _, body = await served.ask("-H", header)
     assert (status, body) == (200, ARCHIVE)
@@ -158,17 +148,12 @@ async def test_a_download_goes_on_only_with_the_same_archive(
 @pytest.mark.parametrize(
     "path",
     [
-        "/flagsource/apps/flags/index.json",
-        "/flagsource/apps/flags/../flags/index.json",
-        "/flagsource/../../../../etc/passwd",
-        "/flagsource/%2e%2e/%2e%2e/etc/passwd",
-        "/flagsource/apps/flags/..%2f..%2f..%2fetc%2fpasswd",
-        "/flagsource/apps/flags/%00",
-        "/flagsource/",
-        "/other",
-        "/",
+        "/flagsource/apps/flags/index.json", "/flagsource/apps/flags/../flags/index.json",
+        "/flagsource/../../../../etc/passwd", "/flagsource/%2e%2e/%2e%2e/etc/passwd",
+        "/flagsource/apps/flags/..%2f..%2f..%2fetc%2fpasswd", "/flagsource/apps/flags/%00", "/flagsource/",
+        "/other", "/",
     ],
-)
+)  # fmt: skip
 async def test_nothing_else_is_served(served: Served, path: str) -> None:
     status, _, body = await served.ask(path=path)
     assert (status, b"root:" in body) == (404, False)
@@ -177,9 +162,7 @@ async def test_nothing_else_is_served(served: Served, path: str) -> None:
 def large(served: Served) -> str:
     """The path of an archive that fits into no buffer."""
     artifact = served.storages.of(KEY).put(
-        bytes(LARGE),
-        revision="main@sha1:2",
-        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
+        bytes(LARGE), revision="main@sha1:2", metadata={"flagstaff.dev/author": "Ada <ada@example.com>"}
     )
     return "/" + served.storages.url(KEY, artifact)[0]
 
@@ -199,17 +182,10 @@ async def test_nothing_is_written(served: Served) -> None:
 @pytest.mark.parametrize(
     ("authorization", "status"),
     [
-        (None, 401),
-        ("Bearer wrong", 401),
-        ("Bearer ", 401),
-        (f"Basic {TOKEN}", 401),
-        (TOKEN, 401),
-        ("Bearer \u00e9", 401),
-        (f"Bearer {TOKEN}", 200),
-        (f"bearer  {TOKEN}", 200),
-        ("Bearer another", 200),
+        (None, 401), ("Bearer wrong", 401), ("Bearer ", 401), (f"Basic {TOKEN}", 401), (TOKEN, 401),
+        ("Bearer \u00e9", 401), (f"Bearer {TOKEN}", 200), (f"bearer  {TOKEN}", 200), ("Bearer another", 200),
     ],
-)
+)  # fmt: skip
 async def test_where_there_are_tokens_one_is_needed(
     guarded: Served, authorization: str | None, status: int
 ) -> None:

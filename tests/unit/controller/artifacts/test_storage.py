@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def put(storage: Storage, archive: bytes, revision: str = "main@sha1:1") -> Artifact:
-    return storage.put(
-        archive,
-        revision=revision,
-        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
-    )
+    return storage.put(archive, revision=revision, metadata={"flagstaff.dev/author": "Ada <ada@example.com>"})
 
 
 def files(root: Path) -> set[str]:
@@ -56,9 +52,7 @@ def test_only_the_owner_can_read_the_store(tmp_path: Path) -> None:
     assert (root / "index.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_archive_of_another_revision_is_one_file_and_the_newest_story(
-    tmp_path: Path,
-) -> None:
+def test_the_same_archive_of_another_revision_is_one_file_and_the_newest_story(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     first = put(storage, b"same", "main@sha1:1")
     inode = (tmp_path / first.path).stat().st_ino

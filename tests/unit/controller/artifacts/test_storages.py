@@ -28,9 +28,7 @@ def storages(tmp_path: Path) -> Iterator[Storages]:
 def put(storages: Storages, archive: bytes = b"archive", key: ObjectKey = KEY) -> str:
     """Its path."""
     artifact = storages.of(key).put(
-        archive,
-        revision="main@sha1:1",
-        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
+        archive, revision="main@sha1:1", metadata={"flagstaff.dev/author": "Ada <ada@example.com>"}
     )
     return storages.url(key, artifact)[0]
 

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("option", "text"),
-    [
-        ("--artifact-port", "99999"),
-        ("--workers", "many"),
-        ("--workers", "0"),
-        ("--log-format", "xml"),
-    ],
+    [("--artifact-port", "99999"), ("--workers", "many"), ("--workers", "0"), ("--log-format", "xml")],
 )
 def test_a_setting_that_cannot_be_used_is_named(
     option: str, text: str, capsys: pytest.CaptureFixture[str]

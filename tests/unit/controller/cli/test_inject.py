@@ -52,12 +52,7 @@ def test_it_prints_what_the_webhook_would_make(file: Path, capsys: pytest.Captur
     words = ["inject", "-f", str(file), "--image", "mine:1", "--proxy-address", "proxy:1", "--proxy-ca", "ca"]
     assert main(words) == 0
     service, workload = yaml.safe_load_all(capsys.readouterr().out)
-    wanted = inject(
-        pod(),
-        "shop",
-        Options(image="mine:1", proxy_address="proxy:1", proxy_ca="ca"),
-        Served(),
-    )
+    wanted = inject(pod(), "shop", Options(image="mine:1", proxy_address="proxy:1", proxy_ca="ca"), Served())
     assert wanted is not None
     assert service == SERVICE
     assert workload["spec"]["template"]["spec"] == wanted.after["spec"]
@@ -94,7 +89,7 @@ def test_one_refusal_and_nothing_is_printed(file: Path, capsys: pytest.CaptureFi
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(
-        f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: unknown; did you"
+        f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: unknown; did"
     )
 
 

@@ -28,19 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["good.json"], 0),
-        (["bad.json"], 1),
-        (["warned.json"], 1),
-        (["--lenient", "warned.json"], 0),
-        (["--lenient", "bad.json"], 1),
-        (["good.json", "bad.json"], 1),
-        (["."], 1),
-        (["nothing.json"], 2),
-        ([], 2),
-        (["good.json", "--path", "good.json"], 2),
+        (["good.json"], 0), (["bad.json"], 1), (["warned.json"], 1), (["--lenient", "warned.json"], 0),
+        (["--lenient", "bad.json"], 1), (["good.json", "bad.json"], 1), (["."], 1), (["nothing.json"], 2),
+        ([], 2), (["good.json", "--path", "good.json"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("folder")
 def test_the_exit_code_says_whether_there_are_problems(arguments: list[str], wanted: int) -> None:
     assert main(["lint", *arguments]) == wanted
@@ -76,7 +69,8 @@ def test_manifests_are_judged_as_the_controller_judges_them(
     assert capsys.readouterr().out.splitlines() == [
         "flags.yaml:12:13: error: FlagSource flags: spec.git.ref.semver: 'newest' is not a version range; "
         "write for example '>=1.0 <2', '1.x' or '^2.1'",
-        "flags.yaml:12:29: error: FlagSource flags: spec.git.ref.branch: '-x' is not a valid branch name in Git",
+        "flags.yaml:12:29: error: FlagSource flags: spec.git.ref.branch: '-x' is not a valid branch name "
+        "in Git",
         "1 valid manifest, 2 errors",
     ]
 

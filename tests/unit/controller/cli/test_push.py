@@ -13,7 +13,7 @@ from controller.api.objects.provenance import VERIFIED_BY
 from controller.cli import main
 from controller.wiring.offline.publishing import PushOptions, push
 from tests.clients.up import banner
-from tests.registry.fixtures import Shelf, registry, shelf
+from tests.registry.fixtures import Shelf, registry, repository, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import running
 from tests.registry.signing import signature_tag
@@ -25,7 +25,7 @@ from tests.unit.controller.sources.oci.opening import opener
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["registry", "shelf"]
+__all__ = ["registry", "repository", "shelf"]
 
 
 class Cli:
@@ -54,14 +54,6 @@ class Cli:
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     return Cli(capsys, monkeypatch)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.git("remote", "add", "origin", "https://ada:secret@git.example.com/shop/flags.git")
-    made.commit("first", flags__json=banner("plain"))
-    return made
 
 
 def test_the_same_files_are_the_same_digest_and_leave_out_what_is_ignored(

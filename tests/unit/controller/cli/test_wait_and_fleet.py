@@ -134,15 +134,10 @@ def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]],
-    ids=["wait", "fleet"],
+    "words", [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]], ids=["wait", "fleet"]
 )
 def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("controller.wiring.client.looking.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
@@ -166,8 +161,8 @@ def test_without_any_cluster_one_line_says_what_to_set(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main(words) == 3
     assert capsys.readouterr().err.splitlines() == [
-        f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), and not running in a pod; "
-        "set KUBECONFIG or --kubeconfig"
+        f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), "
+        "and not running in a pod; set KUBECONFIG or --kubeconfig"
     ]
 
 

@@ -94,13 +94,12 @@ async def test_two_objects_of_one_namespace_with_one_flag_set_id_both_show_the_c
     )  # fmt: skip
     assert world.said(new) == (
         "True", "FlagSetIdTaken",
-        'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; give one of them another flagSetId',
+        'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; '
+        "give one of them another flagSetId",
     )  # fmt: skip
 
 
-async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_his(
-    world: World,
-) -> None:
+async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_his(world: World) -> None:
     old = world.there(FFC, "secret", "id", namespace="bank")
     new = world.there(FFC, "new", "id", age=2)
     for key in (old, new):
@@ -142,9 +141,7 @@ async def test_one_more_conflict_is_the_only_one_that_is_reported(world: World) 
     assert (await world.look(key)).events == ()
 
 
-async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_ends(
-    world: World,
-) -> None:
+async def test_an_invalid_object_shows_the_conflict_beside_its_failure_until_it_ends(world: World) -> None:
     world.flags = {"a": BROKEN}
     world.there(FFC, "x")
     key = world.there(FLAG, "x")

@@ -16,6 +16,7 @@ from tests.statuses import stored
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 WHAT = "main@sha1:new"
+NOBODY = "NobodySubscribed"
 NOTHING, A = ConfigurationStatus(), ConfigurationStatus(digest="a")
 
 
@@ -90,7 +91,7 @@ def test_no_more_laggards_are_named_than_a_person_reads() -> None:
 
 def test_without_receipts_it_is_unknown() -> None:
     found = propagated(Count(delivered=7))
-    assert (found.details[0].status, found.details[0].reason) == ("Unknown", "NobodySubscribed")
+    assert (found.details[0].status, found.details[0].reason) == ("Unknown", NOBODY)
     assert stored(found.status) == {"served": "0/0", "total": 0, "delivered": 7}
 
 
@@ -114,13 +115,13 @@ def said(before: tuple[str, str], after: tuple[str, str], reported: str = "") ->
         pytest.param(("b", "Progressing"), ("b", "Served"), "a", [("Propagated", False)], id="in time"),
         pytest.param(("b", "Progressing"), ("b", "Served"), "b", [], id="another evaluator came"),
         pytest.param(("b", "Served"), ("b", "Served"), "b", [], id="nothing new"),
-        pytest.param(("b", "Progressing"), ("b", "Lagging"), "a", [("Lagging", False)], id="one does not follow"),
+        pytest.param(("b", "Progressing"), ("b", "Lagging"), "a", [("Lagging", False)], id="one lags"),
         pytest.param(("b", "Lagging"), ("b", "Lagging"), "a", [], id="it still does not"),
         pytest.param(("b", "Lagging"), ("c", "Lagging"), "a", [("Lagging", False)], id="nor to the next"),
         pytest.param(("b", "Lagging"), ("b", "Served"), "b", [("Propagated", True)], id="it follows again"),
-        pytest.param(("b", "Lagging"), ("b", "NobodySubscribed"), "a", [("NobodySubscribed", True)], id="all left"),
-        pytest.param(("b", "Lagging"), ("b", ""), "a", [("NobodySubscribed", True)], id="no proxy is left"),
-        pytest.param(("b", "Served"), ("b", "NobodySubscribed"), "b", [], id="nobody, and none lagged"),
+        pytest.param(("b", "Lagging"), ("b", NOBODY), "a", [(NOBODY, True)], id="all left"),
+        pytest.param(("b", "Lagging"), ("b", ""), "a", [(NOBODY, True)], id="no proxy is left"),
+        pytest.param(("b", "Served"), ("b", NOBODY), "b", [], id="nobody, and none lagged"),
     ],
 )  # fmt: skip
 def test_propagation_is_reported_once_for_each_digest_and_lagging_until_it_ends(

@@ -217,9 +217,7 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     assert ready["reason"] == "InvalidFlags"
 
 
-async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_reports(
-    world: World,
-) -> None:
+async def test_nothing_is_reported_of_invalid_content_that_no_running_proxy_reports(world: World) -> None:
     world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
     world.receipt("p1", "a")
     await world.look()

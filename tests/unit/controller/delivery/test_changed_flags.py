@@ -28,23 +28,14 @@ def flag_set(*flags: Flag) -> FlagSet:
         ([], [FLAG], "+ banner: plain (1)"),
         ([], [replace(FLAG, default_variant=None)], "+ banner: no default"),
         ([FLAG], [], "- banner"),
-        (
-            [FLAG], [replace(FLAG, default_variant="christmas")],
-            '~ banner: default plain (1) → christmas ("ho")',
-        ),
+        ([FLAG], [replace(FLAG, default_variant="christmas")],
+         '~ banner: default plain (1) → christmas ("ho")'),
         ([FLAG], [replace(FLAG, state=State.DISABLED)], "~ banner: state ENABLED → DISABLED"),
-        (
-            [FLAG], [replace(FLAG, variants={"plain": True, "new": None})],
-            '~ banner: variants plain: 1 → true, christmas: "ho" → none, new: none → null',
-        ),
-        (
-            [FLAG], [replace(FLAG, default_variant=None, targeting={"if": [True, "plain"]})],
-            '~ banner: default plain (1) → no default; targeting none → {"if":[true,"plain"]}',
-        ),
-        (
-            [FLAG], [replace(FLAG, metadata={"owner": "ada"})],
-            '~ banner: metadata owner: none → "ada"',
-        ),
+        ([FLAG], [replace(FLAG, variants={"plain": True, "new": None})],
+         '~ banner: variants plain: 1 → true, christmas: "ho" → none, new: none → null'),
+        ([FLAG], [replace(FLAG, default_variant=None, targeting={"if": [True, "plain"]})],
+         '~ banner: default plain (1) → no default; targeting none → {"if":[true,"plain"]}'),
+        ([FLAG], [replace(FLAG, metadata={"owner": "ada"})], '~ banner: metadata owner: none → "ada"'),
     ],
 )  # fmt: skip
 def test_a_line_says_what_changed_of_a_flag(before: list[Flag], after: list[Flag], line: str) -> None:

@@ -15,10 +15,7 @@ OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 def configuration(served: str = "3/3", revision: str = NEW, **status: Any) -> dict[str, Any]:
     total = int(served.partition("/")[2])
     known = {"observedGeneration": 2, "digest": "sha256:new", "revision": revision}
-    return {
-        "metadata": {"generation": 2},
-        "status": {**known, "served": served, "total": total, **status},
-    }
+    return {"metadata": {"generation": 2}, "status": {**known, "served": served, "total": total, **status}}
 
 
 def flag_set(*history: tuple[str, str] | tuple[str, str, int], **status: Any) -> dict[str, Any]:
@@ -44,6 +41,12 @@ def resource(body: dict[str, Any] | None) -> Resource | None:
     return Resource.of({"kind": "Any", **body, "metadata": {"name": "flags", **body["metadata"]}})
 
 
+OBJECT = "the FeatureFlagConfiguration"
+BEFORE = configuration(revision=OLD)
+HOLDING = flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW)
+UNREADY = {"type": "Ready", "status": "False", "message": "bad flag"}
+
+
 def test_it_is_served_when_all_serve_it() -> None:
     assert look(configuration()) == WaitState(True, f"3 of 3 evaluators serve {NEW}")
 
@@ -51,18 +54,27 @@ def test_it_is_served_when_all_serve_it() -> None:
 @pytest.mark.parametrize(
     ("found", "writer", "expected"),
     [
-        pytest.param(None, None, "the FeatureFlagConfiguration does not exist yet", id="no object"),
-        pytest.param(configuration(observedGeneration=1), None, "the controller has not processed the FeatureFlagConfiguration yet", id="an older verdict"),
-        pytest.param({"metadata": {"generation": 1}}, None, "the controller has not processed the FeatureFlagConfiguration yet", id="no status"),
-        pytest.param(configuration(revision=OLD), None, f"the FeatureFlagConfiguration has {OLD}, not " f"{NEW}", id="another revision"),
-        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[{"type": "Ready", "status": "False", "message": "bad flag"}]), f"{NEW} is not applied: bad " "flag", id="refused"),
-        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), (NEW, "sha256:x")), f"{NEW} was applied, and {OLD} has replaced it", id="overtaken"),
-        pytest.param(configuration(revision=OLD), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and the set is as " "before"),
-        pytest.param(configuration(), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and others " "changed"),
-        pytest.param(configuration(revision=OLD), flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN), f"{NEW} was applied only in part, and {PLAIN} has replaced it", id="corrected by a later " "commit"),
-        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {NEW}", id="the FlagSet does not report yet what is " "held"),
-        pytest.param(configuration("0/0"), None, "no evaluator that sends receipts is subscribed " f"to {NEW}", id="nobody"),
-        pytest.param(configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}", id="not all"),
+        (None, None, f"{OBJECT} does not exist yet"),
+        (configuration(observedGeneration=1), None, f"the controller has not processed {OBJECT} yet"),
+        ({"metadata": {"generation": 1}}, None, f"the controller has not processed {OBJECT} yet"),
+        (BEFORE, None, f"{OBJECT} has {OLD}, not {NEW}"),
+        (BEFORE, flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[UNREADY]),
+         f"{NEW} is not applied: bad flag"),
+        (BEFORE, flag_set((OLD, "sha256:new"), (NEW, "sha256:x")),
+         f"{NEW} was applied, and {OLD} has replaced it"),
+        (BEFORE, HOLDING, f"{NEW} is not applied whole"),
+        (configuration(), HOLDING, f"{NEW} is not applied whole"),
+        (BEFORE, flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN),
+         f"{NEW} was applied only in part, and {PLAIN} has replaced it"),
+        (configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"),
+         f"{OBJECT} does not have the content that the FlagSet built from {NEW}"),
+        (configuration("0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}"),
+        (configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}"),
+    ],
+    ids=[
+        "no object", "an older verdict", "no status", "another revision", "refused", "overtaken",
+        "a flag is held, and the set is as before", "a flag is held, and others changed",
+        "corrected by a later commit", "the FlagSet does not report yet what is held", "nobody", "not all",
     ],
 )  # fmt: skip
 def test_it_is_not_served_and_why(found: Any, writer: Any, expected: str) -> None:
@@ -122,7 +134,8 @@ def test_an_evaluator_that_does_not_serve_it_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "meant"),
-    [(NEW, True), ("b" * 40, True), ("b" * 7, True), ("b" * 6, False), (OLD, False), ("main", False), ("main@sha1:" + "b" * 7, False)],
+    [(NEW, True), ("b" * 40, True), ("b" * 7, True), ("b" * 6, False), (OLD, False), ("main", False),
+     ("main@sha1:" + "b" * 7, False)],
 )  # fmt: skip
 def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(wanted: str, meant: bool) -> None:
     assert names(wanted, NEW) is meant

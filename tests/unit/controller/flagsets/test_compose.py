@@ -177,9 +177,7 @@ def test_a_held_flag_means_what_it_meant_though_its_evaluator_moved_on() -> None
         pytest.param({}, id="it is gone"),
     ],
 )  # fmt: skip
-def test_a_bad_evaluator_holds_the_flags_that_use_it_and_no_other(
-    evaluators: dict[str, Any],
-) -> None:
+def test_a_bad_evaluator_holds_the_flags_that_use_it_and_no_other(evaluators: dict[str, Any]) -> None:
     good = {"staff": STAFF}
     first = composed(document({"a": flag(targeting=RULE), "b": flag()}, evaluators=good))
     tree = document({"a": flag(targeting=RULE), "b": flag("on")}, evaluators=evaluators)

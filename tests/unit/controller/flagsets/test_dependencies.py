@@ -72,19 +72,13 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
     [
         (None, Waiting, "FlagSource flags does not exist; create it, or correct spec.sourceRef"),
         ({}, Passing, "FlagSource flags has no artifact yet"),
-        (
-            {"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]},
-            Waiting,
-            "FlagSource flags has no artifact yet: no such branch",
-        ),
-        (
-            {"artifact": {"url": "x"}},
-            Failed,
-            "FlagSource flags has an artifact that cannot be used: status.artifact.revision: Field required",
-        ),
+        ({"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]}, Waiting,
+         "FlagSource flags has no artifact yet: no such branch"),
+        ({"artifact": {"url": "x"}}, Failed,
+         "FlagSource flags has an artifact that cannot be used: status.artifact.revision: Field required"),
         ({"artifact": "odd"}, Failed, "FlagSource flags has an artifact that cannot be used: "),
     ],
-)
+)  # fmt: skip
 def test_until_there_is_an_artifact_the_reason_is_shown(
     status: Any, kind: type[Setback], message: str
 ) -> None:

@@ -5,21 +5,10 @@ import pytest
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
 
 TREE = [
-    "README.md",
-    "root.json",
-    ".hidden.json",
-    ".ci/jobs.yaml",
-    "flags/b.yaml",
-    "flags/a.json",
-    "flags/c.yml",
-    "flags/notes.txt",
-    "flags/.draft.json",
-    "flags/deep/er/d.json",
-    "flags/odd[1].json",
-    "overlays/production/p.json",
-    "overlays/staging/s.json",
-    "empty/README.md",
-]
+    "README.md", "root.json", ".hidden.json", ".ci/jobs.yaml", "flags/b.yaml", "flags/a.json", "flags/c.yml",
+    "flags/notes.txt", "flags/.draft.json", "flags/deep/er/d.json", "flags/odd[1].json",
+    "overlays/production/p.json", "overlays/staging/s.json", "empty/README.md",
+]  # fmt: skip
 IN_FLAGS = ["flags/a.json", "flags/b.yaml", "flags/c.yml", "flags/odd[1].json"]
 
 
@@ -99,14 +88,9 @@ def test_a_tree_without_definitions_says_so(names: list[str], said: str) -> None
 @pytest.mark.parametrize(
     ("path", "prefix"),
     [
-        ("flags/*.json", "flags"),
-        ("flags/**", "flags"),
-        ("flags", "flags"),
-        ("*.json", "."),
-        ("/srv/flags/*.json", "/srv/flags"),
-        ("/*.json", "/"),
-        ("../flags/[ab]/c", "../flags"),
+        ("flags/*.json", "flags"), ("flags/**", "flags"), ("flags", "flags"), ("*.json", "."),
+        ("/srv/flags/*.json", "/srv/flags"), ("/*.json", "/"), ("../flags/[ab]/c", "../flags"),
     ],
-)
+)  # fmt: skip
 def test_the_fixed_prefix_ends_before_the_first_sign_of_a_glob(path: str, prefix: str) -> None:
     assert fixed_prefix(path) == prefix

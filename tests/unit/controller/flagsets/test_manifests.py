@@ -42,7 +42,8 @@ kind: FeatureFlagConfiguration
 spec:
   featureFlagSpec: |
     {
-      "a": {"state": "enabled", "returnType": "boolean", "variants": {"on": true, "off": false}, "defaultVariant": "off"},
+      "a": {"state": "enabled", "returnType": "boolean",
+            "variants": {"on": true, "off": false}, "defaultVariant": "off"},
       "b": {"state": "ENABLED", "variants": {"on": true, "off": false}, "defaultVariant": "BAD"}
     }
 """
@@ -78,7 +79,8 @@ def test_a_manifest_of_any_version_is_read_with_problems_at_their_lines(text: st
 def test_a_text_in_one_line_places_problems_where_it_begins() -> None:
     spec = json.dumps({"flags": {"a": flag("BAD")}})
     text = json.dumps({
-        "apiVersion": "core.openfeature.dev/v1alpha1", "kind": "FeatureFlagConfiguration", "spec": {"featureFlagSpec": spec},
+        "apiVersion": "core.openfeature.dev/v1alpha1", "kind": "FeatureFlagConfiguration",
+        "spec": {"featureFlagSpec": spec},
     }, indent=1)  # fmt: skip
     (problem,) = composed(text, "a.json").problems
     assert problem.line == next(n for n, each in enumerate(text.splitlines(), 1) if "featureFlagSpec" in each)

@@ -28,13 +28,9 @@ def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: A
     metadata = {"flagstaff.dev/author": author, "flagstaff.dev/subject": subject}
     artifact = ArtifactStatus(url="http://x", revision=revision, digest="sha256:00", metadata=metadata)
     fields: dict[str, Any] = {
-        "flag_set": FlagSet(flags("a")),
-        "digest": "sha256:1",
-        "problems": (),
-        "held": (),
-        "changed": Diff((), MappingProxyType({}), ()),
-        "accepted": True,
-    }
+        "flag_set": FlagSet(flags("a")), "digest": "sha256:1", "problems": (), "held": (),
+        "changed": Diff((), MappingProxyType({}), ()), "accepted": True,
+    }  # fmt: skip
     return messages.Attempt(artifact, Composition(**fields | made))
 
 

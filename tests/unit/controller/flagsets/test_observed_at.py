@@ -13,11 +13,13 @@ from controller.flagsets.building.render import observed
 AT = "flagstaff.dev/observed-at"
 REVISION = "flagstaff.dev/revision"
 FIRST, SECOND = "2026-01-01T00:00:00.123Z", "2026-01-02T00:00:00.456Z"
+OLDER, NEWER = {REVISION: "main@sha1:1"}, {REVISION: "main@sha1:2"}
 
 
 def artifact(**metadata: str) -> ArtifactStatus:
     return ArtifactStatus(
-        url="http://a", revision="main@sha1:2", digest="sha256:1", last_update_time="2026-01-03T00:00:00Z", metadata=metadata,
+        url="http://a", revision="main@sha1:2", digest="sha256:1", metadata=metadata,
+        last_update_time="2026-01-03T00:00:00Z",
     )  # fmt: skip
 
 
@@ -40,9 +42,9 @@ def stamped(revision: str, known: dict[str, str] | None, created: str = "", **me
     [
         pytest.param("main@sha1:2", None, {AT: SECOND}, SECOND, id="a new one: what its source says"),
         pytest.param("main@sha1:2", None, {}, "2026-01-03T00:00:00Z", id="Flux's source: when it was stored"),
-        pytest.param("main@sha1:2", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, SECOND, id="another than " "before"),
-        pytest.param("main@sha1:2", {REVISION: "main@sha1:2", AT: FIRST}, {AT: SECOND}, FIRST, id="stored again"),
-        pytest.param("main@sha1:1", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, FIRST, id="a commit that changed no " "flag"),
+        pytest.param("main@sha1:2", {**OLDER, AT: FIRST}, {AT: SECOND}, SECOND, id="another than before"),
+        pytest.param("main@sha1:2", {**NEWER, AT: FIRST}, {AT: SECOND}, FIRST, id="stored again"),
+        pytest.param("main@sha1:1", {**OLDER, AT: FIRST}, {AT: SECOND}, FIRST, id="a commit without flags"),
         pytest.param("main@sha1:1", None, {AT: SECOND}, None, id="an earlier one of which nobody knows"),
     ],
 )  # fmt: skip

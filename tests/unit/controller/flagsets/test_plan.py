@@ -95,10 +95,7 @@ def test_what_is_wanted_no_more_goes_at_once_and_shards_later() -> None:
 
 
 def test_what_goes_already_is_not_removed_again() -> None:
-    found = [
-        there(manifest(name="old"), deleting=True),
-        there(manifest("FlagShard", "s0"), deleting=True),
-    ]
+    found = [there(manifest(name="old"), deleting=True), there(manifest("FlagShard", "s0"), deleting=True)]
     assert names(plan([], found, prune=True)) == ([], [], [])
 
 

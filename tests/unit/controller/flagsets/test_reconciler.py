@@ -56,20 +56,12 @@ async def test_a_first_revision_is_applied_and_reported() -> None:
     assert seen.said == ['Applied: main@sha1:r1 by Ada "Commit r1": 2 added: a, b']
     status = {key: seen.status[key] for key in seen.status if key not in {"conditions", "history"}}
     assert status == {
-        "observedGeneration": 1,
-        "lastAttemptedRevision": "main@sha1:r1",
-        "lastAppliedRevision": "main@sha1:r1",
-        "lastGoodRevision": "main@sha1:r1",
-        "digest": world.document()["metadata"]["flagstaff.dev/digest"],
-        "flagSetId": "shop/checkout",
-        "bucketing": "v2",
-        "flags": 2,
-        "heldFlags": 0,
-        "held": [],
-        "problemCount": 0,
-        "problems": [],
+        "observedGeneration": 1, "lastAttemptedRevision": "main@sha1:r1",
+        "lastAppliedRevision": "main@sha1:r1", "lastGoodRevision": "main@sha1:r1",
+        "digest": world.document()["metadata"]["flagstaff.dev/digest"], "flagSetId": "shop/checkout",
+        "bucketing": "v2", "flags": 2, "heldFlags": 0, "held": [], "problemCount": 0, "problems": [],
         "target": [{"kind": CONFIGURATION, "name": "checkout"}],
-    }
+    }  # fmt: skip
 
 
 async def test_the_history_names_author_subject_times_and_what_changed(world: World) -> None:
@@ -153,7 +145,7 @@ async def test_an_empty_flag_set_is_a_flag_set(world: World) -> None:
     assert (seen.ready[0], seen.status["flags"], world.document()["flags"]) == ("True", 0, {})
 
 
-# -- files that the source could not deliver -------------------------------------------------------------------------
+# -- files that the source could not deliver -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +167,7 @@ async def test_a_definition_that_was_not_read_holds_the_set_with_its_line_in_sta
     ]
 
 
-# -- authors ---------------------------------------------------------------------------------------------------------
+# -- authors -------------------------------------------------------------------------------------------------
 
 
 async def test_with_provenance_commit_no_author_is_written_anywhere() -> None:
@@ -197,7 +189,7 @@ async def test_switching_to_provenance_commit_removes_the_author_from_what_is_se
     assert "Ada" not in json.dumps(world.document())
 
 
-# -- sources that bring nothing new ----------------------------------------------------------------------------------
+# -- sources that bring nothing new --------------------------------------------------------------------------
 
 
 async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: World) -> None:
@@ -313,7 +305,7 @@ async def test_what_is_written_is_written_as_the_account_that_is_named(world: Wo
     assert world.accounts == [None, "flags"]
 
 
-# -- removals in bulk ------------------------------------------------------------------------------------------------
+# -- removals in bulk ----------------------------------------------------------------------------------------
 
 
 def many(count: int) -> dict[str, Any]:
@@ -403,7 +395,7 @@ async def test_a_first_flag_set_without_flags_says_that_it_has_none() -> None:
     assert (await world.look()).said == ['Applied: main@sha1:r1 by Ada "Commit r1": the set has no flags']
 
 
-# -- sources ---------------------------------------------------------------------------------------------------------
+# -- sources -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCE_API))
@@ -478,7 +470,7 @@ async def test_a_spec_that_cannot_be_read_names_the_field_and_changes_nothing(wo
     assert seen.status["lastAppliedRevision"] == "main@sha1:r1"
 
 
-# -- bad revisions ---------------------------------------------------------------------------------------------------
+# -- bad revisions -------------------------------------------------------------------------------------------
 
 
 async def test_a_bad_flag_is_held_while_its_siblings_move_on(world: World) -> None:
@@ -512,11 +504,7 @@ async def test_the_history_says_how_many_flags_of_a_revision_are_not_served_as_i
 async def test_a_held_flag_is_shown_with_commit_place_and_what_to_do(world: World) -> None:
     world.commit("r2", document(a=BROKEN, b=flag("on")))
     seen = await world.look()
-    assert seen.message == (
-        "main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:9:22: "
-        'defaultVariant "no such variant" '
-        'is none of the variants; did you mean "on"? a stays at the last good definition; push a correction'
-    ) or seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
+    assert seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
     assert seen.message.endswith(
         ". Served as an older revision had them: a; push a correction, or revert the commit"
     )
@@ -559,11 +547,7 @@ async def test_atomic_holds_the_whole_revision(world: World) -> None:
     assert seen.message.startswith("main@sha1:r2 by Ada is refused: flags.json:")
     assert seen.message.endswith("main@sha1:r1 stays served; push a correction, or revert the commit")
     shown = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
-    assert shown == [
-        "main@sha1:r2",
-        "main@sha1:r1",
-        world.document()["metadata"]["flagstaff.dev/digest"],
-    ]
+    assert shown == ["main@sha1:r2", "main@sha1:r1", world.document()["metadata"]["flagstaff.dev/digest"]]
 
 
 @pytest.mark.parametrize(
@@ -594,8 +578,7 @@ async def test_a_first_revision_that_is_refused_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("validation", "ready", "a"),
-    [("Strict", "False", "off"), ("Lenient", "True", "on")],
+    ("validation", "ready", "a"), [("Strict", "False", "off"), ("Lenient", "True", "on")]
 )
 async def test_a_warning_is_a_failure_unless_lenient(
     world: World, validation: str, ready: str, a: str
@@ -639,7 +622,7 @@ async def test_problems_held_flags_and_history_are_bounded(world: World) -> None
     assert len(seen.message) < 1000
 
 
-# -- drift -----------------------------------------------------------------------------------------------------------
+# -- drift ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_hand_s_edit_is_overwritten_and_its_author_named(world: World) -> None:
@@ -675,9 +658,7 @@ async def fought(world: World, seconds: float) -> list[Looked]:
     return seen
 
 
-async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(
-    world: World,
-) -> None:
+async def test_an_endless_overwriter_is_answered_with_pauses_and_named_once(world: World) -> None:
     seen = await fought(world, 600)
     written = [each for each in seen if each.writes]
     assert seen[:3] == written[:3]
@@ -837,7 +818,7 @@ async def test_a_field_that_the_api_server_drops_is_not_written_for_ever() -> No
     assert (await world.look()).writes == []
 
 
-# -- ownership -------------------------------------------------------------------------------------------------------
+# -- ownership -----------------------------------------------------------------------------------------------
 
 
 async def test_of_two_flag_sets_with_one_target_the_first_has_it(world: World) -> None:
@@ -911,7 +892,7 @@ async def test_a_process_killed_between_write_and_status_says_what_it_finds(worl
     assert (seen.status["history"][0]["changes"], seen.said[0].endswith(summary)) == (summary, True)
 
 
-# -- last good -------------------------------------------------------------------------------------------------------
+# -- last good -----------------------------------------------------------------------------------------------
 
 
 async def test_last_good_is_read_back_from_the_cluster(world: World) -> None:
@@ -926,9 +907,7 @@ async def test_last_good_is_read_back_from_the_cluster(world: World) -> None:
     assert seen.status["lastGoodRevision"] == "main@sha1:r1"
 
 
-async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be_read(
-    world: World,
-) -> None:
+async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be_read(world: World) -> None:
     world.restart()
     world.archives.clear()
     seen = await world.look()
@@ -985,9 +964,7 @@ async def test_a_leader_of_before_forgets_what_it_knew(world: World) -> None:
     assert world.defaults() == {"a": "on", "b": "on"}
 
 
-async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_fails(
-    world: World,
-) -> None:
+async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_fails(world: World) -> None:
     former = world.reconciler
     world.restart()
     world.commit("r2", document(a=flag("on"), b=flag()))
@@ -1064,7 +1041,7 @@ async def test_an_edit_while_we_watched_is_no_last_good_either(world: World) -> 
     assert world.defaults() == {"a": "off", "b": "on"}
 
 
-# -- target, prune, deletion -------------------------------------------------------------------------------------------
+# -- target, prune, deletion ---------------------------------------------------------------------------------
 
 
 async def test_a_renamed_target_moves(world: World) -> None:
@@ -1089,9 +1066,7 @@ async def test_a_kind_that_is_asked_for_no_more_goes(world: World) -> None:
     assert (await world.look()).writes == ["delete FeatureFlag/checkout"]
 
 
-async def test_without_prune_what_is_written_has_no_owner_and_so_outlives_the_flag_set(
-    world: World,
-) -> None:
+async def test_without_prune_what_is_written_has_no_owner_and_so_outlives_the_flag_set(world: World) -> None:
     world.flag_set(prune=False)
     assert (await world.look()).writes == [APPLY]
     assert world.cluster.the(CONFIGURATION, "checkout").owners == ()
@@ -1107,10 +1082,7 @@ async def test_a_flag_set_made_anew_owns_what_the_old_one_left(world: World) -> 
     world.flag_set()
     seen = await world.look()
     made = world.cluster.the(CONFIGURATION, "checkout")
-    assert (seen.writes, made.owners[0]["uid"]) == (
-        [APPLY],
-        world.cluster.the(KIND, "checkout").uid,
-    )
+    assert (seen.writes, made.owners[0]["uid"]) == ([APPLY], world.cluster.the(KIND, "checkout").uid)
 
 
 @pytest.mark.parametrize("how", ["gone", "going", "made anew"])
@@ -1145,7 +1117,7 @@ async def test_what_was_forgotten_is_read_back(world: World) -> None:
     assert (seen.writes, world.reads) == ([], ["main@sha1:r1"])
 
 
-# -- when the next look is ---------------------------------------------------------------------------------------------
+# -- when the next look is -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("random", "seconds"), [(0.0, 570.0), (0.5, 600.0), (1.0, 630.0)])
@@ -1165,7 +1137,7 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
     assert (await world.look()).settled.next_look == pytest.approx(300.0)
 
 
-# -- dependencies ------------------------------------------------------------------------------------------------------
+# -- dependencies --------------------------------------------------------------------------------------------
 
 
 async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
@@ -1204,9 +1176,7 @@ async def test_flag_sets_that_wait_for_each_other_show_the_cycle() -> None:
     assert seen.message == "these FlagSets wait for each other: a → b → c → a"
 
 
-async def test_messages_quote_only_names_and_places_of_the_definitions(
-    world: World,
-) -> None:
+async def test_messages_quote_only_names_and_places_of_the_definitions(world: World) -> None:
     secret: Any = {"on": "hunter2", "off": "hunter3"}
     world.commit("r2", document(a=flag("no", variants=secret), b=flag()))
     seen = await world.look()
@@ -1214,7 +1184,7 @@ async def test_messages_quote_only_names_and_places_of_the_definitions(
     assert "hunter" not in " ".join(seen.said)
 
 
-# -- substitution ----------------------------------------------------------------------------------------------------
+# -- substitution --------------------------------------------------------------------------------------------
 
 
 def coloured(value: str = "${COLOUR}") -> str:

@@ -56,8 +56,7 @@ async def test_a_set_that_is_half_written_is_not_in_force(world: World) -> None:
     seen = await world.look()
     assert (seen.result, seen.status["lastAppliedRevision"]) == ("Failed", "main@sha1:r1")
     served = flag_document(
-        world.cluster.the(CONFIGURATION, "checkout"),
-        lambda name: world.cluster.the("FlagShard", name),
+        world.cluster.the(CONFIGURATION, "checkout"), lambda name: world.cluster.the("FlagShard", name)
     )
     assert b'"defaultVariant":"on"' not in served.content
     world.cluster.failing.clear()
@@ -145,9 +144,7 @@ async def test_drift_of_a_shard_is_corrected_and_reported_once(world: World, how
     assert " (and 1 more) was " in seen.said[0]
 
 
-async def test_a_shard_that_was_edited_before_a_restart_is_not_used_as_last_good(
-    world: World,
-) -> None:
+async def test_a_shard_that_was_edited_before_a_restart_is_not_used_as_last_good(world: World) -> None:
     name = world.cluster.names("FlagShard")[0]
     part = world.cluster.the("FlagShard", name).spec["flagSpec"]
     world.cluster.edit("FlagShard", name, flagSpec={**part, "flags": {"more": flag()}})

@@ -204,7 +204,8 @@ def test_without_steps_dollars_are_text() -> None:
 
 
 def test_a_flag_with_a_value_of_a_secret_is_marked_and_others_are_not() -> None:
-    made = composed(document(a=flag(variants={"on": "${TOKEN}", "off": "x"}), b=flag(), c=flag(variants={"on": "${WORD}", "off": "x"})))  # fmt: skip
+    a, c = (flag(variants={"on": text, "off": "x"}) for text in ("${TOKEN}", "${WORD}"))
+    made = composed(document(a=a, b=flag(), c=c))
     marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
     assert marks == {"a": {"flagstaff.dev/secret": True}, "b": EMPTY, "c": EMPTY}
 

@@ -72,26 +72,30 @@ async def test_an_invalid_account_name_causes_no_request() -> None:
     assert users == []
 
 
+OURS = "flagstaff-system:flagstaff-controller"
+IMPERSONATION = ("flagstaff-impersonation", "impersonation", OURS)
+
+
 @pytest.mark.parametrize(
     ("refusal", "named", "command"),
     [
-        ("no", None, "flagstaff-secrets -n shop --clusterrole=flagstaff-secrets --serviceaccount=flagstaff-system:flagstaff-controller"),
-        ("no", "flags", "flagstaff-secrets-flags -n shop --clusterrole=flagstaff-secrets --serviceaccount=shop:flags"),
-        (
-            'User "us" cannot impersonate-on:serviceaccount:get resource "secrets"', "flags",
-            "flagstaff-impersonation -n shop --clusterrole=flagstaff-impersonation --serviceaccount=flagstaff-system:flagstaff-controller",
-        ),
-        (
-            'User "us" cannot impersonate resource "serviceaccounts"', "flags",
-            "flagstaff-impersonation -n shop --clusterrole=flagstaff-impersonation --serviceaccount=flagstaff-system:flagstaff-controller",
-        ),
+        ("no", None, ("flagstaff-secrets", "secrets", OURS)),
+        ("no", "flags", ("flagstaff-secrets-flags", "secrets", "shop:flags")),
+        ('User "us" cannot impersonate-on:serviceaccount:get resource "secrets"', "flags", IMPERSONATION),
+        ('User "us" cannot impersonate resource "serviceaccounts"', "flags", IMPERSONATION),
     ],
-)  # fmt: skip
-async def test_a_refusal_says_how_to_grant_what_lacks(refusal: str, named: str | None, command: str) -> None:
+)
+async def test_a_refusal_says_how_to_grant_what_lacks(
+    refusal: str, named: str | None, command: tuple[str, str, str]
+) -> None:
     async with cluster(refusal) as (made, _):
         with pytest.raises(Failed) as caught:
             await Accounts(made).secret("shop", "git", named)
-    assert caught.value.message == f"Secret git: {refusal}; kubectl create rolebinding {command}"
+    name, role, account = command
+    assert caught.value.message == (
+        f"Secret git: {refusal}; kubectl create rolebinding {name} -n shop"
+        f" --clusterrole=flagstaff-{role} --serviceaccount={account}"
+    )
 
 
 @pytest.mark.parametrize("required", [False, True])

@@ -40,8 +40,7 @@ MADE = (200, MANIFEST)
 
 @contextlib.asynccontextmanager
 async def answering(
-    *answers: tuple[int, dict[str, Any]],
-    found: bytes = b"",
+    *answers: tuple[int, dict[str, Any]], found: bytes = b""
 ) -> AsyncIterator[tuple[Cluster, list[str]]]:
     """A client of a server that gives these answers to patches, one after the other, and what it was asked.
 

@@ -95,7 +95,8 @@ async def test_requests_refused_at_once_are_repeated_at_different_times(
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("3", 3.0), (" 3 ", 3.0), ("86400", 30.0), ("", 0.0), ("-1", 0.0), ("1.5", 0.0), ("Sun, 06 Nov 1994", 0.0)],
+    [("3", 3.0), (" 3 ", 3.0), ("86400", 30.0), ("", 0.0), ("-1", 0.0), ("1.5", 0.0),
+     ("Sun, 06 Nov 1994", 0.0)],
 )  # fmt: skip
 def test_the_seconds_that_are_asked_for_are_bounded(text: str, seconds: float) -> None:
     assert retry_after({"Retry-After": text}) == seconds

@@ -12,7 +12,12 @@ from controller.migration.finding import Fate, Finding
 from controller.migration.objects import Given, subject
 from controller.migration.steps import Installed, steps
 
-ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "a,b"}
+ENABLED = {"openfeature.dev/enabled": "true"}
+ASKS = {**ENABLED, "openfeature.dev/featureflagsource": "a,b"}
+OF_PODS = "spec.template.metadata.annotations.openfeature.dev"
+BEARER: dict[str, Any] = {"httpSyncBearerToken": "t"}
+BEARER_FIELD = "spec.sources[0].httpSyncBearerToken"
+HISTORIC = {"featureFlagSpec": '{"flags":{}}', "syncProvider": {"name": "http"}}
 
 
 def body(kind: str, spec: Any, name: str = "x", version: str = "v1beta1") -> dict[str, Any]:
@@ -47,15 +52,20 @@ def of_source(**each: Any) -> dict[str, Any]:
     return body("FeatureFlagSource", {"sources": [{"source": "flags", **each}]})
 
 
+def in_process(**spec: Any) -> dict[str, Any]:
+    return body("InProcessConfiguration", spec)
+
+
 @pytest.mark.parametrize(
     ("given", "field", "fate", "broken"),
     [
         (of_source(provider="file"), "spec.sources[0].provider", Fate.CHANGED, "never follows the flags"),
-        (of_source(provider="file", source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "never starts"),
-        (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
-        (of_source(provider="http", httpSyncBearerToken="t", secretRef={"name": "s"}), "spec.sources[0].httpSyncBearerToken", Fate.IGNORED, ""),
-        (of_source(provider="grpc", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "without a token"),
-        (of_source(provider="s3", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.IGNORED, ""),
+        (of_source(provider="file", source="other/flags"), "spec.sources[0].source", Fate.REFUSED,
+         "never starts"),
+        (of_source(provider="http", **BEARER), BEARER_FIELD, Fate.REFUSED, "flagd ignores"),
+        (of_source(provider="http", **BEARER, secretRef={"name": "s"}), BEARER_FIELD, Fate.IGNORED, ""),
+        (of_source(provider="grpc", **BEARER), BEARER_FIELD, Fate.REFUSED, "without a token"),
+        (of_source(provider="s3", **BEARER), BEARER_FIELD, Fate.IGNORED, ""),
         (of_source(provider="grpc", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.KEPT, ""),
         (of_source(provider="s3", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.REFUSED, ""),
         (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
@@ -66,7 +76,7 @@ def of_source(**each: Any) -> dict[str, Any]:
         (of_source(), "spec.sources[0]", Fate.CHANGED, ""),
         (source(syncProviderArgs=["a"]), "spec.syncProviderArgs", Fate.IGNORED, "ends flagd"),
         (source(socketPath="/run/flagd/s"), "spec.socketPath", Fate.CHANGED, "there is no socket"),
-        (source(rolloutOnChange=True), "spec.rolloutOnChange", Fate.IGNORED, "whenever the operator restarts"),
+        (source(rolloutOnChange=True), "spec.rolloutOnChange", Fate.IGNORED, "the operator restarts"),
         (source(rolloutOnChange=False), "spec.rolloutOnChange", Fate.KEPT, ""),
         (source(defaultSyncProvider="flagd-proxy"), "spec.defaultSyncProvider", Fate.KEPT, "not deployed"),
         (source(envVars=[{"name": "AWS_KEY"}]), "spec.envVars[0]", Fate.CHANGED, "every container"),
@@ -76,11 +86,11 @@ def of_source(**each: Any) -> dict[str, Any]:
         (body("Flagd", {"featureFlagSource": "flags"}), "spec", Fate.CHANGED, "does not reach it"),
         (body("Flagd", {"featureFlagSource": "flags", "replicas": 2}), "spec.replicas", Fate.KEPT, ""),
         (body("Flagd", {"featureFlagSource": "flags", "affinity": {}}), "spec.affinity", Fate.IGNORED, ""),
-        (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nothing listens"),
-        (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nothing listens"),
-        (body("InProcessConfiguration", {"selector": "other/fs"}), "spec.selector", Fate.REFUSED, ""),
-        (body("InProcessConfiguration", {"selector": "other/fs", "host": "mine"}), "spec.selector", Fate.KEPT, ""),
-        (body("InProcessConfiguration", {"socketPath": "/run/flagd/s", "port": 99999}), "spec.socketPath", Fate.KEPT, ""),
+        (in_process(selector="flags"), "spec", Fate.CHANGED, "nothing listens"),
+        (in_process(), "spec", Fate.REFUSED, "nothing listens"),
+        (in_process(selector="other/fs"), "spec.selector", Fate.REFUSED, ""),
+        (in_process(selector="other/fs", host="mine"), "spec.selector", Fate.KEPT, ""),
+        (in_process(socketPath="/run/flagd/s", port=99999), "spec.socketPath", Fate.KEPT, ""),
         (source(socketPath="/tmp/f.sock"), "spec.socketPath", Fate.REFUSED, "there is no socket"),
         (source(logFormat="text"), "spec.logFormat", Fate.REFUSED, ""),
         (source(managementPort=99999), "spec.managementPort", Fate.REFUSED, ""),
@@ -89,19 +99,20 @@ def of_source(**each: Any) -> dict[str, Any]:
         (source(resources={"limits": "much"}), "spec.resources", Fate.REFUSED, ""),
         (of_source(provider="http", interval="often"), "spec.sources[0]", Fate.REFUSED, ""),
         (body("FeatureFlagSource", {}), "spec", Fate.REFUSED, ""),
-        (body("InProcessConfiguration", {"host": "mine", "new": 1}), "spec.new", Fate.IGNORED, ""),
+        (in_process(host="mine", new=1), "spec.new", Fate.IGNORED, ""),
         (body("FlagSourceConfiguration", {}, version="v1alpha3"), "spec", Fate.REFUSED, "no version since"),
-        (body("FeatureFlagConfiguration", {"featureFlagSpec": '{"flags":{}}', "syncProvider": {"name": "http"}},
-              version="v1alpha1"), "spec.syncProvider.name", Fate.IGNORED, "since 0.5"),
-        (body("FeatureFlag", {"flagSpec": {"flags": {"a": {"variants": 1}}}}), "spec.flagSpec", Fate.REFUSED, ""),
+        (body("FeatureFlagConfiguration", HISTORIC, version="v1alpha1"), "spec.syncProvider.name",
+         Fate.IGNORED, "since 0.5"),
+        (body("FeatureFlag", {"flagSpec": {"flags": {"a": 1}}}), "spec.flagSpec", Fate.REFUSED, ""),
         (body("FeatureFlag", {"flagSpec": {"flags": {}}}), "spec.flagSpec", Fate.KEPT, ""),
-        (deployment({"openfeature.dev": "enabled"}), "spec.template.metadata.annotations.openfeature.dev", Fate.IGNORED, "since 0.5"),
-        (deployment({"openfeature.dev/enabled": "true", "openfeature.dev/flagsourceconfiguration": "a"}),
-         "spec.template.metadata.annotations.openfeature.dev/flagsourceconfiguration", Fate.CHANGED, "since 0.5"),
+        (deployment({"openfeature.dev": "enabled"}), OF_PODS, Fate.IGNORED, "since 0.5"),
+        (deployment({**ENABLED, "openfeature.dev/flagsourceconfiguration": "a"}),
+         f"{OF_PODS}/flagsourceconfiguration", Fate.CHANGED, "since 0.5"),
         (deployment({**ASKS, "openfeature.dev/featureflagconfiguration": "a"}),
-         "spec.template.metadata.annotations.openfeature.dev/featureflagconfiguration", Fate.IGNORED, ""),
-        ({**deployment({}), "metadata": {"name": "app", "annotations": ASKS}}, "metadata.annotations.openfeature.dev/enabled", Fate.IGNORED, "not read"),
-        ({"kind": "Pod", "metadata": {"name": "p", "annotations": {"openfeature.dev/enabled": "true"}}, "spec": {}},
+         f"{OF_PODS}/featureflagconfiguration", Fate.IGNORED, ""),
+        ({**deployment({}), "metadata": {"name": "app", "annotations": ASKS}},
+         "metadata.annotations.openfeature.dev/enabled", Fate.IGNORED, "not read"),
+        ({"kind": "Pod", "metadata": {"name": "p", "annotations": ENABLED}, "spec": {}},
          "metadata.annotations.openfeature.dev/enabled", Fate.CHANGED, "without an owner are refused"),
     ],
 )  # fmt: skip
@@ -113,11 +124,8 @@ def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, 
 
 
 def test_under_compat_a_token_is_passed_on() -> None:
-    given = of_source(provider="http", httpSyncBearerToken="t")
-    assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.CHANGED
-    for other in ("grpc", "s3"):
-        given = of_source(provider=other, httpSyncBearerToken="t")
-        assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.IGNORED
+    for provider, fate in (("http", Fate.CHANGED), ("grpc", Fate.IGNORED), ("s3", Fate.IGNORED)):
+        assert found(of_source(provider=provider, **BEARER), compat=True)[BEARER_FIELD].fate is fate
     secret = of_source(provider="http", secretRef={"name": "s"})
     assert found(secret, compat=True)["spec.sources[0].secretRef"].fate is Fate.REFUSED
     collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]

@@ -59,26 +59,36 @@ _WIDGET: Final = {
     ]
 }
 _DETAILS: Final = {"type": "object"}
+_PAYLOAD: Final = {
+    "summary": text(1_024), "source": text(255), "timestamp": MOMENT, "custom_details": _DETAILS,
+}  # fmt: skip
 
 SCHEMAS: Final[dict[str, Any]] = {
     "generic": record(
         "involvedObject severity timestamp message reason reportingController",
-        involvedObject=record("kind namespace name", apiVersion=text(253), kind=text(63), namespace=text(63), name=text(253), uid=text(63)),
-        severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000), reason=text(255), metadata=TEXTS,
-        reportingController=text(253), reportingInstance=text(253),
+        involvedObject=record(
+            "kind namespace name", apiVersion=text(253), kind=text(63), namespace=text(63), name=text(253),
+            uid=text(63),
+        ),
+        severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000),
+        reason=text(255), metadata=TEXTS, reportingController=text(253), reportingInstance=text(253),
     ),
     "rocket": record("attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)),
     "discord": record(
         "embeds", username=text(80), allowed_mentions={"const": {"parse": []}},
         embeds=several(record(
-            "description", title=text(256), description=text(4_096), color={"type": "integer", "minimum": 0, "maximum": 0xFFFFFF},
-            timestamp=MOMENT, fields=several(record("name value", name=text(256), value=text(1_024), inline={"type": "boolean"}), 25),
+            "description", title=text(256), description=text(4_096), timestamp=MOMENT,
+            color={"type": "integer", "minimum": 0, "maximum": 0xFFFFFF},
+            fields=several(
+                record("name value", name=text(256), value=text(1_024), inline={"type": "boolean"}), 25
+            ),
         ), 10),
     ),
     "msteams": record(
         "type attachments", type={"const": "message"},
         attachments=several(record(
-            "contentType content", contentType={"const": "application/vnd.microsoft.card.adaptive"}, content=_CARD,
+            "contentType content", content=_CARD,
+            contentType={"const": "application/vnd.microsoft.card.adaptive"},
         )),
     ),
     "googlechat": record(
@@ -94,30 +104,32 @@ SCHEMAS: Final[dict[str, Any]] = {
     "pagerduty": {
         "oneOf": [
             record(
-                "routing_key event_action dedup_key payload", routing_key=text(32), dedup_key=text(255), client=text(255),
-                event_action={"enum": ["trigger", "acknowledge", "resolve"]},
+                "routing_key event_action dedup_key payload", routing_key=text(32), dedup_key=text(255),
+                client=text(255), event_action={"enum": ["trigger", "acknowledge", "resolve"]},
                 payload=record(
-                    "summary source severity", summary=text(1_024), source=text(255), timestamp=MOMENT, component=text(255),
-                    severity={"enum": ["critical", "error", "warning", "info"]}, custom_details=_DETAILS, **{"class": text(255)},
+                    "summary source severity", **_PAYLOAD, component=text(255), **{"class": text(255)},
+                    severity={"enum": ["critical", "error", "warning", "info"]},
                 ),
             ),
-            record(
-                "routing_key payload", routing_key=text(32),
-                payload=record("summary", summary=text(1_024), source=text(255), timestamp=MOMENT, custom_details=_DETAILS),
-            ),
+            record("routing_key payload", routing_key=text(32), payload=record("summary", **_PAYLOAD)),
         ]
     },
     "opsgenie": {
         "oneOf": [
             record(
-                "message", message=text(130), alias=text(512), description=text(15_000), details=TEXTS, entity=text(512),
-                source=text(100), tags=several(text(50), 20), priority={"enum": ["P1", "P2", "P3", "P4", "P5"]},
+                "message", message=text(130), alias=text(512), description=text(15_000), details=TEXTS,
+                entity=text(512), source=text(100), tags=several(text(50), 20),
+                priority={"enum": ["P1", "P2", "P3", "P4", "P5"]},
             ),
             record("", source=text(100), note=text(25_000)),
         ]
     },
-    "alertmanager": several(record("labels", labels=TEXTS, annotations=TEXTS, startsAt=MOMENT, endsAt=MOMENT)),
-    "grafana": record("text", time={"type": "integer", "minimum": 10**12}, text=text(10_000), tags=several(text(400))),
+    "alertmanager": several(
+        record("labels", labels=TEXTS, annotations=TEXTS, startsAt=MOMENT, endsAt=MOMENT)
+    ),
+    "grafana": record(
+        "text", time={"type": "integer", "minimum": 10**12}, text=text(10_000), tags=several(text(400))
+    ),
 }  # fmt: skip
 SCHEMAS["generic-hmac"] = SCHEMAS["generic"]
 _PAGE: Final = {"type": "string", "pattern": "^https?://", "maxLength": 2_000}
@@ -157,30 +169,34 @@ SCHEMAS.update(
 _RAW: Final = record("content", content=record("raw", raw=text(32_768)))
 SCHEMAS["bitbucketpullrequestcomment"] = _RAW
 _FIRST: Final = record(
-    "parentCommentId content commentType", parentCommentId={"const": 0}, content=text(150_000), commentType={"enum": [1, "text"]}
+    "parentCommentId content commentType", parentCommentId={"const": 0}, content=text(150_000),
+    commentType={"enum": [1, "text"]},
 )  # fmt: skip
 SCHEMAS["azuredevopspullrequestcomment"] = record(
-    "comments status", comments={"type": "array", "minItems": 1, "maxItems": 1, "items": _FIRST}, status={"enum": [1, 2, 3, 4, 5, 6]}
+    "comments status", comments={"type": "array", "minItems": 1, "maxItems": 1, "items": _FIRST},
+    status={"enum": [1, 2, 3, 4, 5, 6]},
 )  # fmt: skip
 EDITS: Final[dict[str, Any]] = {"azuredevopspullrequestcomment": record("content", content=text(150_000))}
 """Where an edit is not what adds a comment."""
 SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
 SCHEMAS["cloudevents"] = record(
     "id source specversion type",
-    id=text(253), source={"type": "string", "format": "uri-reference", "minLength": 1}, specversion={"const": "1.0"},
-    type=text(253), subject=text(400), time=MOMENT, datacontenttype={"const": "application/json"}, data=SCHEMAS["generic"],
+    id=text(253), source={"type": "string", "format": "uri-reference", "minLength": 1}, type=text(253),
+    specversion={"const": "1.0"}, subject=text(400), time=MOMENT,
+    datacontenttype={"const": "application/json"}, data=SCHEMAS["generic"],
 )  # fmt: skip
 SCHEMAS["datadog"] = record(
     "title text",
-    title=text(100), text=text(4_000), alert_type={"enum": ["error", "warning", "info", "success"]}, aggregation_key=text(100),
-    date_happened={"type": "integer", "minimum": 0}, tags=several(text(200)),
+    title=text(100), text=text(4_000), alert_type={"enum": ["error", "warning", "info", "success"]},
+    aggregation_key=text(100), date_happened={"type": "integer", "minimum": 0}, tags=several(text(200)),
 )  # fmt: skip
 DISPATCH: Final = record(
     "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
 )
 SCHEMAS["githubdispatch"] = DISPATCH
 SCHEMAS["apprise"] = record(
-    "title body type", title=text(400), body=text(10_000), type={"enum": ["info", "success", "warning", "failure"]},
+    "title body type", title=text(400), body=text(10_000),
+    type={"enum": ["info", "success", "warning", "failure"]},
 )  # fmt: skip
 """What its `notify` takes."""
 SCHEMAS["mattermost"] = record(
@@ -195,8 +211,8 @@ SCHEMAS["zulip"] = record(
 )  # fmt: skip
 SCHEMAS["incidentio"] = record(
     "title status",
-    title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000), deduplication_key=text(800),
-    metadata=_DETAILS, source_url=text(2_048),
+    title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000),
+    deduplication_key=text(800), metadata=_DETAILS, source_url=text(2_048),
 )  # fmt: skip
 SCHEMAS["email"] = {
     **record(
@@ -230,25 +246,23 @@ SCHEMAS["slack"] = record(
 _ATTRIBUTES: Final = several(
     record("key value", key=text(253), value=record("stringValue", stringValue=text(4_000)))
 )
+_LOG_RECORD: Final = record(
+    "timeUnixNano severityNumber body eventName attributes", timeUnixNano=text(20),
+    observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"}, attributes=_ATTRIBUTES,
+    severityNumber={"enum": [f"SEVERITY_NUMBER_{each}" for each in ("INFO", "WARN", "ERROR")]},
+    traceId=text(24), eventName=text(400),
+)  # fmt: skip
+_SCOPE_LOGS: Final = record(
+    "logRecords", scope=record("name", name=text(64)), logRecords=several(_LOG_RECORD)
+)
 SCHEMAS["otlp"] = record(
     "resourceLogs",
     resourceLogs=several(
         record(
             "resource scopeLogs",
             resource=record("attributes", attributes=_ATTRIBUTES),
-            scopeLogs=several(
-                record(
-                    "logRecords", scope=record("name", name=text(64)),
-                    logRecords=several(
-                        record(
-                            "timeUnixNano severityNumber body eventName attributes", severityNumber={"enum": ["SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_WARN", "SEVERITY_NUMBER_ERROR"]},
-                            timeUnixNano=text(20), observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"},
-                            attributes=_ATTRIBUTES, traceId=text(24), eventName=text(400),
-                        )
-                    ),
-                )
-            ),
+            scopeLogs=several(_SCOPE_LOGS),
         )
     ),
-)  # fmt: skip
+)
 SCHEMAS["nats"] = SCHEMAS["generic"]

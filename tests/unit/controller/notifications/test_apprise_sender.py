@@ -51,9 +51,13 @@ ASKED: Final = {
     "line://t0k/en=/U1": ("api.line.me/v2/bot/message/push", '"to": "U1"'),
     "pover://user@t0ken/phone": ("api.pushover.net/1/messages.json", "token=t0ken"),
     "signl4://t0ken": ("connect.signl4.com/webhook/t0ken/", "<b>banner</b>"),
-    "sns://AKIA1/secret/eu-west-1/%2B15551234567": ("sns.eu-west-1.amazonaws.com/", "PhoneNumber=%2B15551234567"),
+    "sns://AKIA1/secret/eu-west-1/%2B15551234567": (
+        "sns.eu-west-1.amazonaws.com/", "PhoneNumber=%2B15551234567",
+    ),
     BOT: ("api.telegram.org/bot123:t0k-en/sendMessage", "&lt;b&gt;banner&lt;/b&gt;"),
-    f"twilio://{TWILIO}:{'1' * 32}@15551234567/15557654321": (f"api.twilio.com/2010-04-01/Accounts/{TWILIO}/Messages.json", "To=%2B15557654321"),
+    f"twilio://{TWILIO}:{'1' * 32}@15551234567/15557654321": (
+        f"api.twilio.com/2010-04-01/Accounts/{TWILIO}/Messages.json", "To=%2B15557654321",
+    ),
     f"webex://{WEBEX}": (f"api.ciscospark.com/v1/webhooks/incoming//{WEBEX}", "1 changed"),
     "webex://t0ken/room": ("webexapis.com/v1/messages", '"roomId": "room"'),
     "wecombot://t0k-en": ("qyapi.weixin.qq.com/cgi-bin/webhook/send?key=t0k-en", "<b>banner</b>"),
@@ -134,20 +138,22 @@ async def test_a_topic_is_published_to_by_its_name_and_signed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "answer", "expected"),
+    ("address", "answer"),
     [
-        (BOT, PostResult(429, "status 429", 30.0), PostResult(429, "status 429", 30.0)),
-        (BOT, PostResult(503, "status 503"), PostResult(503, "status 503")),
-        (BOT, PostResult(0, "api.telegram.org: connection refused"), PostResult(0, "api.telegram.org: connection refused")),
-        (BOT, PostResult(400, "status 400: chat not found"), PostResult(400, "status 400: chat not found")),
-        (TOPIC, PostResult(403, "status 403: SignatureDoesNotMatch"), PostResult(403, "status 403: SignatureDoesNotMatch")),
-        (TOPIC, PostResult(200, "status 200: x", content=b"x"), PostResult(502, "the service refused it: status 200: x")),
+        (BOT, PostResult(429, "status 429", 30.0)),
+        (BOT, PostResult(503, "status 503")),
+        (BOT, PostResult(0, "api.telegram.org: connection refused")),
+        (BOT, PostResult(400, "status 400: chat not found")),
+        (TOPIC, PostResult(403, "status 403: SignatureDoesNotMatch")),
     ],
-)  # fmt: skip
-async def test_what_the_service_answered_decides_about_the_next_try(
-    address: str, answer: PostResult, expected: PostResult
-) -> None:
-    assert await send(Service([answer]), address) == expected
+)
+async def test_what_the_service_answered_decides_about_the_next_try(address: str, answer: PostResult) -> None:
+    assert await send(Service([answer]), address) == answer
+
+
+async def test_an_answer_that_the_library_does_not_understand_is_a_refusal() -> None:
+    found = await send(Service([PostResult(200, "status 200: x", content=b"x")]), TOPIC)
+    assert found == PostResult(502, "the service refused it: status 200: x")
 
 
 async def test_a_service_that_hangs_is_waited_for_as_long_as_the_provider_says_and_left() -> None:
@@ -205,7 +211,7 @@ async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 @contextlib.asynccontextmanager
 async def telegram(authority: trustme.CA) -> AsyncIterator[tuple[str, list[str]]]:
-    """(the URL of a proxy that leads to it, what it was asked) of a server with a certificate for its name."""
+    """(the URL of a proxy that leads to it, what it was asked) of a server with a certificate of its name."""
     asked: list[str] = []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("api.telegram.org").configure_cert(context)

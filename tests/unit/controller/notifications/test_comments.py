@@ -1,4 +1,4 @@
-"""Comments on pull requests: one for each flag set, edited and never repeated, with what evaluates otherwise."""
+"""Comments on pull requests: one for each flag set, edited, never repeated, with what evaluates otherwise."""
 
 from __future__ import annotations
 
@@ -34,24 +34,27 @@ if TYPE_CHECKING:
 TOKEN: Final = "a-token"  # noqa: S105
 AZURE: Final = "azuredevopspullrequestcomment"
 BITBUCKET: Final = "bitbucketpullrequestcomment"
+BEARER: Final = f"Authorization: Bearer {TOKEN}"
 SERVERS: Final[dict[str, tuple[str, str, str, str, str, str]]] = {
     "githubpullrequestcomment": (
-        "shop/flags", "/api/v3/repos/shop/flags", "/issues/7/comments", "/issues/comments/", "PATCH", "Authorization: Bearer a-token",
+        "shop/flags", "/api/v3/repos/shop/flags", "/issues/7/comments", "/issues/comments/", "PATCH", BEARER,
     ),
     "giteapullrequestcomment": (
-        "shop/flags.git", "/api/v1/repos/shop/flags", "/issues/7/comments", "/issues/comments/", "PATCH", "Authorization: token a-token",
+        "shop/flags.git", "/api/v1/repos/shop/flags", "/issues/7/comments", "/issues/comments/", "PATCH",
+        "Authorization: token a-token",
     ),
     "gitlabmergerequestcomment": (
-        "shop/teams/flags", "/api/v4/projects/shop%2Fteams%2Fflags", "/merge_requests/7/notes", "/merge_requests/7/notes/", "PUT",
-        "PRIVATE-TOKEN: a-token",
+        "shop/teams/flags", "/api/v4/projects/shop%2Fteams%2Fflags", "/merge_requests/7/notes",
+        "/merge_requests/7/notes/", "PUT", "PRIVATE-TOKEN: a-token",
     ),
     BITBUCKET: (
-        "shop/flags", "/2.0/repositories/shop/flags", "/pullrequests/7/comments", "/pullrequests/7/comments/", "PUT",
-        "Authorization: Bearer a-token",
+        "shop/flags", "/2.0/repositories/shop/flags", "/pullrequests/7/comments",
+        "/pullrequests/7/comments/", "PUT", BEARER,
     ),
     AZURE: (
-        "org/the%20project/_git/flags", "/org/the%20project/_apis/git/repositories/flags", "/pullRequests/7/threads",
-        "/pullRequests/7/threads/", "PATCH", f"Authorization: Basic {b64encode(b':a-token').decode()}",
+        "org/the%20project/_git/flags", "/org/the%20project/_apis/git/repositories/flags",
+        "/pullRequests/7/threads", "/pullRequests/7/threads/", "PATCH",
+        f"Authorization: Basic {b64encode(b':a-token').decode()}",
     ),
 }  # fmt: skip
 """By type: a repository's path, and what the service documents: the repository's API, the comments of a pull
@@ -60,7 +63,7 @@ request and one of them below it, the method that edits, and the header that aut
 
 
 class Service:
-    """A Git server with one pull request, number 7, which takes what the service documents and nothing else."""
+    """A Git server with one pull request, number 7, which takes what the service documents and no more."""
 
     def __init__(self, type_: str) -> None:
         self.type = type_

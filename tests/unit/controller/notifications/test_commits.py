@@ -41,19 +41,22 @@ if TYPE_CHECKING:
 SHA: Final = "1" * 40
 TOKEN: Final = "a-token"  # noqa: S105
 BASIC: Final = b64encode(b":a-token").decode()
+BEARER: Final = ("Authorization", f"Bearer {TOKEN}")
 SERVERS: Final[dict[str, tuple[str, str, str, str]]] = {
-    "github": ("shop/flags", f"/api/v3/repos/shop/flags/statuses/{SHA}", "Authorization", "Bearer a-token"),
-    "githubdispatch": ("shop/flags", "/api/v3/repos/shop/flags/dispatches", "Authorization", "Bearer a-token"),
+    "github": ("shop/flags", f"/api/v3/repos/shop/flags/statuses/{SHA}", *BEARER),
+    "githubdispatch": ("shop/flags", "/api/v3/repos/shop/flags/dispatches", *BEARER),
     "gitea": ("shop/flags.git", f"/api/v1/repos/shop/flags/statuses/{SHA}", "Authorization", "token a-token"),
-    "gitlab": ("shop/teams/flags", f"/api/v4/projects/shop%2Fteams%2Fflags/statuses/{SHA}", "PRIVATE-TOKEN", TOKEN),
-    "bitbucket": ("shop/flags", f"/2.0/repositories/shop/flags/commit/{SHA}/statuses/build", "Authorization", "Bearer a-token"),
+    "gitlab": (
+        "shop/teams/flags", f"/api/v4/projects/shop%2Fteams%2Fflags/statuses/{SHA}", "PRIVATE-TOKEN", TOKEN,
+    ),
+    "bitbucket": ("shop/flags", f"/2.0/repositories/shop/flags/commit/{SHA}/statuses/build", *BEARER),
     "azuredevops": (
         "org/the%20project/_git/flags",
         f"/org/the%20project/_apis/git/repositories/flags/commits/{SHA}/statuses?api-version=7.1",
         "Authorization", f"Basic {BASIC}",
     ),
 }  # fmt: skip
-"""By type: a repository's path, and what the service documents: the request's path, a header and its value."""
+"""By type: a repository's path, and what the service documents: the request's path, a header, its value."""
 
 
 @contextlib.asynccontextmanager

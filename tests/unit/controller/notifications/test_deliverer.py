@@ -49,7 +49,7 @@ class Server:
 
 
 class Office:
-    """A deliverer over a desk; the provider's status is written whenever it asks for that, as the loop does."""
+    """A deliverer over a desk; the provider's status is written whenever it asks, as the loop does."""
 
     def __init__(self, desk: Desk, server: Server) -> None:
         self.desk, self.server, self.written = desk, server, 0
@@ -57,8 +57,9 @@ class Office:
         self.later: dict[ObjectKey, float] = {}
         """Alerts whose status is to be written, in so many seconds."""
         self.deliverer = Deliverer(
-            desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,
-            lambda kind, result: self.results.append((kind, result)), partial(publish, allow_local=True),
+            desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time,
+            lambda: 1.0, lambda kind, result: self.results.append((kind, result)),
+            partial(publish, allow_local=True),
         )  # fmt: skip
         desk.outbox.wake = self.wake
 

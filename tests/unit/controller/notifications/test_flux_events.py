@@ -1,4 +1,4 @@
-"""Events to Flux's notification-controller: in its form, of objects that its Alerts know, and never waited for."""
+"""Events to Flux's notification-controller: in its form, of objects that its Alerts know; nobody waits."""
 
 from __future__ import annotations
 
@@ -118,8 +118,9 @@ async def test_an_event_of_a_flag_set_names_its_flux_source(kind: str) -> None:
     )
     # Flux drops what has another prefix.
     assert found["metadata"] == {
-        f"{FLUX}/object": "FlagSet/shop/flags", f"{FLUX}/revision": "main@sha256:1", f"{FLUX}/digest": "sha256:1",
-        f"{FLUX}/author": "Ada", f"{FLUX}/changes": "+ new: on", f"{FLUX}/token": given.key,
+        f"{FLUX}/object": "FlagSet/shop/flags", f"{FLUX}/revision": "main@sha256:1",
+        f"{FLUX}/digest": "sha256:1", f"{FLUX}/author": "Ada", f"{FLUX}/changes": "+ new: on",
+        f"{FLUX}/token": given.key,
     }  # fmt: skip
 
 

@@ -179,10 +179,7 @@ async def test_a_token_is_asked_for_anew_minutes_before_its_end() -> None:
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [
-        ({"githubAppInstallationID": b"1"}, "status 404"),
-        ({"githubAppPrivateKey": pem(OTHER)}, "status 401"),
-    ],
+    [({"githubAppInstallationID": b"1"}, "status 404"), ({"githubAppPrivateKey": pem(OTHER)}, "status 401")],
 )
 async def test_an_app_that_is_not_known_costs_no_message(more: Mapping[str, bytes], said: str) -> None:
     async with github() as server:
@@ -221,17 +218,21 @@ async def test_what_the_secret_is_bound_to_holds_for_the_api() -> None:
 @pytest.mark.parametrize(
     ("key", "content", "said"),
     [
-        ("githubAppID", b"", "'githubAppID' is missing"), ("githubAppID", b"a/b", "neither an App's number"),
-        ("githubAppInstallationID", b"", "'githubAppInstallationID' is missing"), ("githubAppInstallationID", b"x", "not a number"),
-        ("githubAppPrivateKey", b"", "'githubAppPrivateKey' is missing"), ("githubAppPrivateKey", b"x", "contains no private key"),
-        ("githubAppPrivateKey", pem(KEY, b"secret"), "without a password"), ("githubAppPrivateKey", pem(KEY)[:900], "contains no private key"),
-        ("githubAppPrivateKey", pem(ec.generate_private_key(ec.SECP256R1())), "not an RSA key"),
-        ("githubAppPrivateKey", pem(KEY) + b"#" * 4096, "at most 4096 bits"),
+        ("ID", b"", "'githubAppID' is missing"),
+        ("ID", b"a/b", "neither an App's number"),
+        ("InstallationID", b"", "'githubAppInstallationID' is missing"),
+        ("InstallationID", b"x", "not a number"),
+        ("PrivateKey", b"", "'githubAppPrivateKey' is missing"),
+        ("PrivateKey", b"x", "contains no private key"),
+        ("PrivateKey", pem(KEY, b"secret"), "without a password"),
+        ("PrivateKey", pem(KEY)[:900], "contains no private key"),
+        ("PrivateKey", pem(ec.generate_private_key(ec.SECP256R1())), "not an RSA key"),
+        ("PrivateKey", pem(KEY) + b"#" * 4096, "at most 4096 bits"),
     ],
-)  # fmt: skip
+)
 def test_a_missing_key_of_a_secret_is_named(key: str, content: bytes, said: str) -> None:
     with pytest.raises(Stalled, match=said) as found:
-        app_of(SecretTexts("app", {**APP, key: content}))
+        app_of(SecretTexts("app", {**APP, f"githubApp{key}": content}))
     assert "BEGIN" not in found.value.message
 
 

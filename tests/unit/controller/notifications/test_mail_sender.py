@@ -67,8 +67,8 @@ async def server(mailbox: Mailbox, *, implicit: bool = False, offers_tls: bool =
     def talk() -> SMTP:
         upgrade = context if offers_tls and not implicit else None
         return SMTP(
-            mailbox, tls_context=upgrade, require_starttls=upgrade is not None, authenticator=mailbox.authenticate,
-            auth_require_tls=False, hostname="localhost",
+            mailbox, tls_context=upgrade, require_starttls=upgrade is not None,
+            authenticator=mailbox.authenticate, auth_require_tls=False, hostname="localhost",
         )  # fmt: skip
 
     loop = asyncio.get_running_loop()

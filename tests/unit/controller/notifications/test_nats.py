@@ -68,13 +68,9 @@ class Nkey:
         """A JSON Web Token about another key."""
         head = {"typ": "JWT", "alg": "ed25519-nkey"}
         body = {
-            "jti": "1",
-            "iat": 1,
-            "iss": self.public,
-            "sub": of.public,
-            "name": "n",
+            "jti": "1", "iat": 1, "iss": self.public, "sub": of.public, "name": "n",
             "nats": {"version": 2, **claims},
-        }
+        }  # fmt: skip
         parts = [
             base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in (head, body)
         ]
@@ -125,9 +121,11 @@ async def test_a_message_is_stored_once_by_jetstream_however_often_it_is_sent(tm
 
 ANONYMOUS: Final[dict[str, bytes]] = {}
 LOGINS: Final = [
-    ('authorization: {user: "ada", password: "pass"}', {"username": b"ada", "password": b"pass\n"}, {"username": b"ada", "password": b"no"}),
+    ('authorization: {user: "ada", password: "pass"}', {"username": b"ada", "password": b"pass\n"},
+     {"username": b"ada", "password": b"no"}),
     ('authorization: {token: "the-token"}', {"token": b"the-token"}, {"token": b"no"}),
-    (f"authorization: {{users: [{{nkey: {USER.public}}}]}}", {"nkey": USER.seed.encode()}, {"nkey": Nkey(20).seed.encode()}),
+    (f"authorization: {{users: [{{nkey: {USER.public}}}]}}", {"nkey": USER.seed.encode()},
+     {"nkey": Nkey(20).seed.encode()}),
     (OPERATED, {"creds": CREDS.encode()}, {"creds": CREDS.replace(USER.seed, Nkey(20).seed).encode()}),
 ]  # fmt: skip
 
@@ -180,7 +178,7 @@ async def test_a_connection_is_encrypted_and_the_server_is_known(tmp_path: Path)
 async def server(
     *lines: bytes, forever: bytes = b"", then: bytes = b""
 ) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """(port, what it was sent) of one that says this and no more, or `forever` the same, or `then` to all it reads."""
+    """(port, what it was sent) of one that says this, then nothing, or `forever`, or `then` to each read."""
     sent: list[bytes] = []
     tasks: list[asyncio.Task[None] | None] = []
 
@@ -314,11 +312,13 @@ async def test_a_secret_is_shown_to_its_hosts_alone() -> None:
     [
         ({"creds": b"x"}, "'creds' is no credentials file"),
         ({"creds": CREDS.replace(USER.seed, USER.seed[:-1]).encode()}, "'creds' is no credentials file"),
-        ({"nkey": ACCOUNT.seed.encode()}, "'nkey' is no seed"), ({"nkey": b"SU"}, "'nkey' is no seed"),
+        ({"nkey": ACCOUNT.seed.encode()}, "'nkey' is no seed"),
+        ({"nkey": b"SU"}, "'nkey' is no seed"),
         ({"nkey": USER.public.encode()}, "'nkey' is no seed"),
-        ({"username": b"ada"}, "'username' without 'password'"), ({"password": b"p"}, "'password' without 'username'"),
+        ({"username": b"ada"}, "'username' without 'password'"),
+        ({"password": b"p"}, "'password' without 'username'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_secret_is_named(content: Mapping[str, bytes], said: str) -> None:
     with pytest.raises(Stalled, match=said) as found:
         login_of(SecretTexts("nats", content))

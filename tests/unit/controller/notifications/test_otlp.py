@@ -34,25 +34,22 @@ REVISION: Final = "main@sha1:" + "1" * 40
 def source(observed: str = "2026-01-02T03:04:01.250Z", revision: str = REVISION) -> Resource:
     metadata = {"flagstaff.dev/observed-at": observed}
     artifact = {
-        "url": "http://artifacts/a",
-        "revision": revision,
-        "digest": "sha256:a",
-        "lastUpdateTime": "2026-01-02T03:04:02Z",
-        "metadata": metadata,
-    }
+        "url": "http://artifacts/a", "revision": revision, "digest": "sha256:a",
+        "lastUpdateTime": "2026-01-02T03:04:02Z", "metadata": metadata,
+    }  # fmt: skip
     return thing("FlagSource", "flags", status={"artifact": artifact})
 
 
 def flag_set(propagated: str = "True", **more: Any) -> Resource:
     reason = "Served" if propagated == "True" else "NobodySubscribed"
-    moment = "2026-01-02T03:04:04Z"
+    since = {"lastTransitionTime": "2026-01-02T03:04:04Z"}
     entry = {"revision": REVISION, "digest": "sha256:b", "appliedAt": "2026-01-02T03:04:03Z", "author": "Ada"}
     status = {
-        "lastAttemptedRevision": REVISION, "lastAppliedRevision": REVISION, "digest": "sha256:b", "served": "3/3",
-        "history": [entry],
+        "lastAttemptedRevision": REVISION, "lastAppliedRevision": REVISION, "digest": "sha256:b",
+        "served": "3/3", "history": [entry],
         "conditions": [
-            {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "m", "lastTransitionTime": moment},
-            {"type": "Propagated", "status": propagated, "reason": reason, "message": "3 of 3", "lastTransitionTime": moment},
+            {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "m", **since},
+            {"type": "Propagated", "status": propagated, "reason": reason, "message": "3 of 3", **since},
         ],
         **more,
     }  # fmt: skip

@@ -181,7 +181,7 @@ def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixtu
     assert "an Event cannot be matched with alerts" in caplog.text
 
 
-# -- changes without an Event ------------------------------------------------------------------------------------------
+# -- changes without an Event --------------------------------------------------------------------------------
 
 
 def flag_set(

@@ -198,7 +198,7 @@ def test_what_is_gone_is_not_waited_for() -> None:
     assert desk.box.status().failing is None
 
 
-# -- a clock that is set back ------------------------------------------------------------------------------------------
+# -- a clock that is set back --------------------------------------------------------------------------------
 
 
 def test_a_failure_that_lasts_is_reported_though_the_clock_was_set_back() -> None:

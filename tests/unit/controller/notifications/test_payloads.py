@@ -1,5 +1,5 @@
-"""What is posted to each type of provider: as files keep it (FLAGSTAFF_REWRITE=1 writes them anew), and within
-what the service documents.
+"""What is posted to each type of provider: as files keep it (FLAGSTAFF_REWRITE=1 writes them anew), and
+within what the service documents.
 """
 
 from __future__ import annotations
@@ -30,17 +30,27 @@ from tests.unit.controller.notifications.things import message
 GOLDEN: Final = Path(__file__).parent / "golden"
 REVISION: Final = {"flagstaff.dev/revision": "main@sha1:" + "1" * 40}
 FACTS: Final = REVISION | {
-    "flagstaff.dev/summary": "flags of the shop", "flagstaff.dev/author": "Ada", "flagstaff.dev/subject": "Christmas <banner>",
+    "flagstaff.dev/summary": "flags of the shop", "flagstaff.dev/author": "Ada",
+    "flagstaff.dev/subject": "Christmas <banner>",
     "flagstaff.dev/changes": "~ banner: default plain → christmas\n+ new: on",
 }  # fmt: skip
 SAID: Final = (
-    message("1" * 64, metadata=FACTS, message='main@sha1:… by Ada "Christmas <banner>": 2 changed: banner, new'),
+    message(
+        "1" * 64, metadata=FACTS,
+        message='main@sha1:… by Ada "Christmas <banner>": 2 changed: banner, new',
+    ),
     message(
         "2" * 64, severity="error", reason="BuildFailed", state="failing", metadata=REVISION,
         message="main@sha1:… is refused: flags.yaml:3:4: it is wrong",
     ),
-    message("3" * 64, reason="Recovered", state="recovered", metadata=REVISION, message="Applied revision: main@sha1:…"),
-    message("4" * 64, severity="error", reason="DriftCorrected", message="FeatureFlag x was edited by <!channel> & @here"),
+    message(
+        "3" * 64, reason="Recovered", state="recovered", metadata=REVISION,
+        message="Applied revision: main@sha1:…",
+    ),
+    message(
+        "4" * 64, severity="error", reason="DriftCorrected",
+        message="FeatureFlag x was edited by <!channel> & @here",
+    ),
 )  # fmt: skip
 
 
@@ -182,12 +192,11 @@ def test_a_dsn_says_where_events_are_posted(dsn: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "dsn",
-    ["https://sentry.example.com/42", "https://k:s@sentry.example.com/42", "https://k@sentry.example.com/", "https://k@sentry.example.com/x", "https://k,y@x.com/4", "https://k@[::1/4"],
-)  # fmt: skip
+    "dsn", ["x.example.com/42", "k:s@x.example.com/42", "k@x.com/", "k@x.com/x", "k,y@x.com/4", "k@[::1/4"]
+)
 def test_what_is_no_dsn_is_refused(dsn: str) -> None:
     with pytest.raises(AddressRefused, match=r"it must be a DSN|it is not a URL"):
-        opened(dsn)
+        opened(f"https://{dsn}")
 
 
 def test_slack_refuses_with_a_good_status() -> None:

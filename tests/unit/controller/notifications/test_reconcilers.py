@@ -81,40 +81,107 @@ def bound(token: bytes, address: bytes = b"") -> SecretContent:
 
 
 SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
-ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
-    "nowhere": (spec(), None, Stalled, "AddressNotFound", 'spec.secretRef: type generic needs spec.address, or a Secret with a key "address"'),
-    "no Secret": (spec(**SECRET), None, Waiting, "SecretNotFound", 'Secret "hook" not found'),
-    "an empty Secret": (spec(**SECRET), {}, Stalled, "AddressNotFound", 'type generic needs spec.address, or a key "address" in Secret "hook"'),
-    "no token": (spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b""}, Stalled, "TokenNotFound", 'type generic-hmac needs a key "token" in Secret "hook"'),
-    "no Secret for a token": (spec("pagerduty"), None, Stalled, "TokenNotFound", 'spec.secretRef: type pagerduty needs a Secret with a key "token"'),
-    "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", "Secret hook: 'address' is not UTF-8 text"),
-    "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
-    "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
-    "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "the API of a repository's server": (spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host api.github.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "another's server": (spec("pagerduty", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host events.pagerduty.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "an apprise URL in the spec": (spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"}, Stalled, "InvalidAddress", "spec.address: it holds a token: write it into the Secret of spec.secretRef"),
-    "no room": (spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"}, Stalled, "ChannelNotFound", "spec.channel: type matrix needs it"),
-    "nobody who mails": (spec("email", address="smtps://mail.example.com", channel="a@example.com"), None, Stalled, "UsernameNotFound", "spec.username: type email needs it"),
-    "a mail server in clear": (spec("email", address="http://mail.example.com", channel="a@example.com", username="b@example.com"), None, Stalled, "InvalidAddress", "spec.address: it must be smtps://HOST, or smtp://HOST for a server with STARTTLS"),
-    "another's mail server": (spec("email", address="smtps://mail.example.com", channel="a@example.com", username="b@example.com", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host mail.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "a DSN of this machine": (spec("sentry", address="https://key@127.0.0.1/42"), None, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
-    "no apprise URL": (spec("apprise", **SECRET), {}, Stalled, "AddressNotFound", 'type apprise needs a key "address" in Secret "hook"'),
-    "a program on this machine": (spec("apprise", **SECRET), {"address": b"syslog://"}, Stalled, "InvalidAddress", "the address cannot be used: this is none of the services that are allowed: feishu, lark, line, pover, signl4, sns, tgram, twilio, webex, wecombot, wxteams"),
-    "an apprise service's host": (spec("apprise", **SECRET), bound(b"t", b"sns://A/b/eu-west-1/flags"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host sns.eu-west-1.amazonaws.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
-    "no type": ({"address": ADDRESS}, None, Stalled, "InvalidSpec", "spec.type: Field required"),
-    "an API server that is away": (spec(**SECRET), Failed("ApiServerFailed", "away"), Failed, "ApiServerFailed", "away"),
+MAIL: dict[str, Any] = {"address": "smtps://mail.example.com", "channel": "a@example.com"}
+FROM: dict[str, Any] = {"username": "b@example.com"}
+ALLOWED: Final = "feishu, lark, line, pover, signl4, sns, tgram, twilio, webex, wecombot, wxteams"
+
+
+def cannot(why: str) -> Stalled:
+    return Stalled("InvalidAddress", f"the address cannot be used: {why}")
+
+
+def denied(host: str) -> Stalled:
+    lacks = "its annotation flagstaff.dev/allowed-hosts does not name it"
+    return Stalled("SecretHostDenied", f"Secret shop/hook may not be used for host {host}: {lacks}")
+
+
+AWAY: Final = Failed("ApiServerFailed", "away")
+ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
+    "nowhere": (
+        spec(), None,
+        Stalled(
+            "AddressNotFound",
+            'spec.secretRef: type generic needs spec.address, or a Secret with a key "address"',
+        ),
+    ),
+    "no Secret": (spec(**SECRET), None, Waiting("SecretNotFound", 'Secret "hook" not found')),
+    "an empty Secret": (
+        spec(**SECRET), {},
+        Stalled("AddressNotFound", 'type generic needs spec.address, or a key "address" in Secret "hook"'),
+    ),
+    "no token": (
+        spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b""},
+        Stalled("TokenNotFound", 'type generic-hmac needs a key "token" in Secret "hook"'),
+    ),
+    "no Secret for a token": (
+        spec("pagerduty"), None,
+        Stalled("TokenNotFound", 'spec.secretRef: type pagerduty needs a Secret with a key "token"'),
+    ),
+    "no text": (
+        spec(**SECRET), {"address": b"\xff"},
+        Stalled("InvalidSecret", "Secret hook: 'address' is not UTF-8 text"),
+    ),
+    "plain http": (spec(address="http://hooks.example.com/x"), None, cannot("it must begin with https://")),
+    "loopback": (
+        spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"},
+        cannot("127.0.0.1 is not a public address"),
+    ),
+    "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), denied("hooks.example.com")),
+    "the API of a repository's server": (
+        spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), denied("api.github.com"),
+    ),
+    "another's server": (spec("pagerduty", **SECRET), bound(b"t"), denied("events.pagerduty.com")),
+    "an apprise URL in the spec": (
+        spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"},
+        Stalled(
+            "InvalidAddress", "spec.address: it holds a token: write it into the Secret of spec.secretRef"
+        ),
+    ),
+    "no room": (
+        spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"},
+        Stalled("ChannelNotFound", "spec.channel: type matrix needs it"),
+    ),
+    "nobody who mails": (
+        spec("email", **MAIL), None, Stalled("UsernameNotFound", "spec.username: type email needs it"),
+    ),
+    "a mail server in clear": (
+        spec("email", **{**MAIL, "address": "http://mail.example.com"}, **FROM), None,
+        Stalled(
+            "InvalidAddress",
+            "spec.address: it must be smtps://HOST, or smtp://HOST for a server with STARTTLS",
+        ),
+    ),
+    "another's mail server": (
+        spec("email", **MAIL, **FROM, **SECRET), bound(b"t"), denied("mail.example.com"),
+    ),
+    "a DSN of this machine": (
+        spec("sentry", address="https://key@127.0.0.1/42"), None, cannot("127.0.0.1 is not a public address"),
+    ),
+    "no apprise URL": (
+        spec("apprise", **SECRET), {},
+        Stalled("AddressNotFound", 'type apprise needs a key "address" in Secret "hook"'),
+    ),
+    "a program on this machine": (
+        spec("apprise", **SECRET), {"address": b"syslog://"},
+        cannot(f"this is none of the services that are allowed: {ALLOWED}"),
+    ),
+    "an apprise service's host": (
+        spec("apprise", **SECRET), bound(b"t", b"sns://A/b/eu-west-1/flags"),
+        denied("sns.eu-west-1.amazonaws.com"),
+    ),
+    "no type": ({"address": ADDRESS}, None, Stalled("InvalidSpec", "spec.type: Field required")),
+    "an API server that is away": (spec(**SECRET), AWAY, AWAY),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "secret", "kind", "reason", "words"), ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize(("given", "secret", "wanted"), ROWS.values(), ids=ROWS.keys())
 async def test_what_cannot_be_used_says_what_is_missing(
-    given: dict[str, Any], secret: Any, kind: type[Setback], reason: str, words: str
+    given: dict[str, Any], secret: Any, wanted: Setback
 ) -> None:
     around = Around(secret)
     result = await around.reconcile(given)
-    assert isinstance(result.outcome, kind)
-    assert (result.outcome.reason, result.outcome.message) == (reason, words)
+    assert type(result.outcome) is type(wanted)
+    assert (result.outcome.reason, result.outcome.message) == (wanted.reason, wanted.message)
     assert around.routes.used == {}
     assert result.status.fields()["waiting"] == 0
 
@@ -205,7 +272,7 @@ async def test_a_provider_that_is_gone_is_forgotten() -> None:
     assert around.desk.outbox.box(CHAT) is None
 
 
-# -- alerts --------------------------------------------------------------------------------------------------------------
+# -- alerts --------------------------------------------------------------------------------------------------
 
 
 async def test_an_alert_shows_whether_it_has_a_recipient() -> None:

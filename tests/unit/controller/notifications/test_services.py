@@ -59,7 +59,8 @@ def test_whatever_else_apprise_knows_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "t0ken", "://t0ken", "file:///etc/t0ken", "LARK://t0ken", " lark://t0ken", "exec://t0ken", "https://hooks.example.com/t0ken"],
+    ["", "t0ken", "://t0ken", "file:///etc/t0ken", "LARK://t0ken", " lark://t0ken", "exec://t0ken",
+     "https://hooks.example.com/t0ken"],
 )  # fmt: skip
 def test_what_apprise_may_learn_one_day_is_refused(address: str) -> None:
     with pytest.raises(AddressRefused, match="none of the services"):
@@ -69,7 +70,8 @@ def test_what_apprise_may_learn_one_day_is_refused(address: str) -> None:
 @pytest.mark.parametrize("address", ALLOWED)
 @pytest.mark.parametrize(
     "more",
-    ["?template=/etc/passwd", "?to=other", "?verify=no", "#x", "@example.com", ":443", ",other", "%20 other", "\n", "é", "?"],
+    ["?template=/etc/passwd", "?to=other", "?verify=no", "#x", "@example.com", ":443", ",other", "%20 other",
+     "\n", "é", "?"],
 )  # fmt: skip
 def test_an_address_has_no_parameters_and_no_second_recipient(address: str, more: str) -> None:
     with pytest.raises(AddressRefused, match=r"it must be .*://.*: one recipient, no parameters") as refused:

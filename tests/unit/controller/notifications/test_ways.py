@@ -147,6 +147,18 @@ def bound(content: Mapping[str, bytes], host: str) -> SecretContent:
     return SecretContent(content, Binding("shop", "bound", (host,)))
 
 
+CHAT_HOST = "chat.example.com"
+KEYLESS = {**CERTS, "tls.key": b""}
+
+
+def through(address: bytes) -> dict[str, Mapping[str, bytes]]:
+    return {"certs": CERTS, "proxy": {"address": address}}
+
+
+def denied(host: str) -> tuple[str, str]:
+    return "SecretHostDenied", f"host {host}"
+
+
 async def test_a_provider_is_reached_as_its_secrets_say() -> None:
     _, target = await reconciled({"certs": CERTS, "proxy": PROXY})
     assert target is not None
@@ -160,20 +172,16 @@ async def test_a_provider_is_reached_as_its_secrets_say() -> None:
     [
         ({"certs": CERTS}, Waiting, "SecretNotFound", 'Secret "proxy" not found'),
         ({"certs": {}, "proxy": PROXY}, Stalled, "InvalidSecret", "has neither 'ca.crt'"),
-        ({"certs": {**CERTS, "tls.key": b""}, "proxy": PROXY}, Stalled, "InvalidSecret", "'tls.crt' without 'tls.key'"),
-        (
-            {"certs": {**CERTS, "tls.key": SERVER.private_key_pem.bytes()}, "proxy": PROXY},
-            Stalled, "InvalidSecret", "certificates of certSecretRef cannot be used",
-        ),
+        ({"certs": KEYLESS, "proxy": PROXY}, Stalled, "InvalidSecret", "'tls.crt' without 'tls.key'"),
+        ({"certs": {**CERTS, "tls.key": SERVER.private_key_pem.bytes()}, "proxy": PROXY}, Stalled,
+         "InvalidSecret", "certificates of certSecretRef cannot be used"),
         ({"certs": CERTS, "proxy": {}}, Stalled, "InvalidSecret", "key 'address' is missing"),
-        ({"certs": CERTS, "proxy": {"address": b"socks5://x.example.com"}}, Stalled, "InvalidSecret", "is not a proxy URL"),
-        ({"certs": CERTS, "proxy": {"address": b"http://10.0.0.1:3128"}}, Stalled, "InvalidAddress", "10.0.0.1 is not a public"),
-        ({"certs": CERTS, "proxy": bound(PROXY, "chat.example.com")}, Stalled, "SecretHostDenied", "host proxy.example.com"),
-        ({"certs": bound(CERTS, "other.example.com"), "proxy": PROXY}, Stalled, "SecretHostDenied", "host chat.example.com"),
-        (
-            {"certs": bound(CERTS, "chat.example.com"), "proxy": {"address": b"https://proxy.example.com"}},
-            Stalled, "SecretHostDenied", "host proxy.example.com",
-        ),
+        (through(b"socks5://x.example.com"), Stalled, "InvalidSecret", "is not a proxy URL"),
+        (through(b"http://10.0.0.1:3128"), Stalled, "InvalidAddress", "10.0.0.1 is not a public"),
+        ({"certs": CERTS, "proxy": bound(PROXY, CHAT_HOST)}, Stalled, *denied("proxy.example.com")),
+        ({"certs": bound(CERTS, "other.example.com"), "proxy": PROXY}, Stalled, *denied(CHAT_HOST)),
+        (through(b"https://proxy.example.com") | {"certs": bound(CERTS, CHAT_HOST)}, Stalled,
+         *denied("proxy.example.com")),
     ],
 )  # fmt: skip
 async def test_secrets_that_cannot_be_used_are_named(

@@ -66,8 +66,9 @@ def failed(reason: str = "BuildFailed", message: str = "words") -> Event:
 
 def message(key: str = "k", **more: Any) -> Message:
     given: dict[str, Any] = {
-        "alert": "all", "api_version": "flagstaff.dev/v1beta1", "kind": "FlagSet", "name": "flags", "uid": "u",
-        "severity": "info", "reason": "Applied", "message": "1 changed: banner", "time": "2026-01-02T03:04:05Z",
+        "alert": "all", "api_version": "flagstaff.dev/v1beta1", "kind": "FlagSet", "name": "flags",
+        "uid": "u", "severity": "info", "reason": "Applied", "message": "1 changed: banner",
+        "time": "2026-01-02T03:04:05Z",
     }  # fmt: skip
     return Message(key=key, **(given | more))
 

@@ -126,13 +126,7 @@ class Scene:
         self.sink.forget(kind, *place.split("/"))
 
     def open(
-        self,
-        selector: str,
-        token: str = "",
-        *,
-        path: str = SYNC,
-        host: str = "",
-        writable: bool = True,
+        self, selector: str, token: str = "", *, path: str = SYNC, host: str = "", writable: bool = True
     ) -> FakeStream:
         """A stream; one that is refused at once has ended with that."""
         headers = (("authorization", f"Bearer {token}"),) if token else ()

@@ -17,8 +17,8 @@ def body(place: tuple[str, str], flag_set_id: str = "", created: int = 1, number
     metadata = {"flagSetId": flag_set_id} if flag_set_id else {}
     return {
         "apiVersion": "core.openfeature.dev/v1beta1",
-        "metadata": {"namespace": place[0], "name": place[1], "uid": f"{place}{created}", "generation": number,
-                     "creationTimestamp": f"2026-01-{created:02}T00:00:00Z"},
+        "metadata": {"namespace": place[0], "name": place[1], "uid": f"{place}{created}",
+                     "generation": number, "creationTimestamp": f"2026-01-{created:02}T00:00:00Z"},
         "spec": {"flagSpec": {"flags": {}, "metadata": metadata}},
     }  # fmt: skip
 

@@ -355,12 +355,7 @@ def test_a_receipt_names_a_few_and_counts_all() -> None:
         known.hear(pod(f"p{number}"), Report(1, f"sha256:{number}"), 101.0)
     status = receipt_status(known)
     summed = count([status], DIGEST)
-    assert (len(status.laggards), len(status.groups), summed.total, summed.served) == (
-        20,
-        64,
-        100,
-        0,
-    )
+    assert (len(status.laggards), len(status.groups), summed.total, summed.served) == (20, 64, 100, 0)
 
 
 def test_ten_thousand_members_fit_into_an_object() -> None:

@@ -126,9 +126,7 @@ def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) ->
     ) == [2, 7, 1, 2]
 
 
-def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_follows(
-    world: World,
-) -> None:
+def test_the_time_from_observed_to_served_is_measured_once_for_each_member_that_follows(world: World) -> None:
     for pod in "ab":
         world.report(pod, digest="sha256:old")
     for _ in range(3):

@@ -69,8 +69,7 @@ async def test_what_is_delivered_is_what_members_should_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamp", "moment"),
-    [("2026-01-01T00:00:00.250Z", 1767225600.25), ("yesterday", None), (None, None)],
+    ("stamp", "moment"), [("2026-01-01T00:00:00.250Z", 1767225600.25), ("yesterday", None), (None, None)]
 )
 async def test_the_object_says_when_a_change_was_observed(stamp: str | None, moment: float | None) -> None:
     scene = Scene()
@@ -169,9 +168,7 @@ async def test_by_a_flag_set_id_a_report_counts_also_once_its_token_is_due_for_a
 
 
 @pytest.mark.parametrize("token", ["", "nobodys"])
-async def test_by_a_flag_set_id_too_a_report_without_a_token_of_a_pod_is_refused(
-    token: str,
-) -> None:
+async def test_by_a_flag_set_id_too_a_report_without_a_token_of_a_pod_is_refused(token: str) -> None:
     scene = await by_id()
     with pytest.raises(RpcError) as refused:
         await scene.report(partial(report, scene, "", token, selector=BY_ID))

@@ -134,16 +134,12 @@ def test_without_a_token_of_a_pod_it_is_a_claim(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"digest": "x" * 81},
-        {"digest": "a\nb"},
-        {"revision": "a\0b"},
-        {"member": Member(instance="x" * 254)},
-        {"member": Member(pod="a\nb")},
-        {"member": Member(namespace="shop")},
-        {"member": None},
+        {"digest": "x" * 81}, {"digest": "a\nb"}, {"revision": "a\0b"},
+        {"member": Member(instance="x" * 254)}, {"member": Member(pod="a\nb")},
+        {"member": Member(namespace="shop")}, {"member": None},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_no_evaluator_would_say_is_refused(receipts: Receipts, fields: Any) -> None:
     with pytest.raises(RpcError) as refused:
         report(receipts, **fields)
@@ -206,9 +202,7 @@ def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: R
     assert counted(receipts) == [(PLACE, 2, 2)]
 
 
-def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(
-    receipts: Receipts,
-) -> None:
+def test_a_goodbye_makes_room_for_another_claim_only_once_it_is_forgotten(receipts: Receipts) -> None:
     receipts.most_per_host = 1
     report(receipts)
     goodbye(receipts)

@@ -45,14 +45,10 @@ def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("AUTH", "yes"),
-        ("CONTEXT", "[1]"),
-        ("CONTEXT", "{"),
-        ("SYNC_PORT", "65536"),
-        ("MAX_STREAMS", "-1"),
+        ("AUTH", "yes"), ("CONTEXT", "[1]"), ("CONTEXT", "{"), ("SYNC_PORT", "65536"), ("MAX_STREAMS", "-1"),
         ("DRAIN_DELAY", "1.5"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_used_is_named(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"FLAGSTAFF_{name}", text)
     with pytest.raises(InvalidSettingError, match=f"FLAGSTAFF_{name} is "):

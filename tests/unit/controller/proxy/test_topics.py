@@ -272,7 +272,8 @@ async def test_every_method_of_both_services_is_answered() -> None:
 
 @pytest.mark.parametrize(
     "selector",
-    ["", "web", "file:/etc/passwd", "a/b/c", "../x", "Shop/web", "flagSetId=", "flagSetId=a\nb", "/web", "s" * 300],
+    ["", "web", "file:/etc/passwd", "a/b/c", "../x", "Shop/web", "flagSetId=", "flagSetId=a\nb", "/web",
+     "s" * 300],
 )  # fmt: skip
 async def test_what_is_no_selector_is_refused(selector: str) -> None:
     ended = Scene().open(selector).ended
@@ -320,8 +321,4 @@ async def test_topics_without_subscribers_leave_nothing_behind() -> None:
     for number in range(50):
         scene.open(f"shop/none-{number}").hang_up()
         scene.open(f"flagSetId=none-{number}").hang_up()
-    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.authorizer.limits.taken) == (
-        0,
-        0,
-        0,
-    )
+    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.authorizer.limits.taken) == (0, 0, 0)

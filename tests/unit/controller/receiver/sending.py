@@ -57,11 +57,7 @@ def headers_of(
 ) -> tuple[tuple[str, str], ...]:
     signature = f"sha256={hexdigest(body, token)}"
     own = {
-        "github": {
-            "x-hub-signature-256": signature,
-            "x-github-event": event,
-            "x-github-delivery": DELIVERY,
-        },
+        "github": {"x-hub-signature-256": signature, "x-github-event": event, "x-github-delivery": DELIVERY},
         "gitea": {"x-gitea-signature": hexdigest(body, token), "x-gitea-event": event},
         "gitlab": {
             "x-gitlab-token": token.decode(),

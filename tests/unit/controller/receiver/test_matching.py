@@ -72,7 +72,7 @@ def test_what_is_no_address_has_no_spelling(url: str) -> None:
         pytest.param({"semver": ">=1"}, "refs/tags/anything", True, id="semver"),
         pytest.param({"semver": ">=1"}, "refs/heads/main", False, id="semver and a branch"),
         pytest.param({"name": "refs/pull/4/head"}, "refs/pull/4/head", True, id="name"),
-        pytest.param({"name": "refs/heads/x", "branch": "main"}, "refs/heads/main", False, id="name over branch"),
+        pytest.param({"name": "refs/heads/x", "branch": "a"}, "refs/heads/a", False, id="name over branch"),
         pytest.param({"tag": "v1", "branch": "main"}, "refs/heads/main", False, id="tag over branch"),
         pytest.param({"tag": "v1", "semver": "*"}, "refs/tags/v2", False, id="tag over semver"),
         pytest.param({"commit": A, "branch": "x"}, "refs/heads/main", True, id="the pinned commit arrives"),

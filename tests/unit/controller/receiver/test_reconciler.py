@@ -88,15 +88,11 @@ async def test_a_line_break_after_the_token_is_no_part_of_it() -> None:
         pytest.param({}, Stalled, "TokenNotFound", id="no token in it"),
         pytest.param({"token": b"\n"}, Stalled, "TokenNotFound", id="an empty token"),
         pytest.param({"token": b"fifteen-bytes-1\n"}, Stalled, "TokenTooShort", id="a token that is guessed"),
-        pytest.param(
-            {"token": TOKEN, "previousToken": b"short"},
-            Stalled,
-            "TokenTooShort",
-            id="one before that is guessed",
-        ),
+        pytest.param({"token": TOKEN, "previousToken": b"short"}, Stalled, "TokenTooShort",
+                     id="one before that is guessed"),
         pytest.param({"previousToken": OLD}, Stalled, "TokenNotFound", id="only the one before"),
     ],
-)
+)  # fmt: skip
 async def test_without_a_token_nothing_is_answered_until_it_is_there(
     secret: Mapping[str, bytes] | None, setback: type[Setback], reason: str
 ) -> None:

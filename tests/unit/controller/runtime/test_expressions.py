@@ -13,13 +13,9 @@ from controller.api.parsing.expression_syntax import ExpressionError
 from controller.runtime.user_text.expressions import Expression
 
 EVENT: Final[dict[str, Any]] = {
-    "reason": "Applied",
-    "severity": "info",
-    "message": "x" * 2000,
-    "flags": [f"banner-{number}" for number in range(50)],
-    "labels": {"team": "checkout"},
-    "failures": 3,
-}
+    "reason": "Applied", "severity": "info", "message": "x" * 2000,
+    "flags": [f"banner-{number}" for number in range(50)], "labels": {"team": "checkout"}, "failures": 3,
+}  # fmt: skip
 KNOWN: Final = frozenset({"event"})
 
 
@@ -165,9 +161,9 @@ def test_arithmetic_is_of_numbers_alone(text: str) -> None:
 
 
 _WORDS: Final = st.sampled_from(
-    ["event", ".flags", ".message", ".all(a, ", ".map(a, ", ".exists(", "(", ")", "[", "]", "{", "}", "a", "1", "0.5",
-     '"x"', "+", "-", "*", "/", "%", "==", "<", "in", "&&", "||", "!", "?", ":", ",", "has(", "size(", "int(", " ",
-     "null", "true", ".matches(", "\n", "b'x'", "1u", ".size()", "string("]
+    ["event", ".flags", ".message", ".all(a, ", ".map(a, ", ".exists(", "(", ")", "[", "]", "{", "}", "a",
+     "1", "0.5", '"x"', "+", "-", "*", "/", "%", "==", "<", "in", "&&", "||", "!", "?", ":", ",", "has(",
+     "size(", "int(", " ", "null", "true", ".matches(", "\n", "b'x'", "1u", ".size()", "string("]
 )  # fmt: skip
 
 

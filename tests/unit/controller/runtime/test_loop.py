@@ -130,7 +130,8 @@ class Around:
             time, lambda: 0.0, Backoff(first=0.001), places=places, group=lambda key: key.namespace
         )
         self.loop = Loop(
-            self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)), now=lambda: NOW, queue=queue
+            self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)),
+            now=lambda: NOW, queue=queue,
         )  # fmt: skip
 
     def see(self, resource: Resource) -> None:
@@ -259,9 +260,7 @@ async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None
 
 
 @pytest.mark.parametrize(
-    "resource",
-    [seen(deleting=True), seen(spec={"suspend": True})],
-    ids=["deleted", "suspended"],
+    "resource", [seen(deleting=True), seen(spec={"suspend": True})], ids=["deleted", "suspended"]
 )
 async def test_some_are_left_alone(resource: Resource) -> None:
     async with running(Around(places=1)) as around:

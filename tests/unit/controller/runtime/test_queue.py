@@ -64,9 +64,7 @@ async def test_a_key_that_is_put_twice_comes_once_and_at_the_earlier_time(
     assert ready(queue) == []
 
 
-async def test_a_key_that_a_worker_has_waits_for_it_while_others_go_on(
-    queue: KeyedQueue[str],
-) -> None:
+async def test_a_key_that_a_worker_has_waits_for_it_while_others_go_on(queue: KeyedQueue[str]) -> None:
     queue.put("a")
     assert ready(queue) == ["a"]
     queue.put("a")
@@ -108,18 +106,14 @@ async def test_what_is_forgotten_comes_no_more(queue: KeyedQueue[str], clock: Cl
     assert ready(queue) == []
 
 
-async def test_failures_wait_ever_longer_until_one_success(
-    queue: KeyedQueue[str],
-) -> None:
+async def test_failures_wait_ever_longer_until_one_success(queue: KeyedQueue[str]) -> None:
     assert [queue.put_after_failure("a") for _ in range(3)] == [0.75, 1.5, 3.0]
     queue.succeeded("a")
     assert queue.put_after_failure("a") == 0.75
     assert queue.put_after_failure("b") == 0.75
 
 
-async def test_a_failing_object_is_reconciled_at_once_when_something_changes(
-    queue: KeyedQueue[str],
-) -> None:
+async def test_a_failing_object_is_reconciled_at_once_when_something_changes(queue: KeyedQueue[str]) -> None:
     for _ in range(9):
         queue.put_after_failure("a")
     queue.put("a")
@@ -169,9 +163,7 @@ async def test_what_waits_for_a_place_is_due_and_can_be_forgotten(shared: KeyedQ
     assert ready(shared) == ["a4"]
 
 
-async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(
-    shared: KeyedQueue[str],
-) -> None:
+async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(shared: KeyedQueue[str]) -> None:
     for key in ("a1", "a2", "a3"):
         shared.put(key)
     assert ready(shared) == ["a1", "a2"]
@@ -198,13 +190,8 @@ async def test_nothing_is_kept_of_a_key_that_is_forgotten(
     clock.now += 60.0
     assert ready(shared) == []
     kept = (
-        shared._due,
-        shared._failures,
-        shared._taken,
-        shared._again,
-        shared._heap,
-        shared._shares._waiting,
-    )
+        shared._due, shared._failures, shared._taken, shared._again, shared._heap, shared._shares._waiting,
+    )  # fmt: skip
     assert [len(each) for each in kept] == [0] * 6
 
 
@@ -240,9 +227,7 @@ steps = st.lists(
 
 @settings(max_examples=100)
 @given(steps)
-async def test_no_key_is_ever_with_two_workers_and_none_is_lost(
-    steps: list[tuple[str, str, float]],
-) -> None:
+async def test_no_key_is_ever_with_two_workers_and_none_is_lost(steps: list[tuple[str, str, float]]) -> None:
     clock, wanted, taken = Clock(), set[str](), set[str]()
     queue: KeyedQueue[str] = KeyedQueue(clock, lambda: 0.0)
     for step, key, delay in steps:

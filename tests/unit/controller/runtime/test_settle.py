@@ -74,16 +74,12 @@ EMPTY = Result.of(Waiting("Empty", "-"))
             {"Ready": ("False", "GitOperationFailed"), "Reconciling": ("True", "ProgressingWithRetry")},
             True, (("GitOperationFailed", "no route to host", "Warning"),), id="failed",
         ),
-        pytest.param(
-            Result.of(Stalled("URLInvalid", "what?")),
-            {"Ready": ("False", "URLInvalid"), "Stalled": ("True", "URLInvalid")},
-            False, (("URLInvalid", "what?", "Warning"),), id="stalled",
-        ),
-        pytest.param(
-            Result.of(Waiting("EmptyRepository", "no commit yet")),
-            {"Ready": ("False", "EmptyRepository"), "Reconciling": ("True", "Progressing")},
-            False, (), id="waiting",
-        ),
+        pytest.param(Result.of(Stalled("URLInvalid", "what?")),
+                     {"Ready": ("False", "URLInvalid"), "Stalled": ("True", "URLInvalid")}, False,
+                     (("URLInvalid", "what?", "Warning"),), id="stalled"),
+        pytest.param(Result.of(Waiting("EmptyRepository", "no commit yet")),
+                     {"Ready": ("False", "EmptyRepository"), "Reconciling": ("True", "Progressing")}, False,
+                     (), id="waiting"),
     ],
 )  # fmt: skip
 def test_a_first_result_is_summed_up(
@@ -96,9 +92,7 @@ def test_a_first_result_is_summed_up(
 
 
 @pytest.mark.parametrize(
-    "result",
-    [GOOD, BROKEN, INVALID, EMPTY, ENDLESS],
-    ids=["good", "failed", "stalled", "waiting", "endless"],
+    "result", [GOOD, BROKEN, INVALID, EMPTY, ENDLESS], ids=["good", "failed", "stalled", "waiting", "endless"]
 )
 def test_the_same_again_writes_nothing_and_says_nothing(result: Result) -> None:
     before = after(result)
@@ -183,16 +177,12 @@ ARTIFACT = ArtifactStatus(url="http://x", revision="main@sha1:1", digest="sha256
         ("FlagSource", FlagSourceStatus(artifact=ARTIFACT), "main@sha1:1", "sha256:a"),
         ("FlagSet", SET, "main@sha1:2", "sha256:s"),
         ("FlagSet", SET | FlagSetStatus(last_applied_revision="main@sha1:1"), "main@sha1:2", ""),
-        (
-            "FeatureFlagConfiguration",
-            ConfigurationStatus(revision="main@sha1:3", digest="sha256:c"),
-            "main@sha1:3",
-            "sha256:c",
-        ),
+        ("FeatureFlagConfiguration", ConfigurationStatus(revision="main@sha1:3", digest="sha256:c"),
+         "main@sha1:3", "sha256:c"),
         ("FlagSet", FlagSetStatus(), "", ""),
     ],
     ids=["source", "flag set", "flag set that was not applied", "configuration", "nothing known"],
-)
+)  # fmt: skip
 def test_an_event_has_the_object_and_what_the_new_status_knows_of_its_content(
     kind: str, status: Status, revision: str, digest: str
 ) -> None:
@@ -261,7 +251,7 @@ def test_a_long_message_is_cut() -> None:
     assert len(ready["message"]) == MESSAGE_CHARACTERS
 
 
-# -- any sequence ------------------------------------------------------------------------------------------------------
+# -- any sequence --------------------------------------------------------------------------------------------
 
 texts = st.text("ab", min_size=1, max_size=3)
 details = st.sampled_from([(), (DETAIL,), (Condition("Complete", "False", "Held", "one"),)])

@@ -425,9 +425,7 @@ async def test_a_revision_was_observed_when_the_look_began_that_found_it(life: L
     assert life.status["artifact"]["metadata"]["flagstaff.dev/observed-at"] > first
 
 
-async def test_a_process_killed_before_it_reported_a_second_artifact_keeps_the_first(
-    settled: Life,
-) -> None:
+async def test_a_process_killed_before_it_reported_a_second_artifact_keeps_the_first(settled: Life) -> None:
     settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
     await settled.look(written=False)
     settled.restart()

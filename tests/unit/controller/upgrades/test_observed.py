@@ -33,9 +33,10 @@ def found(*owner: str, **more: Any) -> Pod:
 
 def test_a_pod_is_its_record_and_what_it_asks_for() -> None:
     annotations = {
-        "flagstaff.dev/injected": RECORD, "flagstaff.dev/restarted-at": "x", "flagstaff.dev/restarted-for": "y",
-        "flagstaff.dev/flags-changed": "x", "flagstaff.dev/flag-files": "checkout",
-        "flagstaff.dev/flagset": "checkout", "openfeature.dev/enabled": "true", "other": "z",
+        "flagstaff.dev/injected": RECORD, "flagstaff.dev/restarted-at": "x",
+        "flagstaff.dev/restarted-for": "y", "flagstaff.dev/flags-changed": "x",
+        "flagstaff.dev/flag-files": "checkout", "flagstaff.dev/flagset": "checkout",
+        "openfeature.dev/enabled": "true", "other": "z",
     }  # fmt: skip
     read = found(annotations=annotations)
     assert read.injected == Injected("evaluator:1", "c")
@@ -77,11 +78,12 @@ def waiting(reason: str) -> dict[str, Any]:
     ("status", "why"),
     [
         ({}, "not ready"),
-        ({"initContainerStatuses": [waiting("ImagePullBackOff")]}, "container flagstaff-evaluator: ImagePullBackOff"),
+        ({"initContainerStatuses": [waiting("PullFailed")]}, "container flagstaff-evaluator: PullFailed"),
         (
             {
                 "containerStatuses": [waiting("PodInitializing")],
-                "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}],
+                "conditions": [{"type": "PodScheduled", "status": "False",
+                                "message": "0/3 nodes are available"}],
             },
             "0/3 nodes are available",
         ),

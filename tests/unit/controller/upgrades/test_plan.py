@@ -303,7 +303,7 @@ def test_the_next_upgrade_has_a_canary_of_its_own() -> None:
     assert step.progress == UpgradeProgress()
 
 
-# -- whole upgrades ----------------------------------------------------------------------------------------------------
+# -- whole upgrades ------------------------------------------------------------------------------------------
 
 NAMES: Final = "abcdef"
 FLEETS: Final = st.lists(st.sampled_from(["good", "bad", "slow"]), min_size=1, max_size=len(NAMES))

@@ -31,7 +31,7 @@ READY: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "
 
 @dataclass
 class World:
-    """The namespace `shop`: Deployments of one pod each, which were injected with the options of the start."""
+    """The namespace `shop`: Deployments of one pod each, injected with the options of the start."""
 
     names: tuple[str, ...] = ("a", "b")
     budgets: list[dict[str, Any]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class World:
         }
 
     def undo(self, name: str) -> None:
-        """What `kubectl rollout undo` does before a pod is replaced, or an operator that owns the Deployment."""
+        """What `kubectl rollout undo` does before a pod is replaced, or an operator that owns it."""
         workload = self.workloads[name]
         annotations = workload["spec"]["template"]["metadata"]["annotations"]
         for each in ("flagstaff.dev/restarted-at", "flagstaff.dev/restarted-for"):
@@ -213,8 +213,9 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     world.roll_out("a", {"initContainerStatuses": [waiting]})
     halted = await world.look(600)
     assert ready(halted) == (
-        "False", "Halted", "Deployment/a was restarted without success: Pod/a-2: container flagstaff-evaluator: "
-        "ImagePullBackOff; put it right, then change the annotation flagstaff.dev/resume or the spec",
+        "False", "Halted", "Deployment/a was restarted without success: Pod/a-2: container "
+        "flagstaff-evaluator: ImagePullBackOff; put it right, then change the annotation "
+        "flagstaff.dev/resume or the spec",
     )  # fmt: skip
     assert find(halted.status, "Stalled") is not None
     assert [(each.reason, each.severity) for each in halted.events] == [("Halted", "Warning")]
@@ -226,9 +227,7 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     assert world.restarted == ["a", "b"]
 
 
-async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each_time_that_it_is_to_go_on() -> (
-    None
-):
+async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each_resume() -> None:
     world = World(names=("a",))
     world.options = NEWER
     for number in range(20):
@@ -344,8 +343,8 @@ async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_noth
     world.roll_out("b")
     settled = await world.look(600)
     assert ready(settled) == (
-        "True", "Succeeded", "1 of 2 pods are current; left alone: Deployment/a (its template holds the evaluator; "
-        "inject it again)",
+        "True", "Succeeded", "1 of 2 pods are current; left alone: Deployment/a (its template holds the "
+        "evaluator; inject it again)",
     )  # fmt: skip
 
 

@@ -54,11 +54,7 @@ async def test_metrics_and_the_fleet_are_made_beside_the_loop(
     monkeypatch.setattr(fleet, "fleet", watched)
     with stub_api(tmp_path) as stub:
         settings = ProxySettings(
-            kubeconfig=str(stub.kubeconfig),
-            host="127.0.0.1",
-            sync_port=0,
-            management_port=0,
-            drain_seconds=1,
+            kubeconfig=str(stub.kubeconfig), host="127.0.0.1", sync_port=0, management_port=0, drain_seconds=1
         )
         async with open_proxy(settings) as process:
             process.registry.register(seen)

@@ -100,15 +100,11 @@ async def test_a_configuration_that_is_no_json_is_reported(docker: Path) -> None
 @pytest.mark.parametrize(
     ("written", "reference", "name"),
     [
-        ("", None, "latest"),
-        (":v1.0.0", None, "v1.0.0"),
-        ("", "v1.0.0", "v1.0.0"),
-        ("", "tag:v1.0.0", "v1.0.0"),
-        ("", "semver:1.x", "v1.1.0"),
-        ("@{digest}", None, ""),
+        ("", None, "latest"), (":v1.0.0", None, "v1.0.0"), ("", "v1.0.0", "v1.0.0"),
+        ("", "tag:v1.0.0", "v1.0.0"), ("", "semver:1.x", "v1.1.0"), ("@{digest}", None, ""),
         ("", "digest:{digest}", ""),
     ],
-)
+)  # fmt: skip
 async def test_what_is_followed_is_named_in_the_address_or_beside_it(
     docker: Path, shelf: Shelf, written: str, reference: str | None, name: str
 ) -> None:

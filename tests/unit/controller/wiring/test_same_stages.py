@@ -1,4 +1,4 @@
-"""What holds under `flagstaff up` holds in a cluster: the same repositories through both, with one outcome."""
+"""What holds under `flagstaff up` holds in a cluster: the same repositories through both have one outcome."""
 
 from __future__ import annotations
 

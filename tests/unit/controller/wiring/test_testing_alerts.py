@@ -55,9 +55,10 @@ def test_wrong_usage_says_what_to_write(what: str, capsys: pytest.CaptureFixture
 
 EVENT: dict[str, Any] = {
     "metadata": {"uid": "e", "annotations": {"flagstaff.dev/revision": "main@sha1:1", "other": "x"}},
-    "involvedObject": {"apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagSet", "namespace": "shop", "name": "flags", "uid": "u"},
-    "type": "Warning", "reason": "BuildFailed", "message": "it is\x1b[2J wrong", "lastTimestamp": "2026-01-02T03:04:05Z",
-    "reportingComponent": "flagstaff-controller",
+    "involvedObject": {"apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagSet", "namespace": "shop",
+                       "name": "flags", "uid": "u"},
+    "type": "Warning", "reason": "BuildFailed", "message": "it is\x1b[2J wrong",
+    "lastTimestamp": "2026-01-02T03:04:05Z", "reportingComponent": "flagstaff-controller",
 }  # fmt: skip
 
 
@@ -65,8 +66,8 @@ def test_an_event_is_shown_as_it_is_posted_and_on_a_line() -> None:
     event = as_event(EVENT)
     assert event == {
         "involvedObject": EVENT["involvedObject"], "severity": "error", "timestamp": "2026-01-02T03:04:05Z",
-        "message": "it is\x1b[2J wrong", "reason": "BuildFailed", "reportingController": "flagstaff-controller",
-        "metadata": {"flagstaff.dev/revision": "main@sha1:1"},
+        "message": "it is\x1b[2J wrong", "reason": "BuildFailed",
+        "reportingController": "flagstaff-controller", "metadata": {"flagstaff.dev/revision": "main@sha1:1"},
     }  # fmt: skip
     shown = "2026-01-02T03:04:05Z  error  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
     assert lines(event, colours=False) == [shown]

@@ -16,11 +16,7 @@ from tests.unit.controller.workloads.world import INGRESS, OPTIONS, ROUTES, flag
 
 
 def made(
-    spec: dict[str, Any],
-    *,
-    compat: bool = False,
-    annotations: dict[str, str] | None = None,
-    **of_source: Any,
+    spec: dict[str, Any], *, compat: bool = False, annotations: dict[str, str] | None = None, **of_source: Any
 ) -> dict[str, dict[str, Any]]:
     """By kind; `annotations`: of the Flagd."""
     objects = Cache()

@@ -133,7 +133,8 @@ async def test_an_object_of_somebody_else_is_left_alone() -> None:
     settled = await world.look()
     assert ready(settled)[1:] == (
         "OwnershipConflict",
-        "Service flags is there already and does not belong to this Flagd; remove it, or give the Flagd another name",
+        "Service flags is there already and does not belong to this Flagd; remove it, or give the Flagd "
+        "another name",
     )
     assert world.taken() == ["apply Deployment"]
     assert ("Applied", "Deployment flags created") in events_of(settled)

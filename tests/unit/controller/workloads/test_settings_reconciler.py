@@ -55,7 +55,8 @@ async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) 
         (one("InProcessConfiguration", {"host": "flags.example"}), "follows what is not of this cluster"),
         (
             source({"source": "checkout"}, syncProviderArgs=["x"]),
-            "follows shop/checkout; FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
+            "follows shop/checkout; FeatureFlagSource: syncProviderArgs is ignored: give each source its "
+            "fields",
         ),
     ],
 )

@@ -32,21 +32,11 @@ metadata: st.SearchStrategy[Mapping[str, Scalar]] = st.fixed_dictionaries(
 )
 rules = st.sampled_from(
     [
-        ABSENT,
-        None,
-        {},
-        "on",
-        {"$ref": "gold"},
-        {"if": [{"$ref": "gold"}, "on", "off"]},
-        {"$ref": "split"},
-        {"$ref": "nested"},
-        {"$ref": "loop"},
-        {"$ref": "empty"},
-        {"$ref": "vast"},
-        {"$ref": "none"},
+        ABSENT, None, {}, "on", {"$ref": "gold"}, {"if": [{"$ref": "gold"}, "on", "off"]}, {"$ref": "split"},
+        {"$ref": "nested"}, {"$ref": "loop"}, {"$ref": "empty"}, {"$ref": "vast"}, {"$ref": "none"},
         {"fractional": [["on", 1], ["off", 1]]},
     ]
-)
+)  # fmt: skip
 VAST = {"or": [{"var": "tier"}] * NODES}
 bodies = {
     "gold": st.sampled_from([{"==": [{"var": "tier"}, "gold"]}, {"==": [{"var": "tier"}, "x"]}]),

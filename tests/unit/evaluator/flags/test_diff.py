@@ -28,11 +28,7 @@ def test_added_changed_and_removed_flags_are_sorted() -> None:
     old = flag_set(flag("d"), flag("c"), flag("f"), flag("e"))
     new = flag_set(flag("b"), flag("a"), flag("f", targeting=None), flag("e", targeting=None))
     found = diff(old, new)
-    assert (found.added, tuple(found.changed), found.removed) == (
-        ("a", "b"),
-        ("e", "f"),
-        ("c", "d"),
-    )
+    assert (found.added, tuple(found.changed), found.removed) == (("a", "b"), ("e", "f"), ("c", "d"))
     assert found.keys == ("a", "b", "c", "d", "e", "f")
 
 
@@ -126,26 +122,13 @@ def test_the_difference_of_a_large_set_names_the_one_change() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        (True, 1, False),
-        (False, 0, False),
-        (0.0, False, False),
-        (1, 1.0, True),
-        (0.0, -0.0, True),
-        (2**53, 2**53 + 1, True),
-        (2**53, 2**53 + 2, False),
-        (None, False, False),
-        ("1", 1, False),
-        ([1], [True], False),
-        ([1, 2], [2, 1], False),
-        ([1], [1, 1], False),
-        ({"a": 1}, {"a": True}, False),
-        ({"a": 1, "b": 2}, {"b": 2.0, "a": 1.0}, True),
-        ({"a": None}, {}, False),
-        ({}, [], False),
-        (ABSENT, ABSENT, True),
-        (ABSENT, None, False),
+        (True, 1, False), (False, 0, False), (0.0, False, False), (1, 1.0, True), (0.0, -0.0, True),
+        (2**53, 2**53 + 1, True), (2**53, 2**53 + 2, False), (None, False, False), ("1", 1, False),
+        ([1], [True], False), ([1, 2], [2, 1], False), ([1], [1, 1], False), ({"a": 1}, {"a": True}, False),
+        ({"a": 1, "b": 2}, {"b": 2.0, "a": 1.0}, True), ({"a": None}, {}, False), ({}, [], False),
+        (ABSENT, ABSENT, True), (ABSENT, None, False),
     ],
-)
+)  # fmt: skip
 def test_values_are_equal_as_json_has_it(one: Any, other: Any, expected: bool) -> None:
     assert same(one, other) is expected
     assert same(other, one) is expected

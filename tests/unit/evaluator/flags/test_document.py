@@ -46,13 +46,10 @@ def faults(content: str | bytes, file: str = "flags.json", **bounds: int) -> lis
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("a.json", Syntax.JSON),
-        ("b/a.yaml", Syntax.YAML),
-        ("a.YML", Syntax.YAML),
-        ("a.txt", None),
+        ("a.json", Syntax.JSON), ("b/a.yaml", Syntax.YAML), ("a.YML", Syntax.YAML), ("a.txt", None),
         ("json", None),
     ],
-)
+)  # fmt: skip
 def test_the_extension_names_the_format(file: str, expected: Syntax | None) -> None:
     assert format_of(file) is expected
 
@@ -66,12 +63,7 @@ BROKEN_JSON = {
     "two values": ("{}\n{}", "broken-json", 2, 1),
     "not UTF-8": (b'{\n"\xc3\xa4\xff": 1}', "not-utf-8", 2, 3),
     "half a character": ('{\n"a": "\\ud800"}', "lone-surrogate", 2, 7),
-    "half a character after a whole one": (
-        '["\\ud83d\\ude00 \\\\ud800 \\ud83d"]',
-        "lone-surrogate",
-        1,
-        24,
-    ),
+    "half a character after a whole one": ('["\\ud83d\\ude00 \\\\ud800 \\ud83d"]', "lone-surrogate", 1, 24),
     "half a character in a key": ('{"\\uDC00": 1}', "lone-surrogate", 1, 3),
 }
 

@@ -49,17 +49,9 @@ REPLACED: dict[str, tuple[dict[str, Any], str, Any]] = {
     "targeting is not spliced": ({"targeting": {"var": "v"}}, "targeting", {"var": "v"}),
     "targeting is removed": ({"targeting": None}, "targeting", ABSENT),
     "one variant": ({"variants": {"on": False}}, "variants", {"on": False, "off": False}),
-    "a further variant": (
-        {"variants": {"x": True}},
-        "variants",
-        {"on": True, "off": False, "x": True},
-    ),
+    "a further variant": ({"variants": {"x": True}}, "variants", {"on": True, "off": False, "x": True}),
     "a variant is removed": ({"variants": {"on": None}, "targeting": None}, "variants", {"off": False}),
-    "metadata by key": (
-        {"metadata": {"team": "b", "n": 2}},
-        "metadata",
-        {"team": "b", "ticket": 1, "n": 2},
-    ),
+    "metadata by key": ({"metadata": {"team": "b", "n": 2}}, "metadata", {"team": "b", "ticket": 1, "n": 2}),
     "a metadata key is removed": ({"metadata": {"team": None}}, "metadata", {"ticket": 1}),
     "metadata is removed": ({"metadata": None}, "metadata", {}),
     "nothing": ({}, "default_variant", "off"),
@@ -130,11 +122,7 @@ CAUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "all variants removed": ({"variants": None}, "$.flags.f.variants", "missing-variants"),
     "the state removed": ({"state": None}, "$.flags.f.state", "missing-state"),
-    "a variant of another type": (
-        {"variants": {"on": "x"}},
-        "$.flags.f.variants.on",
-        "mixed-variants",
-    ),
+    "a variant of another type": ({"variants": {"on": "x"}}, "$.flags.f.variants.on", "mixed-variants"),
     "a rule": ({"targeting": {"iff": 1}}, "$.flags.f.targeting.iff", "unknown-operator"),
     "a shape": ({"variants": []}, "$.flags.f.variants", "wrong-variants"),
 }
@@ -167,10 +155,7 @@ def test_a_flag_that_only_the_overlay_has_is_incomplete_there() -> None:
 
 
 def test_a_removed_evaluator_is_blamed_on_its_removal() -> None:
-    base = {
-        "flags": {"f": {**BASE, "targeting": {"!": [{"$ref": "e"}]}}},
-        "$evaluators": {"e": {"var": "x"}},
-    }
+    base = {"flags": {"f": {**BASE, "targeting": {"!": [{"$ref": "e"}]}}}, "$evaluators": {"e": {"var": "x"}}}
     result = merged(base, {"$evaluators": {"e": None}})
     assert places(result) == [("overlay.json", "$.$evaluators.e", "unknown-reference")]
     assert result.warned == {"f"}

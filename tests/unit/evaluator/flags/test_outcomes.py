@@ -102,11 +102,7 @@ def test_a_literal_names_the_variant_that_evaluation_takes(literal: Any) -> None
         assert named == variant_name(literal)
 
 
-FLAG: dict[str, Any] = {
-    "state": "ENABLED",
-    "variants": {"on": True, "off": False},
-    "defaultVariant": "off",
-}
+FLAG: dict[str, Any] = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "off"}
 
 
 def problems(targeting: Any, evaluators: Any = None, **fields: Any) -> list[tuple[str, str, str]]:

@@ -20,11 +20,7 @@ from evaluator.resolving.resolve import compile_flag_set, resolve
 if TYPE_CHECKING:
     from evaluator.flags.layers.merge import Parsed
 
-GOOD: dict[str, Any] = {
-    "state": "ENABLED",
-    "variants": {"on": True, "off": False},
-    "defaultVariant": "off",
-}
+GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "off"}
 
 
 def parsed(top: Any, file: str = "flags.json", **bounds: int) -> Parsed:
@@ -178,16 +174,8 @@ SET_WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "metadata's type": ({"metadata": {"a": []}}, "metadata-type", "$.metadata.a"),
     "flagSetId": ({"metadata": {"flagSetId": 1}}, "set-metadata-type", "$.metadata.flagSetId"),
     "a flag's empty key": ({"flags": {"": GOOD}}, "unusual-name", '$.flags[""]'),
-    "an evaluator's name": (
-        {"$evaluators": {"": {"var": "a"}}},
-        "unusual-name",
-        '$.$evaluators[""]',
-    ),
-    "an evaluator's rule": (
-        {"$evaluators": {"e": {"iff": 1}}},
-        "unknown-operator",
-        "$.$evaluators.e.iff",
-    ),
+    "an evaluator's name": ({"$evaluators": {"": {"var": "a"}}}, "unusual-name", '$.$evaluators[""]'),
+    "an evaluator's rule": ({"$evaluators": {"e": {"iff": 1}}}, "unknown-operator", "$.$evaluators.e.iff"),
     "a cycle": (
         {"$evaluators": {"e": {"!": [{"$ref": "e"}]}}},
         "reference-cycle",
@@ -263,10 +251,7 @@ def test_a_rule_beyond_its_bounds_is_an_error_of_its_flag() -> None:
 
 def test_references_that_expand_beyond_the_bounds_are_an_error_of_their_flag() -> None:
     double = {f"e{n}": {"or": [{"$ref": f"e{n - 1}"}] * 2} for n in range(1, 20)}
-    top = {
-        **flag(targeting={"!": [{"$ref": "e19"}]}),
-        "$evaluators": {"e0": {"var": "a"}, **double},
-    }
+    top = {**flag(targeting={"!": [{"$ref": "e19"}]}), "$evaluators": {"e0": {"var": "a"}, **double}}
     result = parsed(top)
     assert [p.code for p in result.errors] == ["rule-too-large"]
     assert result.bad == {"f"}

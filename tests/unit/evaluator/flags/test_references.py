@@ -72,15 +72,11 @@ def test_references_to_one_evaluator_share_its_body() -> None:
 @pytest.mark.parametrize(
     ("rule", "nodes", "depth"),
     [
-        (1, 1, 0),
-        ({}, 1, 1),
-        ({"!": 1}, 2, 1),
-        ({"!": [1]}, 3, 1),
-        ({"!": [{"var": "a"}]}, 4, 2),
+        (1, 1, 0), ({}, 1, 1), ({"!": 1}, 2, 1), ({"!": [1]}, 3, 1), ({"!": [{"var": "a"}]}, 4, 2),
         ([1, [2]], 4, 2),
     ],
     ids=["scalar", "empty", "bare", "listed", "nested", "arrays"],
-)
+)  # fmt: skip
 def test_a_rule_is_measured_in_parts_and_levels(rule: Any, nodes: int, depth: int) -> None:
     extent = measure(rule)
     assert (extent.nodes, extent.depth) == (nodes, depth)

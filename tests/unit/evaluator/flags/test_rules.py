@@ -80,37 +80,25 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "flagd variable, listed": ({"var": ["$flagd.now"]}, "bad-flagd-variable", ("var", 0)),
     "missing without list": ({"missing": "a"}, "bad-argument", ("missing",)),
     "missing a number": ({"missing": ["a", 1]}, "bad-argument", ("missing", 1)),
-    "missing some, no number": (
-        {"missing_some": ["1", ["a"]]},
-        "bad-argument",
-        ("missing_some", 0),
-    ),
+    "missing some, no number": ({"missing_some": ["1", ["a"]]}, "bad-argument", ("missing_some", 0)),
     "missing some, no list": ({"missing_some": [1, "a"]}, "bad-argument", ("missing_some", 1)),
     "missing some, arity": ({"missing_some": [1]}, "wrong-arity", ("missing_some",)),
     "prefix number": ({"starts_with": ["a", 0]}, "bad-argument", ("starts_with", 1)),
     "suffix null": ({"ends_with": [None, "a"]}, "bad-argument", ("ends_with", 0)),
     "prefix of one": ({"starts_with": ["a"]}, "wrong-arity", ("starts_with",)),
     "prefix reference": (
-        {"starts_with": [{"$ref": "shared"}, "a"]},
-        "reference-position",
-        ("starts_with", 0, "$ref"),
+        {"starts_with": [{"$ref": "shared"}, "a"]}, "reference-position", ("starts_with", 0, "$ref"),
     ),
     "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "bad-argument", ("sem_ver", 2)),
-    "version by rule": (
-        {"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]},
-        "bad-argument",
-        ("sem_ver", 0),
-    ),
+    "version by rule": ({"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
     "version operator": ({"sem_ver": ["1.2.0", "==", "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "version operator list": ({"sem_ver": ["1.2.0", [], "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
     "versions, arity": ({"sem_ver": ["1.2.0", "="]}, "wrong-arity", ("sem_ver",)),
     "bucketing text": ({"fractional": ["id", ["on", 1]]}, "bad-bucket", ("fractional", 0)),
     "bucketing null": ({"fractional": [None, ["on", 1]]}, "bad-bucket", ("fractional", 0)),
     "bucketing reference": (
-        {"fractional": [{"$ref": "shared"}, ["on", 1]]},
-        "reference-position",
-        ("fractional", 0, "$ref"),
+        {"fractional": [{"$ref": "shared"}, ["on", 1]]}, "reference-position", ("fractional", 0, "$ref"),
     ),
     "no bucket": ({"fractional": [{"var": "id"}]}, "bad-bucket", ("fractional",)),
     "empty fractional": ({"fractional": []}, "wrong-arity", ("fractional",)),
@@ -124,26 +112,18 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
     "null weight": ({"fractional": [["on", None]]}, "bad-weight", ("fractional", 0, 1)),
     "infinite weight": ({"fractional": [["on", 1e400]]}, "bad-weight", ("fractional", 0, 1)),
     "reference as weight": (
-        {"fractional": [["on", {"$ref": "shared"}]]},
-        "reference-position",
-        ("fractional", 0, 1, "$ref"),
+        {"fractional": [["on", {"$ref": "shared"}]]}, "reference-position", ("fractional", 0, 1, "$ref"),
     ),
     "too much weight": (
-        {"fractional": [["on", 2_147_483_647], ["off", 1]]},
-        "weight-too-large",
-        ("fractional",),
+        {"fractional": [["on", 2_147_483_647], ["off", 1]]}, "weight-too-large", ("fractional",),
     ),
     "several": ({"==": [1, 1], "!=": [1, 1]}, "several-operators", ()),
     "empty argument": ({"!": [{}]}, "empty-rule", ("!", 0)),
     "whole reference": ({"$ref": "shared"}, "reference-position", ("$ref",)),
     "dangling reference": ({"!": {"$ref": "other"}}, "unknown-reference", ("!", "$ref")),
     "reference to a number": ({"!": {"$ref": 1}}, "bad-argument", ("!", "$ref")),
-    "inside an array literal": (
-        {"in": ["a", [{"lower": "A"}]]},
-        "unknown-operator",
-        ("in", 1, 0, "lower"),
-    ),
-}
+    "inside an array literal": ({"in": ["a", [{"lower": "A"}]]}, "unknown-operator", ("in", 1, 0, "lower")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "code", "path"), BAD.values(), ids=BAD)
@@ -190,16 +170,11 @@ def test_a_very_long_name_is_neither_searched_for_nor_shown_whole() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "null"),
-        (True, "true"),
-        (1, "1"),
-        ("a", '"a"'),
-        ({"a": 1}, "an object"),
-        ([], "an array"),
+        (None, "null"), (True, "true"), (1, "1"), ("a", '"a"'), ({"a": 1}, "an object"), ([], "an array"),
         (16**5000, "a huge number"),
     ],
     ids=["null", "boolean", "number", "text", "object", "array", "huge"],
-)
+)  # fmt: skip
 def test_a_message_shows_values_as_json_has_them(value: Any, text: str) -> None:
     assert shown(value) == text
 

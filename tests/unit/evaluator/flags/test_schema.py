@@ -100,11 +100,7 @@ def test_whatever_the_schema_refuses_is_reported_and_what_goes_beyond_is_listed(
     judge(top)
 
 
-GOOD: dict[str, Any] = {
-    "state": "ENABLED",
-    "variants": {"on": True, "off": False},
-    "defaultVariant": "on",
-}
+GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"}
 
 
 @settings(max_examples=150)

@@ -62,14 +62,10 @@ ROUTES = Routes(
     unary={"/t.T/Echo": echo, "/t.T/Fail": fail, "/t.T/Refuse": refuse},
     streams={"/t.T/Count": count},
     http={
-        ("GET", "/"): get,
-        ("POST", "/"): post,
-        ("GET", "/tree/*"): get,
-        ("PUT", "/tree/leaf"): post,
-        ("GET", "/bug"): bug,
-        ("GET", "/large"): large,
+        ("GET", "/"): get, ("POST", "/"): post, ("GET", "/tree/*"): get, ("PUT", "/tree/leaf"): post,
+        ("GET", "/bug"): bug, ("GET", "/large"): large,
     },
-)
+)  # fmt: skip
 
 
 class Pipe(asyncio.Transport):

@@ -52,11 +52,7 @@ TABLE = Routes(
     unary=ROUTES.unary,
     streams={"/t.T/Count": count, "/t.T/Refused": refused},
     json_unary={"/t.T/Echo": shout, "/t.T/Fail": fail, "/t.T/Refuse": refuse},
-    json_streams={
-        "/t.T/Count": count,
-        "/t.T/Refused": refused,
-        "/t.T/Failed": failed,
-    },
+    json_streams={"/t.T/Count": count, "/t.T/Refused": refused, "/t.T/Failed": failed},
     idempotent=frozenset({"/t.T/Echo", "/t.T/Refuse"}),
     http=ROUTES.http,
 )
@@ -126,10 +122,7 @@ def test_415_says_what_is_accepted(client: Asking) -> None:
 def test_an_error_has_a_code_and_a_message(client: Asking) -> None:
     found = client.ask("/t.T/Refuse", b"", PROTO)
     assert (found.status, found["content-type"]) == (404, "application/json")
-    assert json.loads(found.body) == {
-        "code": "not_found",
-        "message": "flag 'ß' is 100% missing\n",
-    }
+    assert json.loads(found.body) == {"code": "not_found", "message": "flag 'ß' is 100% missing\n"}
 
 
 def test_every_code_has_a_name_and_a_status() -> None:
@@ -166,7 +159,7 @@ def test_too_large_a_request_for_a_plain_route_is_413(client: Asking) -> None:
     assert client.ask("/", bytes(1001), JSON).status == 413
 
 
-# -- GET -------------------------------------------------------------------------------------------------------------
+# -- GET -----------------------------------------------------------------------------------------------------
 
 
 def packed(message: bytes) -> str:
@@ -185,11 +178,7 @@ def packed(message: bytes) -> str:
         ("encoding=proto&base64=1&message=Y", 400, None),
         ("encoding=proto&base64=1&message=%ff%fe", 400, None),
         ("encoding=proto&base64=0&message=YQ", 200, b"YQ"),
-        (
-            f"encoding=proto&base64=1&compression=gzip&message={packed(gzip.compress(b'abc'))}",
-            200,
-            b"abc",
-        ),
+        (f"encoding=proto&base64=1&compression=gzip&message={packed(gzip.compress(b'abc'))}", 200, b"abc"),
         ("encoding=proto&compression=gzip&message=", 200, b""),
         ("encoding=proto&compression=br&message=a", 501, None),
         ("encoding=json", 400, None),
@@ -216,11 +205,7 @@ def test_the_error_of_a_get_is_an_error(client: Asking) -> None:
 
 @pytest.mark.parametrize(
     ("path", "method", "allow"),
-    [
-        ("/t.T/Fail", "GET", "POST"),
-        ("/t.T/Count", "GET", "POST"),
-        ("/t.T/Echo", "PUT", "GET, HEAD, POST"),
-    ],
+    [("/t.T/Fail", "GET", "POST"), ("/t.T/Count", "GET", "POST"), ("/t.T/Echo", "PUT", "GET, HEAD, POST")],
 )
 def test_other_methods_are_not_allowed(client: Asking, path: str, method: str, allow: str) -> None:
     found = client.ask(f"{path}?encoding=json&message=", method=method)
@@ -242,7 +227,7 @@ def test_any_query_is_read_or_refused(query: str) -> None:
         assert len(query_message(parse_query(query), 50)) <= 50
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------
+# -- streams -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["json", "proto"])
@@ -262,12 +247,7 @@ def test_a_stream_is_in_envelopes(client: Asking, codec: str) -> None:
         ("/t.T/Count", frame(b"a") * 2, (), "invalid_argument"),
         ("/t.T/Count", b"\2" + frame(b"a")[1:], (), "invalid_argument"),
         ("/t.T/Count", b"\1" + frame(b"a")[1:], (), "invalid_argument"),
-        (
-            "/t.T/Count",
-            b"\1" + frame(b"a")[1:],
-            (("connect-content-encoding", "br"),),
-            "unimplemented",
-        ),
+        ("/t.T/Count", b"\1" + frame(b"a")[1:], (("connect-content-encoding", "br"),), "unimplemented"),
         ("/t.T/Count", frame(b"a"), (("connect-timeout-ms", "-1"),), "invalid_argument"),
         ("/t.T/Count", frame(b"a"), (("connect-protocol-version", "2"),), "invalid_argument"),
         ("/t.T/Count", frame(bytes(1000)), (), "resource_exhausted"),

@@ -87,10 +87,7 @@ CONNECTION_ERRORS = {
     "CONTINUATION of another stream": (HALF + frame(CONTINUATION, 4, 3), PROTOCOL),
     "DATA within a header block": (HALF + data_frame(1), PROTOCOL),
     "an unknown frame within a header block": (HALF + frame(99, 0, 1), PROTOCOL),
-    "a header block without end": (
-        HALF + frame(CONTINUATION, 0, 1, bytes(16_384)) * 70,
-        CALM,
-    ),
+    "a header block without end": (HALF + frame(CONTINUATION, 0, 1, bytes(16_384)) * 70, CALM),
     "PRIORITY on stream 0": (frame(PRIORITY, 0, 0, bytes(5)), PROTOCOL),
     "short PRIORITY on an idle stream": (frame(PRIORITY, 0, 1, bytes(4)), SIZE),
     "RST_STREAM on stream 0": (reset_frame(0, 0), PROTOCOL),
@@ -116,14 +113,8 @@ CONNECTION_ERRORS = {
     "WINDOW_UPDATE of 0": (window_frame(0, 0), PROTOCOL),
     "WINDOW_UPDATE on an idle stream": (window_frame(1, 1), PROTOCOL),
     "connection window overflow": (window_frame(0, LARGEST), FLOW),
-    "resets in a flood": (
-        b"".join(headers_frame(n) + reset_frame(n, 8) for n in range(1, 203, 2)),
-        CALM,
-    ),
-    "malformed requests in a flood": (
-        b"".join(headers_frame(n, b"\x82") for n in range(1, 203, 2)),
-        CALM,
-    ),
+    "resets in a flood": (b"".join(headers_frame(n) + reset_frame(n, 8) for n in range(1, 203, 2)), CALM),
+    "malformed requests in a flood": (b"".join(headers_frame(n, b"\x82") for n in range(1, 203, 2)), CALM),
     "a header block of 257 fields": (headers_frame(1, b"\x84" * 257), CALM),
     "a header block that decodes to 64 KiB and more": (
         headers_frame(1, b"\x40\x01x\x7f\xa1\x1e" + bytes(4_000) + b"\xbe" * 16),

@@ -17,10 +17,7 @@ TABLE = Routes(
     unary=ROUTES.unary,
     streams=ROUTES.streams,
     json_unary={"/t.T/Echo": echo},
-    http={
-        **ROUTES.http,
-        ("GET", "/s"): lambda _: Streamed(200, (), lambda body: body.finish(b"last")),
-    },
+    http={**ROUTES.http, ("GET", "/s"): lambda _: Streamed(200, (), lambda body: body.finish(b"last"))},
 )
 
 

@@ -68,11 +68,7 @@ PLAIN = [
     *(Spoken(version, "application/json") for version in VERSIONS),
     *(Spoken(version, "", "GET") for version in VERSIONS),
 ]
-SPOKEN = [
-    Spoken("HTTP/2", "application/grpc"),
-    *PLAIN,
-    *(replace(each, cors=True) for each in PLAIN),
-]
+SPOKEN = [Spoken("HTTP/2", "application/grpc"), *PLAIN, *(replace(each, cors=True) for each in PLAIN)]
 spoken = pytest.mark.parametrize("each", SPOKEN, ids=str)
 
 

@@ -41,22 +41,11 @@ def test_a_framed_message_is_read_back(message: bytes, zipped: bool) -> None:
         (compressed(bytes(1001)), "gzip", Code.RESOURCE_EXHAUSTED),
     ],
     ids=[
-        "empty",
-        "no prefix",
-        "two messages",
-        "cut short",
-        "4 GiB promised",
-        "unknown flag",
-        "compressed, by nothing",
-        "compressed, by identity",
-        "unknown encoding",
-        "not gzip",
-        "gzip cut short",
-        "more behind gzip",
-        "too large",
-        "too large once inflated",
+        "empty", "no prefix", "two messages", "cut short", "4 GiB promised", "unknown flag",
+        "compressed, by nothing", "compressed, by identity", "unknown encoding", "not gzip", "gzip cut short",
+        "more behind gzip", "too large", "too large once inflated",
     ],
-)
+)  # fmt: skip
 def test_a_body_that_is_not_one_message_has_its_status(body: bytes, encoding: str | None, code: Code) -> None:
     with pytest.raises(RpcError) as caught:
         only_message(body, encoding, 1000)
@@ -74,14 +63,7 @@ def test_without_a_limit_any_size_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [
-        ("1H", 3600),
-        ("2M", 120),
-        ("99999999S", 99_999_999),
-        ("250m", 0.25),
-        ("1u", 1e-6),
-        ("5n", 5e-9),
-    ],
+    [("1H", 3600), ("2M", 120), ("99999999S", 99_999_999), ("250m", 0.25), ("1u", 1e-6), ("5n", 5e-9)],
 )
 def test_a_timeout_is_read_in_its_unit(value: str, seconds: float) -> None:
     assert timeout_seconds(value) == pytest.approx(seconds)

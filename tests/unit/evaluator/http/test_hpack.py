@@ -25,14 +25,8 @@ RFC_7541_APPENDIX_C = {
         ["400a637573746f6d2d6b65790d637573746f6d2d686561646572"],
         [(("custom-key", "custom-header"),)],
     ),
-    "C.2.2 literal without indexing": (
-        ["040c2f73616d706c652f70617468"],
-        [((":path", "/sample/path"),)],
-    ),
-    "C.2.3 literal never indexed": (
-        ["100870617373776f726406736563726574"],
-        [(("password", "secret"),)],
-    ),
+    "C.2.2 literal without indexing": (["040c2f73616d706c652f70617468"], [((":path", "/sample/path"),)]),
+    "C.2.3 literal never indexed": (["100870617373776f726406736563726574"], [(("password", "secret"),)]),
     "C.2.4 indexed": (["82"], [((":method", "GET"),)]),
     "C.3 requests without Huffman": (
         [
@@ -86,15 +80,7 @@ def test_huffman_strings_of_the_oracle_decode_to_what_they_were(octets: bytes) -
 @pytest.mark.parametrize(
     "coded",
     [b"\xff", b"\x1f\xff", b"\x00\x00", b"\xff" * 4, b"\xff" * 5, b"\xff\xff\xff\xfc", b"\xfe"],
-    ids=[
-        "padding",
-        "more padding",
-        "zeros",
-        "end of string",
-        "and more",
-        "and zeros",
-        "half a code",
-    ],
+    ids=["padding", "more padding", "zeros", "end of string", "and more", "and zeros", "half a code"],
 )
 def test_a_wrongly_ended_huffman_string_is_an_error(coded: bytes) -> None:
     with pytest.raises(ValueError, match="Huffman"):

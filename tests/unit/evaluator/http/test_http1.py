@@ -81,9 +81,7 @@ def test_head_is_get_without_the_body() -> None:
     assert answer.endswith(b"\r\n\r\n")
 
 
-def test_a_failed_handler_is_logged_and_the_connection_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failed_handler_is_logged_and_the_connection_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     assert statuses(line().feed(request("/bug") + request())) == [500, 200]
     assert "ValueError: a bug" in caplog.text
 
@@ -233,11 +231,7 @@ def test_a_header_without_an_end_is_refused() -> None:
 
 def test_requests_before_a_bad_one_are_answered() -> None:
     one = line()
-    assert statuses(one.feed(request() + request("/no") + b"rubbish\r\n\r\n" + request())) == [
-        200,
-        404,
-        400,
-    ]
+    assert statuses(one.feed(request() + request("/no") + b"rubbish\r\n\r\n" + request())) == [200, 404, 400]
     assert one.over()
 
 

@@ -119,8 +119,7 @@ def test_a_request_is_answered_with_its_status(sent: bytes, status: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "field"),
-    [("application/json", (":status", "404")), ("application/grpc", ("grpc-status", "12"))],
+    ("kind", "field"), [("application/json", (":status", "404")), ("application/grpc", ("grpc-status", "12"))]
 )
 def test_an_unknown_path_is_refused_before_its_body_comes(kind: str, field: tuple[str, str]) -> None:
     line = plain()
@@ -304,10 +303,7 @@ def test_an_owner_that_closes_its_stream_is_not_notified() -> None:
     subscriptions = Subscriptions()
     subscriber = subscriptions.subscribe(1)
     subscriber.stream.close(Code.UNAVAILABLE, "later")
-    assert fields(subscriptions.line.pipe.take())[-1] == {
-        "grpc-status": "14",
-        "grpc-message": "later",
-    }
+    assert fields(subscriptions.line.pipe.take())[-1] == {"grpc-status": "14", "grpc-message": "later"}
     subscriptions.line.peer.connection_lost(None)
     assert subscriber.ends == 0
 

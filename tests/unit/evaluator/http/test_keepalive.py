@@ -149,9 +149,6 @@ def test_an_answer_between_pings_forgives_the_early_ones() -> None:
 
 
 def test_each_connection_is_counted_for_itself() -> None:
-    (calm, _), (eager, _) = (
-        subscribed(Limits(ping_seconds=30.0)),
-        subscribed(Limits(ping_seconds=30.0)),
-    )
+    (calm, _), (eager, _) = (subscribed(Limits(ping_seconds=30.0)), subscribed(Limits(ping_seconds=30.0)))
     eager.line.feed(*[PING] * 4)
     assert (eager.line.over(), calm.line.feed(PING), calm.line.over()) == (True, ACKED, False)

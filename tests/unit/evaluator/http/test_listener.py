@@ -1,4 +1,4 @@
-"""The port itself, over sockets: which protocol, how many connections, which client slows another, how it ends."""
+"""The port itself, over sockets: which protocol, how many connections, who slows whom, how it ends."""
 
 from __future__ import annotations
 
@@ -57,16 +57,7 @@ async def test_the_preface_is_known_however_it_is_cut() -> None:
 async def test_curl_is_served(version: str) -> None:
     async with serving() as (_, port):
         url = f"http://127.0.0.1:{port}/"
-        command = [
-            "curl",
-            "-sS",
-            version,
-            "--data-binary",
-            "x" * 5000,
-            url,
-            "-w",
-            "%{http_code}",
-        ]
+        command = ["curl", "-sS", version, "--data-binary", "x" * 5000, url, "-w", "%{http_code}"]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
     assert ran.stdout == b"x" * 5000 + b"200"
 

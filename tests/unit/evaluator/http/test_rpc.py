@@ -86,12 +86,9 @@ async def test_a_failed_call_has_its_status(
 
 
 RETRIES = {
-    "maxAttempts": 4,
-    "initialBackoff": "0.2s",
-    "maxBackoff": "1s",
-    "backoffMultiplier": 2,
+    "maxAttempts": 4, "initialBackoff": "0.2s", "maxBackoff": "1s", "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNKNOWN", "UNAVAILABLE"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("code", [Code.UNKNOWN, Code.UNAVAILABLE])

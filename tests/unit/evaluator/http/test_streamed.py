@@ -195,7 +195,7 @@ def test_one_that_is_broken_off_cannot_be_taken_for_whole(version: str) -> None:
     assert client.read().reset or client.line.pipe.closed
 
 
-# -- HTTP/1 alone ----------------------------------------------------------------------------------------------------
+# -- HTTP/1 alone --------------------------------------------------------------------------------------------
 
 
 def line(stage: Stage, **limits: float) -> Line[Http1Peer]:
@@ -305,7 +305,7 @@ def test_a_peer_that_sends_no_more_is_taken_for_gone() -> None:
     assert not connection.peer.eof_received()
 
 
-# -- over sockets ----------------------------------------------------------------------------------------------------
+# -- over sockets --------------------------------------------------------------------------------------------
 
 
 async def test_a_client_that_hangs_up_ends_its_body() -> None:

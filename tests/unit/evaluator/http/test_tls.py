@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path).write(issued())
 
 
-# -- the files ---------------------------------------------------------------------------------------------------
+# -- the files -----------------------------------------------------------------------------------------------
 
 
 def with_passphrase(path: Path) -> None:
@@ -83,7 +83,9 @@ SPOILT: dict[str, tuple[Callable[[Files], object], str]] = {
     ),
     "key not PEM": (lambda f: f.key.write_text("?"), r"tls\.key: no PEM private key"),
     "client CA not PEM": (lambda f: f.ca.write_text("?"), r"ca\.crt: no usable PEM"),
-    "a key of another": (lambda f: f.key.write_bytes(key_of(issued("other"))), r"tls\.key: not the key of .*tls\.crt"),
+    "a key of another": (
+        lambda f: f.key.write_bytes(key_of(issued("other"))), r"tls\.key: not the key of .*tls\.crt"
+    ),
     "half a certificate": (lambda f: truncated(f.certificate), r"tls\.crt with .*tls\.key: damaged"),
     "half a key": (lambda f: truncated(f.key), r"tls\.crt with .*tls\.key: damaged"),
     "half a client CA": (lambda f: truncated(f.ca), r"ca\.crt: no usable PEM"),
@@ -190,7 +192,7 @@ def test_a_fault_that_comes_back_is_logged_again(files: Files, caplog: pytest.Lo
     assert len(caplog.records) == 2
 
 
-# -- clients -----------------------------------------------------------------------------------------------------
+# -- clients -------------------------------------------------------------------------------------------------
 
 
 def channel(port: int, shows: trustme.LeafCert | None = None) -> grpc.aio.Channel:
@@ -278,10 +280,7 @@ async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> 
 
 @pytest.mark.parametrize("shows", [None, issued("stranger", "theirs")], ids=["none", "stranger"])
 async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
-    async with (
-        secured(files.opened(asks_clients=True)) as (listener, port),
-        channel(port, shows) as opened,
-    ):
+    async with secured(files.opened(asks_clients=True)) as (listener, port), channel(port, shows) as opened:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await echo(opened)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -351,7 +350,7 @@ async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: 
         writer.close()
 
 
-# -- new certificates under load ---------------------------------------------------------------------------------
+# -- new certificates under load -----------------------------------------------------------------------------
 
 
 BREATH = 0.01
@@ -428,7 +427,7 @@ async def test_a_session_does_not_outlive_its_client_ca(files: Files) -> None:
             await asyncio.to_thread(resumed, session)
 
 
-# -- handshakes that never end -----------------------------------------------------------------------------------
+# -- handshakes that never end -------------------------------------------------------------------------------
 
 
 async def test_a_handshake_counts_from_its_first_moment_and_has_an_end(files: Files) -> None:

@@ -94,9 +94,7 @@ async def test_nothing_more_is_read_until_all_is_answered(scene: Scene) -> None:
     assert len(scene.asked) == 4
 
 
-async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for_a_turn(
-    scene: Scene,
-) -> None:
+async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for_a_turn(scene: Scene) -> None:
     scene.line.pipe.fills_after = 1
     scene.ask(10)
     for _ in range(5):

@@ -52,9 +52,7 @@ def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_write_that_runs_out_of_room_half_way_leaves_the_old_content_and_no_litter(
-    tmp_path: Path,
-) -> None:
+def test_a_write_that_runs_out_of_room_half_way_leaves_the_old_content_and_no_litter(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     result = subprocess.run(

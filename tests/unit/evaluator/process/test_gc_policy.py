@@ -57,9 +57,7 @@ def test_what_was_made_is_out_of_the_collectors_sight() -> None:
     assert gc.get_freeze_count() > 0
 
 
-def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     gc_policy, found = GcPolicy(), list[bool]()
     blocks = [1_000, 3_000, 3_001, 1_500]
     monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks.pop(0))

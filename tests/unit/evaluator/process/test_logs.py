@@ -40,12 +40,9 @@ def test_an_event_is_one_json_object_with_its_fields() -> None:
     event = only(stream)
     assert event.pop("time").endswith("Z")
     assert event == {
-        "level": "warning",
-        "logger": "evaluator.test",
-        "message": "flags.json is down",
-        "reason": "NotFound",
+        "level": "warning", "logger": "evaluator.test", "message": "flags.json is down", "reason": "NotFound",
         "flags": 3,
-    }
+    }  # fmt: skip
 
 
 def test_on_a_console_an_event_is_one_line_whatever_it_holds() -> None:

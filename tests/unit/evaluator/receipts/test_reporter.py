@@ -210,9 +210,7 @@ async def test_a_report_says_whether_the_set_replaced_another_that_was_delivered
     assert reporter.served.replaced is replaced
 
 
-async def test_a_revision_without_a_change_has_been_served_since_the_change(
-    reporter: Reporter,
-) -> None:
+async def test_a_revision_without_a_change_has_been_served_since_the_change(reporter: Reporter) -> None:
     reporter.serve(flag_set("on"), "", False)
     since = reporter.served.since
     reporter.serve(flag_set("off"), "", False)

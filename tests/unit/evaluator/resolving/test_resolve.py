@@ -22,11 +22,7 @@ VARIANTS = {"on": True, "off": False}
 
 
 def compiled(**changes: Any) -> CompiledFlagSet:
-    fields: dict[str, Any] = {
-        "state": State.ENABLED,
-        "variants": VARIANTS,
-        "default_variant": "off",
-    }
+    fields: dict[str, Any] = {"state": State.ENABLED, "variants": VARIANTS, "default_variant": "off"}
     flag = Flag(key="flag", **{**fields, **changes})
     return compile_flag_set(FlagSet(flags={"flag": flag}, evaluators={"known": {"var": "beta"}}))
 
@@ -52,37 +48,26 @@ ERROR = (ABSENT, None, "ERROR")
         pytest.param({"targeting": "on"}, (True, "on", "TARGETING_MATCH", None), id="a literal"),
         pytest.param({"targeting": {"var": "gone"}}, (False, "off", "DEFAULT", None), id="null"),
         pytest.param({"default_variant": None}, (ABSENT, None, "DEFAULT", None), id="no default variant"),
+        pytest.param({"default_variant": None, "targeting": None}, (ABSENT, None, "DEFAULT", None),
+                     id="null and no default variant"),
         pytest.param(
-            {"default_variant": None, "targeting": None},
-            (ABSENT, None, "DEFAULT", None),
-            id="null and no default variant",
-        ),
-        pytest.param(
-            {"state": State.DISABLED, "targeting": "on"},
-            (ABSENT, None, "DISABLED", None),
-            id="disabled",
+            {"state": State.DISABLED, "targeting": "on"}, (ABSENT, None, "DISABLED", None), id="disabled"
         ),
         pytest.param({"targeting": "gone"}, (*ERROR, ErrorCode.GENERAL), id="no such variant"),
         pytest.param({"targeting": ["on"]}, (*ERROR, ErrorCode.GENERAL), id="a list"),
         pytest.param({"targeting": {"a": 1, "b": 2}}, (*ERROR, ErrorCode.GENERAL), id="an object"),
         pytest.param({"targeting": {"no": []}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown"),
         pytest.param({"targeting": {"/": [1, 0]}}, (*ERROR, ErrorCode.PARSE_ERROR), id="an infinity"),
-        pytest.param(
-            {"targeting": {"merge": [{"/": [1, 0]}]}},
-            (*ERROR, ErrorCode.PARSE_ERROR),
-            id="an infinity in a list",
-        ),
+        pytest.param({"targeting": {"merge": [{"/": [1, 0]}]}}, (*ERROR, ErrorCode.PARSE_ERROR),
+                     id="an infinity in a list"),
         pytest.param(
             {"targeting": {"$ref": "gone"}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown reference"
         ),
-        pytest.param(
-            {"targeting": {"if": [{"$ref": "known"}, "on"]}, "context": {"beta": 1}},
-            (True, "on", "TARGETING_MATCH", None),
-            id="a reference",
-        ),
+        pytest.param({"targeting": {"if": [{"$ref": "known"}, "on"]}, "context": {"beta": 1}},
+                     (True, "on", "TARGETING_MATCH", None), id="a reference"),
         pytest.param({"default_variant": "gone"}, (*ERROR, ErrorCode.TYPE_MISMATCH), id="default is gone"),
     ],
-)
+)  # fmt: skip
 def test_a_flag_comes_to_its_outcome(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
     assert outcome(answer(**changes)) == expected
 
@@ -150,29 +135,18 @@ def test_a_value_is_given_as_the_wanted_type(value: Any, wanted: FlagType | None
 @pytest.mark.parametrize(
     ("rule", "context", "message"),
     [
-        pytest.param(
-            {"if": [{"var": "beta"}, "on", "onn"]},
-            {},
-            'targeting returned "onn", which is not a variant (on, off)',
-            id="a text of the rule",
-        ),
-        pytest.param(
-            {"var": "tier"},
-            {"tier": "secret"},
-            "targeting returned text, which is not a variant (on, off)",
-            id="a text of the context is not quoted",
-        ),
-        pytest.param(
-            {"var": "tier"},
-            {"tier": 7},
-            "targeting returned a number, which is not a variant (on, off)",
-            id="a number",
-        ),
+        pytest.param({"if": [{"var": "beta"}, "on", "onn"]}, {},
+                     'targeting returned "onn", which is not a variant (on, off)', id="a text of the rule"),
+        pytest.param({"var": "tier"}, {"tier": "secret"},
+                     "targeting returned text, which is not a variant (on, off)",
+                     id="a text of the context is not quoted"),
+        pytest.param({"var": "tier"}, {"tier": 7},
+                     "targeting returned a number, which is not a variant (on, off)", id="a number"),
         pytest.param(
             {"map": [[1], 1]}, {}, "targeting returned a list, which is not a variant (on, off)", id="a list"
         ),
     ],
-)
+)  # fmt: skip
 def test_an_outcome_that_is_no_variant_is_reported_with_the_variants(
     rule: Any, context: Any, message: str
 ) -> None:
@@ -191,9 +165,7 @@ def test_an_unknown_key_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "targeting",
-    [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"],
-    ids=str,
+    "targeting", [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"], ids=str
 )
 def test_equal_questions_get_the_very_same_answer(targeting: Any) -> None:
     flags = compiled(targeting=targeting, variants={**VARIANTS, "a\\u003cb": True})
@@ -338,16 +310,11 @@ def test_flags_are_in_key_order() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (True, FlagType.BOOLEAN),
-        ("x", FlagType.STRING),
-        (1, FlagType.FLOAT),
-        (0.5, FlagType.FLOAT),
-        ({}, FlagType.OBJECT),
-        ([], None),
-        (None, None),
+        (True, FlagType.BOOLEAN), ("x", FlagType.STRING), (1, FlagType.FLOAT), (0.5, FlagType.FLOAT),
+        ({}, FlagType.OBJECT), ([], None), (None, None),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_flag_has_the_type_of_its_default_variant(value: Any, expected: FlagType | None) -> None:
     assert flag_type(Flag("flag", State.ENABLED, {"only": value}, "only")) is expected
 

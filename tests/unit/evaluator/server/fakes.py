@@ -56,8 +56,7 @@ def flag(
 
 def flag_set(*flags: Flag, **metadata: Any) -> FlagSet:
     return FlagSet(
-        flags=MappingProxyType({one.key: one for one in flags}),
-        metadata=MappingProxyType(dict(metadata)),
+        flags=MappingProxyType({one.key: one for one in flags}), metadata=MappingProxyType(dict(metadata))
     )
 
 
@@ -102,12 +101,7 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
         swap(store, flag_set(*flags, **metadata), now=NOW)
     changes = ChangeStreams(store, FakeTimers(), unhurried())
     return World(
-        store,
-        metrics,
-        service,
-        Evaluation(service),
-        Evaluation(service, json_rpc),
-        Ofrep(service, changes),
+        store, metrics, service, Evaluation(service), Evaluation(service, json_rpc), Ofrep(service, changes)
     )
 
 

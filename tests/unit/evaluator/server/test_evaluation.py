@@ -142,15 +142,10 @@ def test_bytes_that_are_no_request_are_an_invalid_argument() -> None:
 @pytest.mark.parametrize(
     ("selector", "found"),
     [
-        ("flagSetId=shop", True),
-        ("flagSetId=bank", False),
-        ("flagSetId=", False),
-        ("source=flags.json", True),
-        ("flags.json", True),
-        ("source=other.json", False),
-        ("", True),
+        ("flagSetId=shop", True), ("flagSetId=bank", False), ("flagSetId=", False),
+        ("source=flags.json", True), ("flags.json", True), ("source=other.json", False), ("", True),
     ],
-)
+)  # fmt: skip
 def test_a_selector_selects_the_set_or_nothing(selector: str, found: bool) -> None:
     served = world(fakes.BOOLEAN, flagSetId="shop")
     headers = (("flagd-selector", selector),)

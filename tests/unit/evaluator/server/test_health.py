@@ -176,7 +176,7 @@ async def test_a_stock_client_watches_a_start_and_an_end() -> None:
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-# -- merging -----------------------------------------------------------------------------------------------------
+# -- merging -------------------------------------------------------------------------------------------------
 
 
 def test_merged_routes_answer_what_each_answered() -> None:

@@ -145,19 +145,23 @@ def test_any_bytes_are_a_request_or_an_invalid_argument(text: bytes) -> None:
         assert isinstance(context, dict)
 
 
+def answer(reason: str, value: Any, variant: str, **metadata: str) -> dict[str, Any]:
+    return {"value": value, "reason": reason, "variant": variant, "metadata": metadata}
+
+
 @pytest.mark.parametrize(
     ("version", "method", "key", "expected"),
     [
-        ("v2", "ResolveBoolean", "boolean", {"value": True, "reason": "STATIC", "variant": "on", "metadata": {"owner": "shop"}}),
-        ("v2", "ResolveInt", "integer", {"value": "10", "reason": "STATIC", "variant": "ten", "metadata": {}}),
-        ("v1", "ResolveFloat", "float", {"value": 0.5, "reason": "STATIC", "variant": "half", "metadata": {}}),
-        ("v2", "ResolveObject", "object", {"value": {"a": [1, {"b": None}], "c": "x"}, "reason": "STATIC", "variant": "o", "metadata": {}}),
-        ("v2", "ResolveBoolean", "disabled", {"reason": "DISABLED", "metadata": {}}),
-        ("v1", "ResolveBoolean", "disabled", {"value": False, "reason": "DISABLED", "variant": "", "metadata": {}}),
+        ("v2", "Boolean", "boolean", answer("STATIC", True, "on", owner="shop")),
+        ("v2", "Int", "integer", answer("STATIC", "10", "ten")),
+        ("v1", "Float", "float", answer("STATIC", 0.5, "half")),
+        ("v2", "Object", "object", answer("STATIC", {"a": [1, {"b": None}], "c": "x"}, "o")),
+        ("v2", "Boolean", "disabled", {"reason": "DISABLED", "metadata": {}}),
+        ("v1", "Boolean", "disabled", answer("DISABLED", False, "")),
     ],
-)  # fmt: skip
+)
 def test_an_answer_in_json(version: str, method: str, key: str, expected: Any) -> None:
-    assert ask(world(*fakes.ALL), version, method, key) == expected
+    assert ask(world(*fakes.ALL), version, f"Resolve{method}", key) == expected
 
 
 def ask(served: World, version: str, method: str, key: str, **context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Large requests are read while others are answered in between, and those with too many values are refused."""
+"""Large requests are read while others are answered in between; those with too many values are refused."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ def test_a_large_context_is_answered_as_a_small_one_and_deferred(
 
 
 @pytest.mark.parametrize("ask", [protobuf, json, ofrep], ids=lambda ask: ask.__name__)
-def test_a_context_that_a_person_would_write_is_answered_in_place(
-    ask: Callable[[World, Any], Any],
-) -> None:
+def test_a_context_that_a_person_would_write_is_answered_in_place(ask: Callable[[World, Any], Any]) -> None:
     context = {"tier": "gold", "groups": [f"group-{number}" for number in range(500)]}
     assert not isinstance(ask(world(*fakes.ALL), context), Deferred)
 

@@ -156,17 +156,10 @@ def test_other_flags_change_the_etag_and_the_same_flags_do_not() -> None:
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        ('"a"', True),
-        ('W/"a"', True),
-        ('"b", "a"', True),
-        ('"b",W/"a"', True),
-        ("*", True),
-        ('"b"', False),
-        ("a", False),
-        ("", False),
-        (None, False),
+        ('"a"', True), ('W/"a"', True), ('"b", "a"', True), ('"b",W/"a"', True), ("*", True), ('"b"', False),
+        ("a", False), ("", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_if_none_match_is_read_as_the_list_it_is(sent: str | None, expected: bool) -> None:
     assert matches(sent, '"a"') is expected
 

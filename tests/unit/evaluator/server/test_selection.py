@@ -50,18 +50,11 @@ SHOP = {"a": "base a", "b": "over b"}
 BARE = {"a": "bare a", "d": "bare d"}
 BANK = {"c": "over c"}
 SELECTED = {
-    "": {**SHOP, **BARE, **BANK},
-    "source=base": {"a": "base a", "b": "base b"},
-    "base": {"a": "base a", "b": "base b"},
-    "source=over": {"b": "over b", **BANK},
-    "source=bare": BARE,
-    "source=silent": {},
-    "source=other": {},
-    "flagSetId=shop": SHOP,
-    "flagSetId=bank": BANK,
-    "flagSetId=": BARE,
-    "flagSetId=other": {},
-}
+    "": {**SHOP, **BARE, **BANK}, "source=base": {"a": "base a", "b": "base b"},
+    "base": {"a": "base a", "b": "base b"}, "source=over": {"b": "over b", **BANK}, "source=bare": BARE,
+    "source=silent": {}, "source=other": {}, "flagSetId=shop": SHOP, "flagSetId=bank": BANK,
+    "flagSetId=": BARE, "flagSetId=other": {},
+}  # fmt: skip
 
 
 def store(held: Mapping[str, FlagSet | None] = SOURCES) -> Store:

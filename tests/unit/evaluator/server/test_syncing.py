@@ -109,15 +109,10 @@ def two() -> Store:
 @pytest.mark.parametrize(
     ("selector", "keys"),
     [
-        ("", ["a", "b"]),
-        ("one", ["a"]),
-        ("source=two", ["b"]),
-        ("flagSetId=shop", ["a"]),
-        ("flagSetId=", ["b"]),
-        ("source=three", []),
-        ("flagSetId=none", []),
+        ("", ["a", "b"]), ("one", ["a"]), ("source=two", ["b"]), ("flagSetId=shop", ["a"]),
+        ("flagSetId=", ["b"]), ("source=three", []), ("flagSetId=none", []),
     ],
-)
+)  # fmt: skip
 def test_a_selector_gets_what_it_finds_and_else_an_empty_set(
     two: Store, selector: str, keys: list[str]
 ) -> None:
@@ -276,9 +271,7 @@ def test_the_context_goes_with_each_set_as_it_is_then() -> None:
     assert backend.context() == {"region": "us"}
 
 
-def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)

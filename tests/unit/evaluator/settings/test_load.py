@@ -103,15 +103,11 @@ def test_an_empty_variable_is_as_good_as_none(option: object) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("FLAGD_PORT", "65536"),
-        ("FLAGD_STREAM_DEADLINE", "10"),
-        ("FLAGD_CONTEXT_VALUE", "region"),
-        ("FLAGD_LOG_FORMAT", "xml"),
-        ("FLAGD_URI", "flags.json"),
-        ("FLAGD_METRICS_EXPORTER", "otel"),
+        ("FLAGD_PORT", "65536"), ("FLAGD_STREAM_DEADLINE", "10"), ("FLAGD_CONTEXT_VALUE", "region"),
+        ("FLAGD_LOG_FORMAT", "xml"), ("FLAGD_URI", "flags.json"), ("FLAGD_METRICS_EXPORTER", "otel"),
         ("FLAGD_SOURCES", "{"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_value_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(InvalidSettingError, match=name):
         from_env({name: text})
@@ -210,7 +206,7 @@ def test_the_file_and_the_environment_name_several_servers_of_receipts_at_once(t
         (
             ["file:a.json", "file:b.json"],
             "grpc://proxy:8015",
-            "once for each source that is a file, in their order: there are 2 of these, and it is given 1 times",
+            "once for each source that is a file, in their order: there are 2 of these, and it is given 1",
         ),
         (["grpc://proxy:8015"], "grpc://proxy:8015", "there are 0"),
         (["file:a.json"], "{", "--receipts-to is not valid JSON"),

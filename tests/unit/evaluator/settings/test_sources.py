@@ -129,10 +129,7 @@ def test_every_field_of_a_source_is_kept(field: str, value: object, kept: dict[s
         ([{"uri": "http://a", "provider": "http", "oauth": "x"}], "oauth is .*must be an object"),
         ([{"uri": "http://a", "provider": "http", "oauth": {"tokenURL": "b"}}], "needs clientID"),
         ([{"uri": "http://a", "provider": "http", "oauth": {"folder": "b"}}], "needs a tokenURL"),
-        (
-            [{"uri": "http://a", "provider": "http", "oauth": OAUTH | {"x": 1}}],
-            "unknown field .*oauth.x",
-        ),
+        ([{"uri": "http://a", "provider": "http", "oauth": OAUTH | {"x": 1}}], "unknown field .*oauth.x"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -151,11 +148,6 @@ def test_a_field_that_nothing_reads_is_warned_of() -> None:
 
 
 def test_no_credential_is_in_a_sources_text() -> None:
-    given = {
-        "uri": "http://a",
-        "provider": "http",
-        "authHeader": "hidden",
-        "headers": {"k": "hidden"},
-    }
+    given = {"uri": "http://a", "provider": "http", "authHeader": "hidden", "headers": {"k": "hidden"}}
     (source,) = parse_sources([given | {"oauth": OAUTH}], "--sources", [])
     assert "hidden" not in repr(source)

@@ -10,8 +10,8 @@ from evaluator.settings import InvalidSettingError, values
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("0", 0), (0, 0), ("0s", 0), ("600s", 600), ("1.5h", 5400), ("250ms", 0.25), ("1h15m", 4500), (".5s", 0.5), ("1.s", 1), ("+2m", 120),
-        ("3us", 3e-6), ("3µs", 3e-6), ("3μs", 3e-6), ("5ns", 5e-9),
+        ("0", 0), (0, 0), ("0s", 0), ("600s", 600), ("1.5h", 5400), ("250ms", 0.25), ("1h15m", 4500),
+        (".5s", 0.5), ("1.s", 1), ("+2m", 120), ("3us", 3e-6), ("3µs", 3e-6), ("3μs", 3e-6), ("5ns", 5e-9),
     ],
 )  # fmt: skip
 def test_a_duration_is_read_as_go_writes_it(text: object, seconds: float) -> None:
@@ -77,8 +77,8 @@ def test_what_is_no_list_of_texts_is_refused(given: list[object]) -> None:
         ([""], {}),
     ],
     ids=[
-        "repeated and " "parted", "one pair keeps its " "commas", "quoted as in " "CSV", "equals signs in a " "value", "the later " "wins", "empty value",
-        "an object as text", "a mapping of the file", "nothing",
+        "repeated and parted", "one pair keeps its commas", "quoted as in CSV", "equals signs in a value",
+        "the later wins", "empty value", "an object as text", "a mapping of the file", "nothing",
     ],
 )  # fmt: skip
 def test_pairs_are_read_as_pflag_and_viper_read_them(given: list[Any], found: dict[str, str]) -> None:

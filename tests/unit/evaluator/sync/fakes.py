@@ -74,10 +74,7 @@ def value(store: Store, key: str, variant: str = "on") -> Any:
 
 @contextlib.asynccontextmanager
 async def following(
-    sources: Sequence[Any],
-    *,
-    state_dir: Path | None = None,
-    clock: Callable[[], float] | None = None,
+    sources: Sequence[Any], *, state_dir: Path | None = None, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[tuple[Store, Followers]]:
     store = Store(sources=[source.name for source in sources])
     followers = Followers(sources, store, clock=clock or Clock(), state_dir=state_dir, random=lambda: 1.0)

@@ -10,12 +10,7 @@ from evaluator.sync.config import InvalidSourceError, OAuth, Provider, SourceCon
 @pytest.mark.parametrize(
     ("provider", "uri", "fields", "said"),
     [
-        (
-            "file",
-            "f",
-            {"interval": 3.0},
-            "provider file has no interval; azblob or gcs or http or s3",
-        ),
+        ("file", "f", {"interval": 3.0}, "provider file has no interval; azblob or gcs or http or s3"),
         ("http", "http://h/f", {"selector": "s"}, "grpc has"),
         ("grpc", "h:1", {"oauth": OAuth("https://t")}, "has no oauth"),
         ("grpc", "h:1", {"headers": {"a": "b\nc"}}, "line break"),

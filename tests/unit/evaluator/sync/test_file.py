@@ -116,9 +116,7 @@ async def test_a_file_may_come_late_go_and_come_back(tmp_path: Path, watch: bool
     await deliveries.aclose()
 
 
-async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(
-    tmp_path: Path,
-) -> None:
+async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
         write(tmp_path / name, name)
     deliveries = changes(tmp_path)
@@ -151,12 +149,16 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     await deliveries.aclose()
 
 
-async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
+@pytest.mark.parametrize("anew", [False, True], ids=["in place", "made anew"])
+async def test_yaml_is_taken_once_it_is_whole(tmp_path: Path, watch: bool, anew: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    deliveries = changes(path, watch=watch)
+    looking = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch)
+    deliveries = Changes(looking).events() if anew else changes(path, watch=watch)
     assert text(await following(deliveries, Delivery)) == "one"
     changed = asyncio.ensure_future(following(deliveries, Delivery))
+    if anew:
+        path.rename(path.with_suffix(".backup"))
     with path.open("w") as file:
         for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
             file.write(line)
@@ -192,9 +194,7 @@ def test_only_yaml_in_place_is_looked_at_twice(
     assert isinstance(second if waits else first, Delivery)
 
 
-def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(
-    tmp_path: Path,
-) -> None:
+def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(tmp_path: Path) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
     now = path.stat().st_mtime
@@ -237,23 +237,6 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
     change(path, "two")
     clock.now = path.stat().st_mtime + age
     assert (looking._look(False) is None) is waits
-
-
-async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
-    path = tmp_path / "flags.yaml"
-    write(path, "one")
-    looking = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch)
-    deliveries = Changes(looking).events()
-    assert text(await following(deliveries, Delivery)) == "one"
-    changed = asyncio.ensure_future(following(deliveries, Delivery))
-    path.rename(path.with_suffix(".backup"))
-    with path.open("w") as file:
-        for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
-            file.write(line)
-            file.flush()
-            await asyncio.sleep(0.05)
-    assert text(await changed) == "a: 1\nb: 2\nc: 3\n"
-    await deliveries.aclose()
 
 
 async def test_yaml_that_is_written_on_and_on_is_a_fault(

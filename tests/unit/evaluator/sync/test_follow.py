@@ -33,14 +33,9 @@ if TYPE_CHECKING:
 
 BAD = b'{"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "of"}}}'
 FAULTS = {
-    "zero bytes": b"",
-    "no flags": b"{}",
-    "half a document": document("a")[:-20],
-    "an array": b"[]",
-    "flags that are text": b'{"flags": "a"}',
-    "not UTF-8": b"\xff\xfe",
-    "garbage": os.urandom(200),
-}
+    "zero bytes": b"", "no flags": b"{}", "half a document": document("a")[:-20], "an array": b"[]",
+    "flags that are text": b'{"flags": "a"}', "not UTF-8": b"\xff\xfe", "garbage": os.urandom(200),
+}  # fmt: skip
 
 
 def stale(source: FakeSource, store: object) -> str | None:
@@ -199,15 +194,11 @@ async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other
 @pytest.mark.parametrize(
     ("delivers", "reason", "expected"),
     [
-        (False, "NotFound", "absent"),
-        (True, "NotFound", "deleted"),
-        (True, "Forbidden", "forbidden"),
-        (True, "Unauthenticated", "unauthenticated"),
-        (True, "Unreachable", "down"),
-        (True, "TooLarge", "invalid"),
-        (True, "Whatever", "failed"),
+        (False, "NotFound", "absent"), (True, "NotFound", "deleted"), (True, "Forbidden", "forbidden"),
+        (True, "Unauthenticated", "unauthenticated"), (True, "Unreachable", "down"),
+        (True, "TooLarge", "invalid"), (True, "Whatever", "failed"),
     ],
-)
+)  # fmt: skip
 async def test_the_state_of_a_source_is_one_word_and_its_flags_stay(
     delivers: bool, reason: str, expected: str
 ) -> None:
@@ -296,9 +287,7 @@ async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
     assert seen == [(1, {"region": "eu"}), (2, {"region": "us"})]
 
 
-async def test_a_context_whose_flags_cannot_be_served_is_not_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_context_whose_flags_cannot_be_served_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
     source = FakeSource()
     async with following([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
@@ -372,9 +361,7 @@ async def test_what_differs_for_the_digest_alone_is_served() -> None:
         await until(lambda: value(store, "a") is True)
 
 
-async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(
-    tmp_path: Path,
-) -> None:
+async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(tmp_path: Path) -> None:
     def metadata(store: Store) -> dict[str, Any]:
         return {} if store.snapshot is None else dict(store.snapshot.flag_set.metadata)
 
@@ -411,9 +398,7 @@ async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_more(
-    tmp_path: Path,
-) -> None:
+async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_more(tmp_path: Path) -> None:
     paths = [LastGood(tmp_path, name).path for name in ("fake", "gone")]
     for path in paths:
         path.with_name(path.name + ".damaged").write_bytes(b"no such thing")

@@ -176,13 +176,7 @@ async def test_compressed_content_is_unpacked_and_its_size_bounded(peer: HttpPee
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [
-        (401, "Unauthorized"),
-        (403, "Unauthorized"),
-        (404, "NotFound"),
-        (500, "Refused"),
-        (302, "Refused"),
-    ],
+    [(401, "Unauthorized"), (403, "Unauthorized"), (404, "NotFound"), (500, "Refused"), (302, "Refused")],
 )
 async def test_what_is_no_success_is_a_fault_that_says_which(
     peer: HttpPeer, ears: list[Ear], status: int, reason: str
@@ -308,11 +302,7 @@ async def test_a_peer_that_asks_for_our_certificate_gets_it(
     ours = authority.issue_cert("client.example")
     ours.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
     uri, path = encrypted(peer, authority, ask=True), str(tmp_path / "client.pem")
-    fields = {
-        "cert_path": str(tmp_path / "ca.pem"),
-        "client_cert_path": path,
-        "client_key_path": path,
-    }
+    fields = {"cert_path": str(tmp_path / "ca.pem"), "client_cert_path": path, "client_key_path": path}
     await listen(ears, uri, **fields).until(Delivery)
     assert isinstance(await listen(ears, uri, cert_path=fields["cert_path"]).next(), SourceFault)
 
@@ -374,7 +364,8 @@ async def test_a_body_that_drips_is_cut_off(peer: HttpPeer, ears: list[Ear]) -> 
     ("retry_after", "seconds"),
     [
         ("", 0.0), ("7", 7.0), ("0", 0.0), ("-1", 0.0), ("soon", 0.0), ("9" * 5_000, 10.0), ("\u0663", 0.0),
-        ("Thu, 01 Jan 1970 00:00:15 " "GMT", 5.0), ("Thu, 01 Jan 1970 00:00:00 " "GMT", 0.0), ("Fri, 31 Dec 9999 23:59:59 " "GMT", 10.0),
+        ("Thu, 01 Jan 1970 00:00:15 GMT", 5.0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 10.0),
     ],
 )  # fmt: skip
 def test_a_server_may_ask_for_a_pause_within_bounds(retry_after: str, seconds: float) -> None:

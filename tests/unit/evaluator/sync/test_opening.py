@@ -68,9 +68,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("pair", ASKED.values(), ids=ASKED)
-def test_the_request_distinguishes_one_source_from_another(
-    pair: tuple[SourceConfig, SourceConfig],
-) -> None:
+def test_the_request_distinguishes_one_source_from_another(pair: tuple[SourceConfig, SourceConfig]) -> None:
     alone = [opened(each)[0].identity for each in pair]
     assert alone[0] != alone[1]
     assert [source.identity for source in opened(*pair)] == alone

@@ -27,11 +27,7 @@ def test_the_hash_is_the_published_one(content: bytes, value: int) -> None:
     assert fnv32a(content) == value
 
 
-@given(
-    st.floats(min_value=0, max_value=2e9),
-    st.integers(min_value=1, max_value=3600),
-    st.text(min_size=1),
-)
+@given(st.floats(min_value=0, max_value=2e9), st.integers(min_value=1, max_value=3600), st.text(min_size=1))
 def test_with_a_seed_looks_fall_on_the_clock_shifted_by_its_hash(
     now: float, interval: int, seed: str
 ) -> None:

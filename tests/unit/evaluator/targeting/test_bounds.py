@@ -17,56 +17,26 @@ ACCUMULATOR = {"var": "accumulator"}
 @pytest.mark.parametrize(
     ("rule", "context", "why"),
     [
-        pytest.param(
-            {"map": [{"var": "rows"}, {"map": [{"var": "cells"}, 1]}]},
-            {"rows": [{"cells": NUMBERS}] * 1000},
-            "too many steps",
-            id="loops within loops",
-        ),
-        pytest.param(
-            {"reduce": [{"var": "rows"}, {"cat": [ACCUMULATOR, ACCUMULATOR]}, "a"]},
-            {"rows": NUMBERS},
-            "too long a text",
-            id="a text that doubles",
-        ),
-        pytest.param(
-            {"filter": [{"var": "rows"}, {"in": [{"var": ""}, {"var": "words"}]}]},
-            {"rows": NUMBERS, "words": ["w"] * 10_000},
-            "too many steps",
-            id="a long list searched often",
-        ),
-        pytest.param(
-            {"filter": [{"var": "rows"}, {"!!": [{"var": "lists"}]}]},
-            {"rows": NUMBERS, "lists": [NUMBERS] * 100},
-            "too many steps",
-            id="a substituted list looked through often",
-        ),
-        pytest.param(
-            {"or": [{"in": ["x", {"var": "words"}]}] * 2000},
-            {"words": "y" * 1_000_000},
-            "too many steps",
-            id="a long text searched often",
-        ),
-        pytest.param(
-            {"or": [{"!!": [{"var": {"var": "name"}}]}] * 2000},
-            {"name": ".".join("a" * 250_000)},
-            "too many steps",
-            id="a name of many parts",
-        ),
-        pytest.param(
-            {"or": [{"fractional": [{"var": "key"}, ["", 1]]}] * 2000},
-            {"key": "k" * 500_000},
-            "too many steps",
-            id="a long key hashed often",
-        ),
-        pytest.param(
-            {"fractional": [{"var": "key"}, ["a", 1]]},
-            {"key": {"rows": [NUMBERS] * 100}},
-            "too large",
-            id="a document as bucketing value",
-        ),
+        pytest.param({"map": [{"var": "rows"}, {"map": [{"var": "cells"}, 1]}]},
+                     {"rows": [{"cells": NUMBERS}] * 1000}, "too many steps", id="loops within loops"),
+        pytest.param({"reduce": [{"var": "rows"}, {"cat": [ACCUMULATOR, ACCUMULATOR]}, "a"]},
+                     {"rows": NUMBERS}, "too long a text", id="a text that doubles"),
+        pytest.param({"filter": [{"var": "rows"}, {"in": [{"var": ""}, {"var": "words"}]}]},
+                     {"rows": NUMBERS, "words": ["w"] * 10_000}, "too many steps",
+                     id="a long list searched often"),
+        pytest.param({"filter": [{"var": "rows"}, {"!!": [{"var": "lists"}]}]},
+                     {"rows": NUMBERS, "lists": [NUMBERS] * 100}, "too many steps",
+                     id="a substituted list looked through often"),
+        pytest.param({"or": [{"in": ["x", {"var": "words"}]}] * 2000}, {"words": "y" * 1_000_000},
+                     "too many steps", id="a long text searched often"),
+        pytest.param({"or": [{"!!": [{"var": {"var": "name"}}]}] * 2000}, {"name": ".".join("a" * 250_000)},
+                     "too many steps", id="a name of many parts"),
+        pytest.param({"or": [{"fractional": [{"var": "key"}, ["", 1]]}] * 2000}, {"key": "k" * 500_000},
+                     "too many steps", id="a long key hashed often"),
+        pytest.param({"fractional": [{"var": "key"}, ["a", 1]]}, {"key": {"rows": [NUMBERS] * 100}},
+                     "too large", id="a document as bucketing value"),
     ],
-)
+)  # fmt: skip
 def test_a_costly_evaluation_ends_with_an_error(rule: Any, context: Any, why: str) -> None:
     compiled = compile_rule(rule, bucketing=Bucketing.V3, flag_key="flag")
     with pytest.raises(RuleError, match=why):

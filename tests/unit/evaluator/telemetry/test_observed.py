@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -23,18 +23,8 @@ from tests.unit.evaluator.server.fakes import NOW
 
 from .receiver import Receiver, attributes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    opened = Receiver()
-    yield opened
-    opened.close()
 
 
 def settings(**more: object) -> Settings:
@@ -48,9 +38,7 @@ def post(port: int, key: str) -> bytes:
         return bytes(answer.read())
 
 
-async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(
-    receiver: Receiver,
-) -> None:
+async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(receiver: Receiver) -> None:
     store = Store()
     swap(store, fakes.flag_set(fakes.BOOLEAN), now=NOW)
     otel = OtelSettings(collector_uri=receiver.address)

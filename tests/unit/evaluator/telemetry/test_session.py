@@ -28,7 +28,6 @@ from tests.unit.evaluator.server.fakes import NOW
 from .receiver import Receiver, attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from evaluator.http.messages import Headers
@@ -44,13 +43,6 @@ SECONDS = 10.0
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    opened = Receiver()
-    yield opened
-    opened.close()
 
 
 class Evaluator:

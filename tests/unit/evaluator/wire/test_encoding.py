@@ -32,14 +32,11 @@ def test_a_flag_has_flagds_fields_and_no_others() -> None:
     assert encoded(flag_set(one)) == {
         "flags": {
             "a": {
-                "state": "ENABLED",
-                "variants": {"on": True},
-                "defaultVariant": "on",
-                "targeting": targeting,
+                "state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on", "targeting": targeting,
                 "metadata": {"owner": "shop"},
             }
         }
-    }
+    }  # fmt: skip
 
 
 def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() -> None:
@@ -85,10 +82,7 @@ def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:
         f"e{number}": {"and": [{"$ref": f"e{number + 1}"}] * 2} for number in range(20)
     }
     flags = FlagSet(
-        flags={
-            "vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}),
-            "fine": flag("fine", {"on": 1}),
-        },
+        flags={"vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}), "fine": flag("fine", {"on": 1})},
         evaluators={**doubled, "e20": {"==": [1, 1]}},
     )
     back = compile_flag_set(read(encoded(flags)))

@@ -48,10 +48,7 @@ ASKED: list[dict[str, str | None]] = [
     {names.SIDECAR: "plain", names.SOCKET_PATH: "/var/run/flags/flagd.sock"},
     {names.FLAG_SET: None, names.IN_PROCESS: "own"},
 ]
-OPTIONS = [
-    Options(proxy_ca="flagstaff-ca", proxy_on_demand=True),
-    Options(proxy_on_demand=True, compat=True),
-]
+OPTIONS = [Options(proxy_ca="flagstaff-ca", proxy_on_demand=True), Options(proxy_on_demand=True, compat=True)]
 
 
 @given(SPEC, ANYTHING, st.sampled_from(ASKED), st.sampled_from(OPTIONS))

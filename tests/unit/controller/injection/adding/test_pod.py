@@ -19,13 +19,9 @@ from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, env, i
 GOLDEN = Path(__file__).parents[1] / "golden"
 EXAMPLE = Path(__file__).parents[5] / "examples" / "sidecar" / "deployment.yaml"
 VARIABLES = {
-    "FLAGD_MANAGEMENT_PORT": "8014",
-    "FLAGD_PORT": "8013",
-    "FLAGD_RESOLVER": "rpc",
-    "FLAGD_HOST": "127.0.0.1",
-    "FLAGD_SYNC_PORT": "8015",
-    "OFREP_ENDPOINT": "http://127.0.0.1:8016",
-}
+    "FLAGD_MANAGEMENT_PORT": "8014", "FLAGD_PORT": "8013", "FLAGD_RESOLVER": "rpc", "FLAGD_HOST": "127.0.0.1",
+    "FLAGD_SYNC_PORT": "8015", "OFREP_ENDPOINT": "http://127.0.0.1:8016",
+}  # fmt: skip
 
 
 def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
@@ -176,9 +172,9 @@ def test_the_token_is_for_the_proxy_alone() -> None:
 
 
 def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
-    by_hand = next(
-        each for each in yaml.load_all(EXAMPLE.read_text(encoding="utf-8"), yaml.CSafeLoader) if each["kind"] == "Deployment"
-    )["spec"]["template"]["spec"]  # fmt: skip
+    documents = yaml.load_all(EXAMPLE.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    deployment = next(each for each in documents if each["kind"] == "Deployment")
+    by_hand = deployment["spec"]["template"]["spec"]
     spec = injected(pod(), Options(proxy_ca="flagstaff-ca"))["spec"]
     (theirs,), (ours,) = by_hand["initContainers"], spec["initContainers"]
     numbers = [{each["name"]: each["containerPort"] for each in found["ports"]} for found in (theirs, ours)]
@@ -203,10 +199,10 @@ def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
         refused(pod({names.CONTAINERS: "ap"})),
     ]
     assert messages == [
-        "container app: uses port 8014, which is the evaluator's; give the evaluator another with the annotation "
-        "flagstaff.dev/management-port",
-        "container app: uses port 8016, which is the evaluator's; give the evaluator another with the annotation "
-        "flagstaff.dev/ofrep-port",
+        "container app: uses port 8014, which is the evaluator's; give the evaluator another with the "
+        "annotation flagstaff.dev/management-port",
+        "container app: uses port 8016, which is the evaluator's; give the evaluator another with the "
+        "annotation flagstaff.dev/ofrep-port",
         "container flagstaff-evaluator: the pod has one of this name already; remove it, or set "
         "openfeature.dev/enabled to false to keep your own",
         "volume flagstaff-state: the evaluator's has this name; give yours another",
@@ -223,8 +219,8 @@ def test_a_copy_that_asks_for_another_flag_set_is_refused() -> None:
     once = injected(pod())
     once["metadata"]["annotations"][names.FLAG_SET] = "search"
     assert refused(once) == (
-        "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks for "
-        "shop/search; remove the annotation and the container flagstaff-evaluator"
+        "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks "
+        "for shop/search; remove the annotation and the container flagstaff-evaluator"
     )
 
 

@@ -1,4 +1,4 @@
-"""InProcessConfigurations: variables of OpenFeature Operator's names, for our proxy unless a server is named."""
+"""InProcessConfigurations: variables named as OpenFeature Operator's, for our proxy unless one is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
     assert "initContainers" not in found["spec"]
     assert env(found["spec"]["containers"][0]) == {
         "FLAGD_HOST": "proxy", "FLAGD_PORT": "8015", "FLAGD_TLS": "false", "FLAGD_CACHE": "lru",
-        "FLAGD_MAX_CACHE_SIZE": "1000", "FLAGD_RESOLVER": "in-process", "FLAGD_SOURCE_SELECTOR": "shop/checkout",
+        "FLAGD_MAX_CACHE_SIZE": "1000", "FLAGD_RESOLVER": "in-process",
+        "FLAGD_SOURCE_SELECTOR": "shop/checkout",
     }  # fmt: skip
     annotation = json.loads(found["metadata"]["annotations"][names.INJECTED])
     assert annotation == {"from": "InProcessConfiguration/s0", "configuration": annotation["configuration"]}
@@ -71,17 +72,15 @@ def test_several_are_merged_as_openfeature_operator_merges_them() -> None:
     }  # fmt: skip
     # As its definition stores it: with defaults.
     second = {
-        "envVarPrefix": "my-second-prefix",
-        "host": "my-host",
-        "port": 8015,
-        "tls": False,
+        "envVarPrefix": "my-second-prefix", "host": "my-host", "port": 8015, "tls": False,
         "cacheMaxSize": 1000,
-    }
+    }  # fmt: skip
     for options in (OPTIONS, COMPAT):
         variables = made(first, second, options=options)["spec"]["containers"][0]["env"]
         assert [(each["name"].removeprefix("my-second-prefix_"), each["value"]) for each in variables] == [
-            ("name2", "2"), ("name1", "1"), ("HOST", "my-host"), ("PORT", "8015"), ("TLS", "true"), ("CACHE", "lru"),
-            ("MAX_CACHE_SIZE", "11"), ("RESOLVER", "in-process"), ("OFFLINE_FLAG_SOURCE_PATH", "my-path"),
+            ("name2", "2"), ("name1", "1"), ("HOST", "my-host"), ("PORT", "8015"), ("TLS", "true"),
+            ("CACHE", "lru"), ("MAX_CACHE_SIZE", "11"), ("RESOLVER", "in-process"),
+            ("OFFLINE_FLAG_SOURCE_PATH", "my-path"),
         ]  # fmt: skip
 
 
@@ -103,7 +102,7 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     ("spec", "message"),
     [
         ({}, "InProcessConfiguration: selector is missing"),
-        ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop may refer to FeatureFlagConfiguration other/checkout"),
+        ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop may refer to F"),
         ({"selector": "No name"}, "InProcessConfiguration: selector: 'No name' is no object's name"),
         ({"cache": "big"}, "InProcessConfiguration s: spec.cache: "),
     ],

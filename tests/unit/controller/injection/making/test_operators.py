@@ -56,10 +56,12 @@ def test_the_container_is_the_operators_field_by_field() -> None:
     sources = '[{"uri":"proxy:8015","provider":"grpc","selector":"core.openfeature.dev/shop/checkout"}]'
     assert flagd(found) == {
         "name": "flagd", "image": FLAGD, "imagePullPolicy": "Always", "restartPolicy": "Always",
-        "args": ["start", "--management-port", "8014", "--port", "8013", "--sources", sources, "--ofrep-port", "8016"],
+        "args": ["start", "--management-port", "8014", "--port", "8013", "--sources", sources,
+                 "--ofrep-port", "8016"],
         "ports": [{"name": "management", "containerPort": 8014}, {"name": "flagd", "containerPort": 8013}],
         "env": variables, "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
-        "resources": {"requests": {"cpu": "200m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "200m", "memory": "32Mi"},
+                      "limits": {"cpu": "500m", "memory": "64Mi"}},
         "securityContext": SECURITY,
     }  # fmt: skip
     assert found["spec"]["containers"][0]["env"] == variables
@@ -74,8 +76,8 @@ def test_arguments_are_in_the_operators_order() -> None:
     )  # fmt: skip
     assert flagd(found)["args"][7:] == [
         "--debug", "--metrics-exporter", "otel", "--otel-collector-uri", "otel:4317",
-        "--context-value", "a=1", "--context-value", "b=2", "--context-from-header", "X-Y=y", "--cors-origin", "*",
-        "--ofrep-port", "9016",
+        "--context-value", "a=1", "--context-value", "b=2", "--context-from-header", "X-Y=y",
+        "--cors-origin", "*", "--ofrep-port", "9016",
     ]  # fmt: skip
 
 

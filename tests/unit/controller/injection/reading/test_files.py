@@ -116,11 +116,7 @@ def test_so_are_those_of_providers_that_evaluate_by_themselves(spec: dict[str, A
 @pytest.mark.parametrize(("volume", "there"), [("kube-api-access-x2b4z", True), ("mine", False)])
 def test_the_evaluator_has_the_mount_that_the_api_server_would_add(volume: str, there: bool) -> None:
     given = asking("s")
-    mount = {
-        "name": volume,
-        "readOnly": True,
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-    }
+    mount = {"name": volume, "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
     given["spec"]["containers"][0]["volumeMounts"] = [mount]
     found = injected(given, FILES, Objects(s={"sources": [{"source": "checkout"}]}))
     assert (found["spec"]["initContainers"][0]["volumeMounts"][-1] == mount) is there

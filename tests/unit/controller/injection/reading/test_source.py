@@ -25,6 +25,10 @@ def spec(source: str = "checkout", **rest: Any) -> dict[str, Any]:
     return {"sources": [{"source": source}], **rest}
 
 
+def of(source: str = "a", **rest: Any) -> dict[str, Any]:
+    return {"sources": [{"source": source, **rest}]}
+
+
 def made(*specs: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """The pod that names these, in order."""
     known = Objects(**{f"s{number}": each for number, each in enumerate(specs)})
@@ -62,13 +66,9 @@ def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
 def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
     web = {"source": "https://flags", "provider": "http", "interval": 5, "tls": True}
     rpc = {
-        "source": "flags:8015",
-        "provider": "grpc",
-        "tls": True,
-        "selector": "x",
-        "providerID": "p",
+        "source": "flags:8015", "provider": "grpc", "tls": True, "selector": "x", "providerID": "p",
         "interval": 3,
-    }
+    }  # fmt: skip
     found = made({"sources": [web, rpc]})
     assert sources(found) == [
         {"uri": "https://flags", "provider": "http", "interval": 5},
@@ -126,10 +126,14 @@ def test_one_of_another_namespace_names_no_secret_of_the_pods() -> None:
 
 
 def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
-    first = spec("a", port=9013, managementPort=9014, logFormat="console", debugLogging=True, cors=["a"],
-                 contextValues={"x": "1", "y": "1"}, resources={"limits": {"cpu": 1, "memory": "1Gi"}})  # fmt: skip
-    second = spec("b", port=9113, debugLogging=False, cors=["b"], logFormat="", managementPort=0,
-                  contextValues={"y": "2"}, resources={"limits": {"memory": "2Gi"}, "requests": {"cpu": 1}})  # fmt: skip
+    first = spec(
+        "a", port=9013, managementPort=9014, logFormat="console", debugLogging=True, cors=["a"],
+        contextValues={"x": "1", "y": "1"}, resources={"limits": {"cpu": 1, "memory": "1Gi"}},
+    )  # fmt: skip
+    second = spec(
+        "b", port=9113, debugLogging=False, cors=["b"], logFormat="", managementPort=0,
+        contextValues={"y": "2"}, resources={"limits": {"memory": "2Gi"}, "requests": {"cpu": 1}},
+    )  # fmt: skip
     found = made(first, second)
     assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b"]
     assert sidecar(found)["resources"] == {"limits": {"cpu": 1, "memory": "2Gi"}, "requests": {"cpu": 1}}
@@ -151,12 +155,13 @@ def test_variables_come_first_with_their_prefix_and_credentials_are_the_evaluato
         envVars=[
             {"name": "AWS_REGION", "value": "x"},
             {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        ],
+        ]
     )
     found = made(first, second)
     application = found["spec"]["containers"][0]["env"]
     assert [each["name"] for each in application] == [
-        "MY_A", "MY_B", "MY_MANAGEMENT_PORT", "MY_PORT", "MY_RESOLVER", "MY_HOST", "MY_SYNC_PORT", "OFREP_ENDPOINT",
+        "MY_A", "MY_B", "MY_MANAGEMENT_PORT", "MY_PORT", "MY_RESOLVER", "MY_HOST", "MY_SYNC_PORT",
+        "OFREP_ENDPOINT",
     ]  # fmt: skip
     assert application[0]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert [each["name"] for each in sidecar(found)["env"][4:]] == ["MY_A", "MY_B", "AWS_REGION"]
@@ -186,8 +191,8 @@ def test_a_setting_without_effect_is_warned_of() -> None:
     _, reviewed = answer(review, OPTIONS, known)
     assert reviewed["response"]["warnings"] == [
         "FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
-        "FeatureFlagSource: otelCollectorUri is ignored: set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an image "
-        "with the extra otel",
+        "FeatureFlagSource: otelCollectorUri is ignored: set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an "
+        "image with the extra otel",
     ]
 
 
@@ -200,25 +205,30 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes(annotation: s
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (spec("other/flags"), "FeatureFlagSource: sources[0]: no pod of shop may refer to FeatureFlagConfiguration other/flags"),
-        (spec("Not a name"), "FeatureFlagSource: sources[0]: 'Not a name' is no object's name"),
-        ({"sources": [{"source": "a", "provider": "file"}]}, "FeatureFlagSource: provider file: the controller runs without --flag-files"),
-        ({"sources": [{"source": "other/a", "provider": "file"}]}, "FeatureFlagSource: sources[0]: a pod mounts ConfigMaps of its own namespace alone"),
-        ({"sources": [{"source": "a" * 250, "provider": "file"}]}, "FeatureFlagSource: sources[0]: 'shop_aaaa"),
-        ({"sources": [{"source": "a", "provider": "disk"}]}, "FeatureFlagSource: sources[0]: provider 'disk' is not supported"),
-        ({"sources": [{"source": "a", "provider": "http", "httpSyncBearerToken": "x"}]}, "FeatureFlagSource: sources[0]: httpSyncBearerToken"),
-        ({"sources": [{"source": "a", "provider": "s3", "secretRef": {"name": "x"}}]}, "FeatureFlagSource: sources[0]: provider s3 sends no token"),
-        ({"sources": []}, "FeatureFlagSource s: spec.sources: "),
-        (spec(port="many"), "FeatureFlagSource s: spec.port: "),
-        (spec(port=8014), "annotation flagstaff.dev/management-port: port 8014 is that of flagstaff.dev/port too"),
-        (spec(logFormat="xml"), "FeatureFlagSource logFormat: is 'xml'; write one of json, console"),
-        (spec(envVars=[{"value": "x"}]), "FeatureFlagSource: envVars: each must have a name"),
+        (spec("other/a"), ": sources[0]: no pod of shop may refer to FeatureFlagConfiguration other/a"),
+        (spec("Not a name"), ": sources[0]: 'Not a name' is no object's name"),
+        (of(provider="file"), ": provider file: the controller runs without --flag-files"),
+        (of("other/a", provider="file"), ": sources[0]: a pod mounts ConfigMaps of its own namespace alone"),
+        (of("a" * 250, provider="file"), ": sources[0]: 'shop_aaaa"),
+        (of(provider="disk"), ": sources[0]: provider 'disk' is not supported"),
+        (of(provider="http", httpSyncBearerToken="x"), ": sources[0]: httpSyncBearerToken"),
+        (of(provider="s3", secretRef={"name": "x"}), ": sources[0]: provider s3 sends no token"),
+        ({"sources": []}, " s: spec.sources: "),
+        (spec(port="many"), " s: spec.port: "),
+        (spec(logFormat="xml"), " logFormat: is 'xml'; write one of json, console"),
+        (spec(envVars=[{"value": "x"}]), ": envVars: each must have a name"),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_spec_is_refused(given: dict[str, Any], message: str) -> None:
     found = refused(asking("s"), Objects(s=given))
-    assert found.startswith(message)
+    assert found.startswith(f"FeatureFlagSource{message}")
     assert "bearer" not in found
+
+
+def test_a_port_of_two_servers_is_refused() -> None:
+    found = refused(asking("s"), Objects(s=spec(port=8014)))
+    taken = "annotation flagstaff.dev/management-port: port 8014 is that of flagstaff.dev/port too"
+    assert found.startswith(taken)
 
 
 def test_names_are_of_the_pods_namespace_and_one_way_is_enough() -> None:

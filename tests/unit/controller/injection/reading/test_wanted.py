@@ -13,35 +13,39 @@ from tests.unit.controller.injection.pods import changed, env, injected, pod, re
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("flagstaff.dev/flag-set", "x", "annotation flagstaff.dev/flag-set: unknown; did you mean flagstaff.dev/flagset?"),
-        ("flagstaff.dev/zzz", "x", "annotation flagstaff.dev/zzz: unknown; there are flagset, containers,"),
-        (names.FLAG_SET, None, 'annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff.dev/flagset: "'),
-        (names.FLAG_SET, "other/checkout", "annotation flagstaff.dev/flagset: no pod of shop may refer to FlagSet other/checkout"),
-        (names.FLAG_SET, "Check out", "annotation flagstaff.dev/flagset: 'Check out' is no object's name"),
-        (names.CONTAINERS, " ,", "annotation flagstaff.dev/containers: names no container"),
-        (names.IMAGE, "a b", "annotation flagstaff.dev/image: 'a b' is no image"),
-        (names.RESOURCES, "64Mi", "annotation flagstaff.dev/resources: must be a JSON object"),
-        (names.RESOURCES, '{"limit":{}}', "annotation flagstaff.dev/resources: must be a JSON object"),
-        (names.RESOURCES, '{"limits":1}', "annotation flagstaff.dev/resources: limits must be an object"),
-        (names.RESOURCES, '{"limits":{"cpu":"many"}}', "annotation flagstaff.dev/resources: limits.cpu is no amount"),
-        (names.LOG_LEVEL, "loud", "annotation flagstaff.dev/log-level: is 'loud'; write one of debug, info, warning, error"),
-        (names.SIDECAR, "yes", "annotation flagstaff.dev/sidecar: is 'yes'; write one of native, plain"),
-        (names.PORT, "0", "annotation flagstaff.dev/port: is '0'; write a port from 1 to 65535"),
-        (names.PORT, "70000", "annotation flagstaff.dev/port: is '70000'; write a port from 1 to 65535"),
-        (names.SYNC_PORT, "8013", "annotation flagstaff.dev/sync-port: port 8013 is that of flagstaff.dev/port too"),
-        (names.ON_MISSING, "Hope", "annotation flagstaff.dev/on-missing-flags: is 'Hope'; write one of Wait, Start, Forever"),
-        (names.START_DEADLINE, "30", "annotation flagstaff.dev/start-deadline: is '30'; write a duration such as 30s"),
-        (names.SOCKET_PATH, "/tmp/f.sock", "annotation flagstaff.dev/socket-path: is '/tmp/f.sock'; write a path in a folder"),
-        (names.SOCKET_PATH, "/var/run/f.sock", "annotation flagstaff.dev/socket-path: is '/var/run/f.sock'; write a path"),
-        (names.SOCKET_PATH, "/a/../b/f.sock", "annotation flagstaff.dev/socket-path: is '/a/../b/f.sock'; write a path"),
-        (names.STATE_CLAIM, "Not a name", "annotation flagstaff.dev/state-claim: 'Not a name' is no object's name"),
-        (names.ENABLED, True, "annotation openfeature.dev/enabled: is no string; put it in quotes"),
+        ("flagstaff.dev/flag-set", "x", "unknown; did you mean flagstaff.dev/flagset?"),
+        ("flagstaff.dev/zzz", "x", "unknown; there are flagset, containers,"),
+        ("flagstaff.dev/flagset", "other/checkout", "no pod of shop may refer to FlagSet other/checkout"),
+        ("flagstaff.dev/flagset", "Check out", "'Check out' is no object's name"),
+        ("flagstaff.dev/containers", " ,", "names no container"),
+        ("flagstaff.dev/image", "a b", "'a b' is no image"),
+        ("flagstaff.dev/resources", "64Mi", "must be a JSON object"),
+        ("flagstaff.dev/resources", '{"limit":{}}', "must be a JSON object"),
+        ("flagstaff.dev/resources", '{"limits":1}', "limits must be an object"),
+        ("flagstaff.dev/resources", '{"limits":{"cpu":"many"}}', "limits.cpu is no amount"),
+        ("flagstaff.dev/log-level", "loud", "is 'loud'; write one of debug, info, warning, error"),
+        ("flagstaff.dev/sidecar", "yes", "is 'yes'; write one of native, plain"),
+        ("flagstaff.dev/port", "0", "is '0'; write a port from 1 to 65535"),
+        ("flagstaff.dev/port", "70000", "is '70000'; write a port from 1 to 65535"),
+        ("flagstaff.dev/sync-port", "8013", "port 8013 is that of flagstaff.dev/port too"),
+        ("flagstaff.dev/on-missing-flags", "Hope", "is 'Hope'; write one of Wait, Start, Forever"),
+        ("flagstaff.dev/start-deadline", "30", "is '30'; write a duration such as 30s"),
+        ("flagstaff.dev/socket-path", "/tmp/f.sock", "is '/tmp/f.sock'; write a path in a folder"),
+        ("flagstaff.dev/socket-path", "/var/run/f.sock", "is '/var/run/f.sock'; write a path"),
+        ("flagstaff.dev/socket-path", "/a/../b/f.sock", "is '/a/../b/f.sock'; write a path"),
+        ("flagstaff.dev/state-claim", "Not a name", "'Not a name' is no object's name"),
+        ("openfeature.dev/enabled", True, "is no string; put it in quotes"),
     ],
-)  # fmt: skip
-def test_an_invalid_annotation_is_refused_with_what_to_write(
-    name: str, text: str | None, message: str
-) -> None:
-    assert refused(pod({name: text})).startswith(message)
+)
+def test_an_invalid_annotation_is_refused_with_what_to_write(name: str, text: str, message: str) -> None:
+    assert refused(pod({name: text})).startswith(f"annotation {name}: {message}")
+
+
+def test_a_pod_that_asks_and_names_no_flag_set_is_told_how() -> None:
+    said = refused(pod({names.FLAG_SET: None}))
+    assert said.startswith(
+        "annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff"
+    )
 
 
 def test_annotations_change_image_resources_level_and_ports() -> None:

@@ -4,41 +4,29 @@ import pytest
 
 from controller.sources.bucket.complaints import explained, impossible_key
 
-STATUS = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2ms - Server returned non-2xx status code: "
+ASKED = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2ms"
+STATUS = f"{ASKED} - Server returned non-2xx status code: "
+DEBUG = "Generic S3 error\nDebug source:\n"
+FAILED, UNREACHED = "BucketOperationFailed", "the store cannot be reached"
+REFUSED = "AuthenticationFailed"
 
 
 @pytest.mark.parametrize(
     ("text", "reason", "message"),
     [
-        (
-            f"{STATUS}403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>No.</Message></Error>",
-            "AuthenticationFailed",
-            "the store answered 403 SignatureDoesNotMatch",
-        ),
-        (
-            f"{STATUS}404 Not Found: <Error>\n<Code>NoSuchBucket</Code></Error>",
-            "BucketNotFound",
-            "the store answered 404 NoSuchBucket",
-        ),
-        (f"{STATUS}403: <Code>a-body</Code>", "AuthenticationFailed", "the store answered 403"),
-        (f"{STATUS}503 Slow Down: <html>later</html>", "BucketOperationFailed", "the store answered 503"),
-        (
-            "Generic S3 error\nDebug source:\nConnectError(Os { code: 111, message: \"Connection refused\" })",
-            "BucketOperationFailed",
-            "the store cannot be reached: Connection refused",
-        ),
-        (
-            "Generic S3 error\nDebug source:\nerror: InvalidCertificate(\n  UnknownIssuer,\n)",
-            "CertificateRefused",
-            "the store's certificate is not trusted: UnknownIssuer",
-        ),
-        ("Generic S3 error\nDebug source:\nkind: Timeout", "Timeout", "the store does not answer"),
-        (
-            "Error performing PUT http://169.254.169.254/latest/api/token",
-            "AuthenticationFailed",
-            "there are no credentials",
-        ),
-        ("what nobody foresaw", "BucketOperationFailed", "the store cannot be reached: the connection failed"),
+        (f"{STATUS}403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>No.</Message></Error>",
+         REFUSED, "the store answered 403 SignatureDoesNotMatch"),
+        (f"{STATUS}404 Not Found: <Error>\n<Code>NoSuchBucket</Code></Error>",
+         "BucketNotFound", "the store answered 404 NoSuchBucket"),
+        (f"{STATUS}403: <Code>a-body</Code>", REFUSED, "the store answered 403"),
+        (f"{STATUS}503 Slow Down: <html>later</html>", FAILED, "the store answered 503"),
+        (f'{DEBUG}ConnectError(Os {{ code: 111, message: "Connection refused" }})',
+         FAILED, f"{UNREACHED}: Connection refused"),
+        (f"{DEBUG}error: InvalidCertificate(\n  UnknownIssuer,\n)",
+         "CertificateRefused", "the store's certificate is not trusted: UnknownIssuer"),
+        (f"{DEBUG}kind: Timeout", "Timeout", "the store does not answer"),
+        ("Error performing PUT http://169.254.169.254/latest/api/token", REFUSED, "there are no credentials"),
+        ("what nobody foresaw", FAILED, f"{UNREACHED}: the connection failed"),
     ],
 )  # fmt: skip
 def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, message: str) -> None:

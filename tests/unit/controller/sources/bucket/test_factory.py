@@ -183,15 +183,22 @@ def test_a_spec_that_cannot_be_meant_names_its_field(spec: dict[str, Any], says:
     assert "s3cret" not in str(setback.value)
 
 
+def azure(endpoint: str, **content: str) -> tuple[dict[str, str], dict[str, str], Scheme, str]:
+    return {"provider": "azure", "endpoint": endpoint}, content, Scheme.AZURE, endpoint
+
+
 @pytest.mark.parametrize(
     ("spec", "content", "store", "endpoint", "config"),
     [
-        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Scheme.S3, "", {"region": "eu-west-1", "skip_signature": False}),
+        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Scheme.S3, "",
+         {"region": "eu-west-1", "skip_signature": False}),
         ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Scheme.GOOGLE, "", {}),
-        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Scheme.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
-        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Scheme.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Scheme.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
-        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Scheme.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
+        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Scheme.GOOGLE, "",
+         {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
+        (*azure("https://me.blob.core.windows.net", accountKey="a\n"),
+         {"account_name": "me", "account_key": "a"}),
+        (*azure("https://me.example.com", sasKey="a"), {"account_name": "me", "sas_key": "a"}),
+        (*azure("https://10.0.0.1/me", sasKey="a"), {"account_name": "me"}),
         ({"endpoint": "minio"}, None, Scheme.S3, "https://minio", {"skip_signature": True}),
     ],
 )  # fmt: skip

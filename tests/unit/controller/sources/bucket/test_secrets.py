@@ -185,7 +185,8 @@ async def test_an_account_signs_its_requests_itself_unless_its_key_says_otherwis
         ("azure", {"accountKey": "no Base64!"}, "form"),
         ("azure", {"sasKey": "no-token"}, "form"),
         ("google", {"serviceaccount": "no JSON"}, "form"),
-        ("google", {"serviceaccount": '{"client_email": "a", "private_key": "b", "private_key_id": "c"}'}, "form"),
+        ("google", {"serviceaccount": '{"client_email": "a", "private_key": "b", "private_key_id": "c"}'},
+         "form"),
     ],
     indirect=["store"],
 )  # fmt: skip

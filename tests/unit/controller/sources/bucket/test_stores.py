@@ -1,4 +1,4 @@
-"""A bucket on a real server of each protocol: what a look costs, and what it comes to when things go wrong."""
+"""A bucket on a real server of each protocol: what a look costs, and its end when things go wrong."""
 
 from __future__ import annotations
 

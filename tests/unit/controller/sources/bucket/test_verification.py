@@ -1,4 +1,4 @@
-"""`spec.verify` of a bucket on a real S3 server, with keys of openssl's: what is not signed is never stored."""
+"""`spec.verify` of a bucket on a real S3 server, with openssl's keys: what is not signed is never stored."""
 
 from __future__ import annotations
 

@@ -18,15 +18,11 @@ SECRET = "s3cr3t-token"  # noqa: S105 - it guards nothing
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("/srv/flags", "/srv/flags"),
-        ("flags", "flags"),
-        (".", "."),
-        ("./-odd", "./-odd"),
-        ("./a:b", "./a:b"),
-        ("file:///srv/my%20flags.git", "/srv/my flags.git"),
+        ("/srv/flags", "/srv/flags"), ("flags", "flags"), (".", "."), ("./-odd", "./-odd"),
+        ("./a:b", "./a:b"), ("file:///srv/my%20flags.git", "/srv/my flags.git"),
         ("file://localhost/srv/flags", "/srv/flags"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_is_a_local_repository(text: str, path: str) -> None:
     assert parse_location(text).path == Path(path)
 
@@ -54,40 +50,14 @@ def test_a_remote_is_read_from_its_url(text: str, transport: Transport, url: str
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        " /srv/flags",
-        "/srv/fl\nags",
-        "--upload-pack=touch x",
-        "-oProxyCommand=touch x",
-        "ext::sh -c touch% x",
-        "fd::17",
-        "transport::https://h/r",
-        "git://h/r",
-        "ftp://h/r",
-        "ext://h/r",
-        "ssh://-oProxyCommand=touch/r",
-        "ssh://-x@h/r",
-        "ssh://u:p@h/r",
-        "ssh://h/r?x",
-        "-x@h:r",
-        "u@-h:r",
-        "h:-r",
-        "u@h%25:r",
-        "https:///r",
-        "https://h",
-        "https://h/",
-        "https://h:port/r",
-        "https://h:99999/r",
-        "https://ho%73t/r",
-        "https://h/r#main",
-        "https://h/r?x=1",
-        "https://[::1/r",
-        "file://host/r",
-        "file:///",
-        "file:///r%00",
-        "file:///r?x",
+        "", " /srv/flags", "/srv/fl\nags", "--upload-pack=touch x", "-oProxyCommand=touch x",
+        "ext::sh -c touch% x", "fd::17", "transport::https://h/r", "git://h/r", "ftp://h/r", "ext://h/r",
+        "ssh://-oProxyCommand=touch/r", "ssh://-x@h/r", "ssh://u:p@h/r", "ssh://h/r?x", "-x@h:r", "u@-h:r",
+        "h:-r", "u@h%25:r", "https:///r", "https://h", "https://h/", "https://h:port/r", "https://h:99999/r",
+        "https://ho%73t/r", "https://h/r#main", "https://h/r?x=1", "https://[::1/r", "file://host/r",
+        "file:///", "file:///r%00", "file:///r?x",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_place_of_a_repository_is_refused(text: str) -> None:
     with pytest.raises(InvalidTextError) as refused:
         parse_location(text)
@@ -164,10 +134,7 @@ def test_no_secret_is_in_what_credentials_print() -> None:
 
 def test_identities_differ_wherever_credentials_do() -> None:
     asked = [
-        Credentials(),
-        Credentials("a"),
-        Credentials("a", "b"),
-        Credentials("a", "", "b"),
+        Credentials(), Credentials("a"), Credentials("a", "b"), Credentials("a", "", "b"),
         Credentials("a", "", "", "b"),
-    ]
+    ]  # fmt: skip
     assert len({credentials.identity for credentials in asked}) == len(asked)

@@ -166,16 +166,11 @@ def test_a_proxys_credentials_are_not_the_servers(root: Path) -> None:
 
 def test_each_proof_makes_another_identity(authority: trustme.CA) -> None:
     each = (
-        Credentials(),
-        Credentials("me", SECRET),
-        Credentials(bearer=SECRET),
-        Credentials(tls=Tls(pem(authority))),
-        Credentials(tls=client(authority)),
-        Credentials(ssh_key="KEY"),
-        Credentials(ssh_key="KEY", key_password=SECRET),
-        Credentials(known_hosts="host"),
+        Credentials(), Credentials("me", SECRET), Credentials(bearer=SECRET),
+        Credentials(tls=Tls(pem(authority))), Credentials(tls=client(authority)), Credentials(ssh_key="KEY"),
+        Credentials(ssh_key="KEY", key_password=SECRET), Credentials(known_hosts="host"),
         Credentials(proxy="http://p"),
-    )
+    )  # fmt: skip
     assert len({credentials.identity for credentials in each}) == len(each)
     assert not any(SECRET in repr(credentials) for credentials in each)
 

@@ -20,14 +20,9 @@ from controller.sources.git.listing.reference import (
 
 async def test_a_listing_names_head_and_the_commits_of_tags() -> None:
     lines = [
-        "ref: refs/heads/main\tHEAD",
-        "aa\tHEAD",
-        "ref: refs/remotes/origin/dev\trefs/remotes/origin/HEAD",
-        "aa\trefs/heads/main",
-        "bb\trefs/tags/v1",
-        "aa\trefs/tags/v1^{}",
-        "a warning without a tab",
-    ]
+        "ref: refs/heads/main\tHEAD", "aa\tHEAD", "ref: refs/remotes/origin/dev\trefs/remotes/origin/HEAD",
+        "aa\trefs/heads/main", "bb\trefs/tags/v1", "aa\trefs/tags/v1^{}", "a warning without a tab",
+    ]  # fmt: skip
     refs = {"HEAD": "aa", "refs/heads/main": "aa", "refs/tags/v1": "aa"}
     assert await parse("\n".join(lines), "r") == References(refs, "refs/heads/main")
 

@@ -166,10 +166,7 @@ def test_a_server_that_gives_out_no_bare_commits_is_asked_by_name(
 def test_a_revision_that_moved_on_meanwhile_is_gone(tmp_path: Path, repository: Repository) -> None:
     before = tip(repository)
     repository.git("commit", "-q", "--amend", "-m", "instead")
-    with (
-        git_server(tmp_path, newest_protocol=False) as old,
-        pytest.raises(Failed) as setback,
-    ):
+    with git_server(tmp_path, newest_protocol=False) as old, pytest.raises(Failed) as setback:
         written(a_mirror(tmp_path, old), before, tmp_path / "1")
     assert setback.value.reason == "RevisionGone"
 

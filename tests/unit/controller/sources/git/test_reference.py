@@ -101,17 +101,11 @@ def test_a_head_that_leads_nowhere_fails_and_lists_branches(head: str | None, sa
 @pytest.mark.parametrize(
     ("semver", "tag"),
     [
-        ("*", "v2.0.0"),
-        ("<v0.2.1", "0.2.0"),
-        (">=1.0.0-0 <1.1.0-0", "v1.0.0-alpha"),
-        (">=1.0, <2", "v1.1.0"),
-        (">= 0.1 < 0.3", "v0.2.1"),
-        ("1.x", "v1.1.0"),
-        ("^0.2", "v0.2.1"),
-        ("~1.0.0-alpha", "v1.0.0-alpha"),
-        ("0.1.0 - 0.2.0", "0.2.0"),
+        ("*", "v2.0.0"), ("<v0.2.1", "0.2.0"), (">=1.0.0-0 <1.1.0-0", "v1.0.0-alpha"),
+        (">=1.0, <2", "v1.1.0"), (">= 0.1 < 0.3", "v0.2.1"), ("1.x", "v1.1.0"), ("^0.2", "v0.2.1"),
+        ("~1.0.0-alpha", "v1.0.0-alpha"), ("0.1.0 - 0.2.0", "0.2.0"),
     ],
-)
+)  # fmt: skip
 def test_the_highest_version_in_the_range_is_chosen(semver: str, tag: str) -> None:
     assert choose(tags(*FLUX), None, Reference(semver=semver)).name == tag
 

@@ -65,9 +65,7 @@ def test_a_bare_repository_is_opened(repository: Repository) -> None:
     assert "refs/heads/main" in refs
 
 
-def test_a_missing_folder_and_one_without_a_repository_raise_different_errors(
-    repository: Repository,
-) -> None:
+def test_a_missing_folder_and_one_without_a_repository_raise_different_errors(repository: Repository) -> None:
     inner = repository.path / "inner"
     with pytest.raises(Failed, match="inner does not exist"):
         open_repository(inner)

@@ -107,11 +107,7 @@ def test_a_password_that_no_key_needs_is_left_out(tmp_path: Path, options: tuple
 
 
 REFUSED: dict[str, tuple[Callable[[Mapping[str, bytes]], Credentials | None], dict[str, bytes], str]] = {
-    "both": (
-        http,
-        {"bearerToken": b"x", "username": b"x", "password": b"x"},
-        "both 'bearerToken' and",
-    ),
+    "both": (http, {"bearerToken": b"x", "username": b"x", "password": b"x"}, "both 'bearerToken' and"),
     "no username": (http, {"password": b"x"}, "'password' without 'username'"),
     "no password": (http, {"username": b"x"}, "'username' without 'password'"),
     "two lines": (http, {"bearerToken": b"x\ny"}, "'bearerToken' contains a line break"),
@@ -140,11 +136,7 @@ REFUSED: dict[str, tuple[Callable[[Mapping[str, bytes]], Credentials | None], di
     "no URL": (proxy, {"address": b"http://[h"}, "'address' is not a proxy URL"),
     "a long address": (proxy, {"address": b"http://h/" + b"x" * 2048}, "'address' is not a proxy URL"),
     "a login in it": (proxy, {"address": b"http://x:x@h"}, "'address' holds a username"),
-    "half a login": (
-        proxy,
-        {"address": b"http://h", "password": b"x"},
-        "'password' without 'username'",
-    ),
+    "half a login": (proxy, {"address": b"http://h", "password": b"x"}, "'password' without 'username'"),
 }
 
 
@@ -187,14 +179,7 @@ KEYS = ("username", "password", "bearerToken", "identity", "known_hosts", "ca.cr
 def test_no_message_repeats_a_value(
     which: dict[str, int], read: Callable[[Mapping[str, bytes]], Credentials | None]
 ) -> None:
-    shapes = (
-        b"s3cr3t",
-        b"s3cr3t\ns3cr3t",
-        b"\xffs3cr3t",
-        b"-----BEGIN s3cr3t",
-        b"http://s3cr3t?",
-        b"",
-    )
+    shapes = (b"s3cr3t", b"s3cr3t\ns3cr3t", b"\xffs3cr3t", b"-----BEGIN s3cr3t", b"http://s3cr3t?", b"")
     try:
         shown = repr(read({key: shapes[shape] for key, shape in which.items()}))
     except Stalled as setback:

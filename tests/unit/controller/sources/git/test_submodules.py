@@ -127,14 +127,10 @@ async def test_the_same_credentials_are_shown_for_submodules(beside: Beside, tea
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        (
-            "https://127.0.0.1/shared.git",
-            "submodule shared is on https://127.0.0.1: only those of http://127",
-        ),
-        (
-            "http://localhost:1/shared.git",
-            "submodule shared is on http://localhost: only those of http://127",
-        ),
+        ("https://127.0.0.1/shared.git",
+         "submodule shared is on https://127.0.0.1: only those of http://127"),
+        ("http://localhost:1/shared.git",
+         "submodule shared is on http://localhost: only those of http://127"),
         ("git@github.com:team/shared.git", "submodule shared is on ssh://github.com: only those of"),
         ("/etc", "submodule shared is on this machine: only those of"),
         ("file:///etc", "submodule shared is on this machine: only those of"),
@@ -142,7 +138,7 @@ async def test_the_same_credentials_are_shown_for_submodules(beside: Beside, tea
         ("--upload-pack=id", "submodule shared: not a valid repository location"),
         ("", "submodule shared: .gitmodules has no URL for it"),
     ],
-)
+)  # fmt: skip
 async def test_a_submodule_elsewhere_is_refused_by_path_and_host(
     beside: Beside, team: Team, server: GitServer, url: str, words: str
 ) -> None:

@@ -168,16 +168,12 @@ def test_folders_that_share_their_listing_are_counted_each_time(bare: pygit2.Rep
 @pytest.mark.parametrize(
     ("paths", "prefixes"),
     [
-        ((), ()),
-        ((".",), ((),)),
-        (("flags",), (("flags",),)),
-        (("./flags/", "b.json"), (("flags",), ("b.json",))),
-        (("envs/prod/**",), (("envs", "prod"),)),
-        (("envs/*/flags.json",), (("envs",),)),
-        (("**/x.json",), ((),)),
+        ((), ()), ((".",), ((),)), (("flags",), (("flags",),)),
+        (("./flags/", "b.json"), (("flags",), ("b.json",))), (("envs/prod/**",), (("envs", "prod"),)),
+        (("envs/*/flags.json",), (("envs",),)), (("**/x.json",), ((),)),
         (("a/b?.json", "c/[xy]/d"), (("a",), ("c",))),
     ],
-)
+)  # fmt: skip
 def test_a_glob_can_match_only_below_its_fixed_folder(
     paths: tuple[str, ...], prefixes: tuple[tuple[str, ...], ...]
 ) -> None:

@@ -66,9 +66,7 @@ async def test_a_bare_repository_is_watched(repository: Repository) -> None:
         await anext(changes)
 
 
-async def test_a_linked_work_tree_is_watched_where_its_references_are(
-    repository: Repository,
-) -> None:
+async def test_a_linked_work_tree_is_watched_where_its_references_are(repository: Repository) -> None:
     repository.git("worktree", "add", "-q", "-b", "side", "../linked")
     async with watching(repository.path.parent / "linked") as changes:
         repository.git("-C", "../linked", "commit", "-q", "--allow-empty", "-m", "on the side")
@@ -92,9 +90,7 @@ async def test_a_silent_watch_looks_again_every_interval(repository: Repository)
         await anext(changes)
 
 
-async def test_a_repository_that_goes_and_comes_back_is_watched_again(
-    repository: Repository,
-) -> None:
+async def test_a_repository_that_goes_and_comes_back_is_watched_again(repository: Repository) -> None:
     away = repository.path.parent / "away"
     async with watching(repository.path, interval=0.05) as changes:
         repository.path.rename(away)

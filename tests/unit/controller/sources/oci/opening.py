@@ -35,8 +35,8 @@ class Opener:
         return self.secrets.get(name)
 
     async def open(self, url: str, **oci: Any) -> OciProvider:
-        """`seconds` is how long a look may take, `signers` the Secret with keys, `verify` is `spec.verify`; the rest
-        `spec.oci`.
+        """`seconds` is how long a look may take, `signers` the Secret with keys, `verify` is `spec.verify`;
+        the rest `spec.oci`.
         """
         seconds = oci.pop("seconds", 60.0)
         signers = oci.pop("signers", None)

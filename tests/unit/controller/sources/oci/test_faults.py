@@ -157,19 +157,10 @@ def long_name() -> Artifact:
         (partial(flux, {f"{'ä' * 128}.json": "1"}), "UnsafePath"),
     ],
     ids=[
-        "bomb",
-        "cut",
-        "longer",
-        "no tar",
-        "deep",
-        "twice",
-        "file and folder",
-        "up",
-        "inner up",
-        "root",
+        "bomb", "cut", "longer", "no tar", "deep", "twice", "file and folder", "up", "inner up", "root",
         "long name",
     ],
-)
+)  # fmt: skip
 async def test_an_archive_that_is_made_to_harm_is_refused(
     shelf: Shelf, tmp_path: Path, made: Callable[[], Artifact], reason: str
 ) -> None:
@@ -202,14 +193,10 @@ async def test_a_file_is_not_copied_to_a_place_outside(shelf: Shelf, tmp_path: P
 @pytest.mark.parametrize(
     "manifest",
     [
-        {"manifests": []},
-        {"layers": []},
-        {"layers": [{"mediaType": "a", "size": 1}]},
-        {"layers": [{"digest": "sha256:" + "0" * 64}]},
-        {"layers": "none"},
-        [],
+        {"manifests": []}, {"layers": []}, {"layers": [{"mediaType": "a", "size": 1}]},
+        {"layers": [{"digest": "sha256:" + "0" * 64}]}, {"layers": "none"}, [],
     ],
-)
+)  # fmt: skip
 async def test_an_invalid_manifest_is_reported(shelf: Shelf, tmp_path: Path, manifest: object) -> None:
     content = json.dumps(manifest).encode()
     shelf.front.instead = lambda asked, answer: (

@@ -1,4 +1,4 @@
-"""A signature that cosign itself made with a key, as published in sigstore-rs' tests of `verify_signature`."""
+"""A signature that cosign itself made with a key, published in sigstore-rs' tests of `verify_signature`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts that Sigstore's own client signed without a key, in a real registry, by an instance of one's own."""
+"""Artifacts that Sigstore's own client signed without a key, in a real registry, by our own instance."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.provider import Fetched, Unverified
 from tests.registry.artifacts import Artifact, flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
-from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
+from tests.sigstore.instance import ISSUER, SUBJECT, Instance
 from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.registry.fixtures import Shelf
 
 TRUSTED = {"issuer": "^https://login\\.example$", "subject": "^https://git\\.example/shop/flags/"}
-
-
-@pytest.fixture
-def sigstore() -> Iterator[Instance]:
-    with instance() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Texts of people and of registries: what is understood, and that nothing else than a Setback comes of them."""
+"""Texts of people and of registries: what is understood, and that nothing but a Setback comes of them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,11 @@ DIGEST = "sha256:" + "0" * 64
         ("oci://ghcr.io/team/flags:v1.0", "ghcr.io", "team/flags", OciReference(tag="v1.0")),
         ("oci://localhost:5000/flags", "localhost:5000", "flags", OciReference()),
         (f"oci://[::1]:5000/a/b__c@{DIGEST}", "[::1]:5000", "a/b__c", OciReference(digest=DIGEST)),
-        (
-            f"oci://Registry.Example.com/flags:prod@{DIGEST}",
-            "registry.example.com",
-            "flags",
-            OciReference(tag="prod", digest=DIGEST),
-        ),
+        (f"oci://Registry.Example.com/flags:prod@{DIGEST}", "registry.example.com", "flags",
+         OciReference(tag="prod", digest=DIGEST)),
         ("oci://my_registry:5000/flags", "my_registry:5000", "flags", OciReference()),
     ],
-)
+)  # fmt: skip
 def test_an_address_is_a_host_a_repository_and_what_of_it(
     text: str, host: str, repository: str, target: OciReference
 ) -> None:
@@ -49,10 +45,11 @@ def test_an_address_is_a_host_a_repository_and_what_of_it(
 @pytest.mark.parametrize(
     "text",
     [
-        "https://ghcr.io/flags", "oci://", "oci:///flags", "oci://ghcr.io", "oci://ghcr.io/", "oci://ghcr.io/Flags",
-        "oci://ada:word@ghcr.io/flags", "oci://ghcr.io/a//b", "oci://ghcr.io/../flags", "oci://ghcr.io/flags:",
-        "oci://ghcr.io/flags:-v", "oci://ghcr.io/flags@sha256:12", "oci://ghcr.io:99999/flags", "oci://a b/flags",
-        "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags", "oci://[::1/flags", "oci://xn--a/flags",
+        "https://ghcr.io/flags", "oci://", "oci:///flags", "oci://ghcr.io", "oci://ghcr.io/",
+        "oci://ghcr.io/Flags", "oci://ada:word@ghcr.io/flags", "oci://ghcr.io/a//b", "oci://ghcr.io/../flags",
+        "oci://ghcr.io/flags:", "oci://ghcr.io/flags:-v", "oci://ghcr.io/flags@sha256:12",
+        "oci://ghcr.io:99999/flags", "oci://a b/flags", "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags",
+        "oci://[::1/flags", "oci://xn--a/flags",
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_without_its_password(text: str) -> None:
@@ -152,17 +149,8 @@ JSON: Any = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    "auths",
-                    "ghcr.io",
-                    "auth",
-                    "username",
-                    "layers",
-                    "manifests",
-                    "platform",
-                    "annotations",
-                    "digest",
-                    "size",
-                    "mediaType",
+                    "auths", "ghcr.io", "auth", "username", "layers", "manifests", "platform", "annotations",
+                    "digest", "size", "mediaType",
                 ]
             ),
             inner,
@@ -170,7 +158,7 @@ JSON: Any = st.recursive(
         )
     ),
     max_leaves=12,
-)
+)  # fmt: skip
 
 
 @given(st.text(max_size=60), JSON, st.binary(max_size=60))

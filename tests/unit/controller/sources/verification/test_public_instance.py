@@ -1,5 +1,5 @@
-"""A signature that the public instance of Sigstore vouches for: of release 0.1.2 of rfc8785, by its workflow, as
-published in sigstore-python's test/assets/bundle_v3_github.whl.sigstore.
+"""A signature that the public instance of Sigstore vouches for: of release 0.1.2 of rfc8785, by its workflow,
+as published in sigstore-python's test/assets/bundle_v3_github.whl.sigstore.
 """
 
 from __future__ import annotations

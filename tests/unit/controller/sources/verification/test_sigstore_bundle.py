@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,18 +14,9 @@ from controller.sources.verification.keyless import InvalidRootError, SignerIden
 from tests.registry.signing import Key, bundle
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DIGEST = f"sha256:{'1' * 64}"
 OLDER = f"sha256:{'0' * 64}"
 TRUSTED = SignerIdentity("^https://login\\.example$", "^https://git\\.example/shop/flags/")
-
-
-@pytest.fixture
-def sigstore() -> Iterator[Instance]:
-    with instance() as made:
-        yield made
 
 
 def judged(made: bytes, root: bytes, *identities: SignerIdentity) -> Signer:
