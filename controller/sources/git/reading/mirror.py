@@ -8,13 +8,14 @@ import fcntl
 import hashlib
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
+from controller.sources.git.http.pack_fetch import KEPT, PackFetch, Wanted
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.mirror_quota import MirrorQuota
@@ -47,6 +48,8 @@ class Mirror:
     """Of all mirrors in `root`."""
     complete: bool = False
     """Whether the history is kept, and the tag that is followed; otherwise one commit is."""
+    packs: PackFetch | None = field(default=None, compare=False)
+    """Asked before git is, for one commit."""
 
     @property
     def path(self) -> Path:
@@ -73,7 +76,9 @@ class Mirror:
             except _DAMAGE:
                 await asyncio.to_thread(self._clear, into)
             try:
-                return await self._written(reference, revision, into, limits, paths)
+                # Git checks what it fetches, and tells what is wrong with it.
+                by_git = replace(self, packs=None)
+                return await by_git._written(reference, revision, into, limits, paths)
             except _DAMAGE as error:
                 message = f"{self.program.location.shown}: {revision} cannot be read: {error}"
                 raise Failed("GitOperationFailed", message) from error
@@ -132,8 +137,12 @@ class Mirror:
         # One kept reference per reference that is followed, so that what two sources follow does not replace
         # each other.
         oid = revision.digest.removeprefix("sha1:")
-        kept = "refs/kept/" + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
+        kept = KEPT + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
         depth = None if self.complete else 1
+        if self.packs is not None and not self.complete:
+            wanted = Wanted(oid, reference.full_name(revision), kept)
+            if await self.packs.fetch(self.program, self.path, wanted):
+                return
         try:
             await self.program.fetch(self.path, f"+{oid}:{kept}", depth=depth, whole=self.complete)
         except Failed as refused:
