@@ -1,1 +1,1 @@
-"""Git over HTTP in this process: what needs neither git's program nor its libraries."""
+"""Git servers that are asked over HTTP by this process."""

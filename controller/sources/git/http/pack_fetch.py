@@ -39,7 +39,7 @@ class Wanted:
 
     commit: str
     name: str | None
-    """The remote's full name of what it was chosen by; None: of nothing."""
+    """The remote's full name of the reference that points at it, if one does."""
     kept: str
     """The mirror's reference that shall mark it."""
 
@@ -83,7 +83,7 @@ class PackFetch:
             answer = PackAnswer(program.limits.file_bytes)
             if not await _store(program, mirror, answer, content):
                 return False
-        return await asyncio.to_thread(_keep, mirror, wanted, answer.shallow)
+        return await asyncio.to_thread(_keep, mirror, wanted)
 
 
 async def _pieces(content: StreamReader, answer: PackAnswer) -> AsyncGenerator[bytes]:
@@ -132,17 +132,16 @@ def _cut(mirror: Path) -> set[str]:
     return set(file.read_text().split()) if file.exists() else set()
 
 
-def _keep(mirror: Path, wanted: Wanted, shallow: set[str]) -> bool:
-    """Mark the commit, if it came."""
+def _keep(mirror: Path, wanted: Wanted) -> bool:
+    """Mark the commit, if it came, and note that its history is cut off."""
     repository = open_mirror(mirror)
     if wanted.commit not in repository:
         return False
-    cut = _cut(mirror)
-    if not shallow <= cut:
+    if repository[wanted.commit].peel(pygit2.Commit).parent_ids:
         # Git's lock of this file.
         lock = mirror / "shallow.lock"
         with lock.open("x") as file:
-            file.writelines(f"{each}\n" for each in sorted(cut | shallow))
+            file.writelines(f"{each}\n" for each in sorted(_cut(mirror) | {wanted.commit}))
         lock.replace(mirror / "shallow")
     repository.references.create(wanted.kept, wanted.commit, force=True)
     return True

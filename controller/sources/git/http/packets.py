@@ -5,16 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import re2
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 NEEDED: Final = frozenset({"shallow", "side-band-64k"})
 """Capabilities of a server without which one commit cannot be asked for, or its pack not be read."""
-_WELCOME: Final = frozenset({"thin-pack", "ofs-delta", "no-progress"})
-_SHALLOW: Final = re2.compile(rb"shallow ([0-9a-f]{40})\n?")
-_MOST_SHALLOW: Final = 1_000
+_WELCOME: Final = frozenset({"multi_ack_detailed", "thin-pack", "ofs-delta", "no-progress"})
+"""As git asks for them; some servers answer nothing else."""
 _HEADER: Final = 12
 """Bytes: `PACK`, the version, the number of objects."""
 _LEAST: Final = 1_024
@@ -47,7 +44,8 @@ def request(
 
 
 def _line(text: str) -> bytes:
-    return f"{len(text) + 5:04x}{text}\n".encode()
+    content = f"{text}\n".encode()
+    return b"%04x%b" % (len(content) + 4, content)
 
 
 class PackAnswer:
@@ -55,8 +53,6 @@ class PackAnswer:
 
     def __init__(self, most: int) -> None:
         """`most`: bytes that it may have."""
-        self.shallow: set[str] = set()
-        """Commits whose parents are left out."""
         self.objects = 0
         """In the pack; known once `feed` has returned some of it."""
         self._left = most
@@ -84,10 +80,8 @@ class PackAnswer:
     def _shallow_line(self, line: bytes | None) -> bytes:
         if line is None:
             self._read = self._pack_line
-        elif (found := _SHALLOW.fullmatch(line)) is None or len(self.shallow) == _MOST_SHALLOW:
+        elif not line.startswith(b"shallow "):
             raise ValueError("no commit is cut off as it was asked for")
-        else:
-            self.shallow.add(found[1].decode())
         return b""
 
     def _pack_line(self, line: bytes | None) -> bytes:

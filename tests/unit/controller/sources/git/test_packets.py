@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,13 @@ from hypothesis import strategies as st
 
 from controller.sources.git.http.packets import NEEDED, PackAnswer, request, take_lines
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 A, B = "a" * 40, "b" * 40
 PACK = struct.pack("!4sII", b"PACK", 2, 3) + b"three objects"
+SAID = [[b"NAK\n"], [f"ACK {B}\n".encode()], [f"ACK {B} common\n".encode(), f"ACK {B}\n".encode()]]
+"""About what is held."""
 LINES = st.lists(st.none() | st.binary(min_size=1, max_size=70), max_size=8)
 
 
@@ -32,11 +38,13 @@ def read(content: bytes, places: list[int], most: int = 100_000) -> tuple[PackAn
     return answer, found
 
 
-def an_answer(pack: bytes = PACK, size: int = 1_000, said: bytes = b"NAK\n", ends: bool = True) -> bytes:
+def an_answer(
+    pack: bytes = PACK, size: int = 1_000, said: Sequence[bytes] = SAID[0], ends: bool = True
+) -> bytes:
     parts = [pack[at : at + size] for at in range(0, len(pack), size)]
     bands = [line(b"\x02Counting objects\r"), *(line(b"\x01" + each) for each in parts), line(b"\x01")]
     cut = line(f"shallow {A}\n".encode()) + line(None)
-    return cut + line(said) + b"".join(bands) + (line(None) if ends else b"")
+    return cut + b"".join(map(line, said)) + b"".join(bands) + (line(None) if ends else b"")
 
 
 @given(LINES, st.lists(st.integers(0, 600)))
@@ -68,10 +76,10 @@ def test_a_request_says_what_is_wanted_what_is_held_and_what_of_it_is_cut_off(
     ]
 
 
-@given(st.integers(1, 30), st.lists(st.integers(0, 200)), st.sampled_from([b"NAK\n", f"ACK {B}\n".encode()]))
-def test_a_pack_is_the_same_however_it_arrives(size: int, places: list[int], said: bytes) -> None:
+@given(st.integers(1, 30), st.lists(st.integers(0, 200)), st.sampled_from(SAID))
+def test_a_pack_is_the_same_however_it_arrives(size: int, places: list[int], said: list[bytes]) -> None:
     answer, found = read(an_answer(size=size, said=said), places)
-    assert (answer.shallow, answer.objects, found) == ({A}, 3, PACK)
+    assert (answer.objects, found) == (3, PACK)
 
 
 @given(st.integers(0, len(an_answer()) - 1))
@@ -91,8 +99,7 @@ CUT = line(f"shallow {A}\n".encode())
         CUT + line(None) + line(b"ERR no"),
         CUT + line(None) + line(None),
         line(f"unshallow {A}".encode()),
-        line(f"shallow {A}b".encode()),
-        b"".join(line(f"shallow {each:040x}".encode()) for each in range(1_001)),
+        line(b"NAK\n"),
         an_answer(ends=False) + line(b"\x03out of memory"),
         an_answer(ends=False) + line(b"\x04"),
         an_answer(b"JUNK" + PACK[4:]),
