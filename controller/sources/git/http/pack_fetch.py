@@ -14,6 +14,7 @@ from controller.sources.git.http.packets import NEEDED, PackAnswer, request
 from controller.sources.git.programs.isolation import environment
 from controller.sources.git.programs.process import run
 from controller.sources.git.programs.program import is_crowded
+from controller.sources.git.reading.mirror import KEPT
 from controller.sources.git.reading.repository import open_mirror
 
 if TYPE_CHECKING:
@@ -24,24 +25,12 @@ if TYPE_CHECKING:
 
     from controller.sources.git.listing.reference import References
     from controller.sources.git.programs.program import GitProgram
+    from controller.sources.git.reading.mirror import Wanted
 
-KEPT: Final = "refs/kept/"
-"""Where a mirror has its references, each of one commit."""
 _FEW: Final = 100
 """Objects; git unpacks less than these, as a pack for each commit would have to be tidied up soon."""
 _MOST_HELD: Final = 100
 """Commits that a server is told of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A commit for a mirror."""
-
-    commit: str
-    name: str | None
-    """The remote's full name of the reference that points at it, if one does."""
-    kept: str
-    """The mirror's reference that shall mark it."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ import pygit2
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
-from controller.sources.git.http.pack_fetch import KEPT, PackFetch, Wanted
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.mirror_quota import MirrorQuota
@@ -27,14 +26,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
+    from controller.sources.git.http.pack_fetch import PackFetch
     from controller.sources.git.listing.reference import Reference
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
+KEPT: Final = "refs/kept/"
+"""Where a mirror has its references, each of one commit."""
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
 _BUSY: Final = 0.02
 """Seconds until a lock that another holds is tried again."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A commit for a mirror."""
+
+    commit: str
+    name: str | None
+    """The remote's full name of the reference that points at it, if one does."""
+    kept: str
+    """The mirror's reference that shall mark it."""
 
 
 @dataclass(frozen=True, slots=True)
