@@ -22,7 +22,7 @@ from tests.repositories import ENVIRONMENT
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class GitServer(ThreadingHTTPServer):
@@ -51,6 +51,8 @@ class GitServer(ThreadingHTTPServer):
         """A base URL that every request is sent on to."""
         self.mood = ""
         """`hang` while nobody is answered, `refuse` for 503, `lie` for a commit that is not there."""
+        self.twist: Callable[[bytes], Iterable[bytes]] | None = None
+        """Makes what is sent of the answer to who asks for a pack and does not speak the newest protocol."""
         self.paths: list[str] = []
         self.authorizations: list[str | None] = []
         self.observes_processes = True
@@ -145,7 +147,11 @@ class _Exchange(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(_false(content) if self.server.mood == "lie" else content)
+        if self.server.twist is not None and self.command == "POST" and "Git-Protocol" not in self.headers:
+            for piece in self.server.twist(content):
+                self.wfile.write(piece)
+        else:
+            self.wfile.write(_false(content) if self.server.mood == "lie" else content)
 
 
 def _false(content: bytes) -> bytes:

@@ -19,6 +19,8 @@ from controller.runtime.tenancy.limits import UNLIMITED
 from controller.runtime.tenancy.places import Places
 from controller.runtime.tenancy.secret_hosts import UNBOUND
 from controller.sources.git.credentials import credentials_from, with_proxy
+from controller.sources.git.http.connections import Connections
+from controller.sources.git.http.pack_fetch import PackFetch
 from controller.sources.git.listing.http_listing import HttpListing
 from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
 from controller.sources.git.listing.reference import Reference
@@ -34,7 +36,7 @@ from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from controller.runtime.tenancy.hosts import Hosts
     from controller.runtime.tenancy.limits import Limits
     from controller.sources.git.credentials import Credentials
+    from controller.sources.git.listing.reference import References
+    from controller.sources.git.programs.program import GitProgram
     from controller.sources.git.signatures.judging import Question
     from controller.sources.provider import Fetched, Look, Revision, TreeLimits
     from controller.sources.secrets import ReadSecret
@@ -83,7 +87,8 @@ class GitFactory:
         """`allow_local`: `file://` URLs are read with our rights. `authors`: status and Events name them."""
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
-        self.listings = LsRemoteCache(self.places, HttpListing(hosts))
+        self._connections = Connections(hosts)
+        self.listings = LsRemoteCache(self.places, HttpListing(self._connections))
         self.helpers = Helpers(_HELPERS, (_MODULE,))
         self._reading = Places(_HELPERS)
         self._secrets = Secrets(secret)
@@ -110,6 +115,11 @@ class GitFactory:
         deadline = Deadline(look.timeout, location.shown)
         tasks = LimitedTasks(self.helpers, self._reading, namespace, deadline, _TASK, "GitOperationFailed")
         reader = LimitedReader(tasks)
+        packs = PackFetch(self._connections)
+
+        def listed(program: GitProgram, options: tuple[str, ...]) -> Awaitable[References]:
+            return packs.listed(self.listings.references(program, options, look.freshness, namespace))
+
         source = GitProvider(
             location,
             _reference(spec),
@@ -119,7 +129,8 @@ class GitFactory:
             deadline=deadline,
             sparse=spec.sparse_checkout,
             submodules=spec.recurse_submodules,
-            listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
+            listed=listed,
+            packs=packs,
             place=partial(self.places.place, namespace),
             reader=reader,
             quota=self._quota,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.git.http.pack_fetch import PackFetch
     from controller.sources.git.reading.tree import TreeReader
     from controller.sources.git.signatures.trust import Trust
     from controller.sources.provider import Fetched, LineAuthor, Revision
@@ -75,6 +76,8 @@ class GitProvider:
     """Whether the files of submodules are fetched, too; of a remote only."""
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Lists a remote's references in place of this provider; others may have asked already."""
+    packs: PackFetch | None = field(default=None, compare=False)
+    """Fetches what was listed, where it can, in place of git."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
     """Context that is held during a fetch."""
     reader: TreeReader = read_in_thread
@@ -206,11 +209,12 @@ class GitProvider:
     @property
     def mirror(self) -> Mirror:
         """The copy of a remote."""
-        return self._mirror_of(self.location, complete=self.trust is not None)
+        own = self._mirror_of(self.location)
+        return replace(own, complete=self.trust is not None, packs=self.packs)
 
-    def _mirror_of(self, location: Location, *, complete: bool = False) -> Mirror:
+    def _mirror_of(self, location: Location) -> Mirror:
         program = replace(self._program(), location=location)
-        return Mirror(self.mirror_root, program, self.reader, self.quota, complete=complete)
+        return Mirror(self.mirror_root, program, self.reader, self.quota)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where there is no history, as in a mirror."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from controller.api.parsing import InvalidTextError
@@ -167,6 +167,10 @@ class References:
     """Commit ids by full name, of an annotated tag its commit's; a detached HEAD may be among them."""
     head: str | None
     """The full name that HEAD stands for, if it stands for one."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Ids of annotated tags themselves, by full name."""
+    capabilities: frozenset[str] = frozenset()
+    """Of a server that was asked in this process."""
 
 
 def narrowed(reference: Reference) -> tuple[str, ...]:
@@ -212,3 +216,9 @@ def commits_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
     for value, name in listed:
         (of_tags if name.endswith("^{}") else commits)[name.removesuffix("^{}")] = value
     return commits | of_tags
+
+
+def tags_of(listed: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Ids of annotated tags by name, of what `commits_of` takes."""
+    marked = {name.removesuffix("^{}") for _, name in listed if name.endswith("^{}")}
+    return {name: value for value, name in listed if name in marked}

@@ -14,7 +14,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
 MAX_COMPLAINT: Final = 4096
 """Bytes of standard error that are kept; the last ones, since the cause comes last."""
@@ -61,19 +61,24 @@ class TooMuchOutputError(Exception):
 
 
 async def run(
-    program: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, seconds: float
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    limits: ProcessLimits,
+    seconds: float,
+    given: AsyncGenerator[bytes] | None = None,
 ) -> ChildResult:
     """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is
-    cancelled.
+    cancelled, or `given` raises, which is its standard input.
 
     `seconds` limits CPU time, for a child that outlives us. Raises TooMuchOutputError; OSError if the child
-    cannot be started.
+    cannot be started; what `given` raises.
     """
     ceilings = (limits.memory_bytes // 1024, math.ceil(seconds) + 1, limits.file_bytes // 512)
     command = ("/bin/sh", "-c", _LIMITED, "limited", *map(str, ceilings), *program)
-    child = await _started(command, environment)
+    child = await _started(command, environment, DEVNULL if given is None else PIPE)
     try:
-        output, complaint = await _outputs(child, limits.output_bytes)
+        async with _fed(child, given):
+            output, complaint = await _outputs(child, limits.output_bytes)
         return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
     finally:
         if child.returncode is None:
@@ -81,12 +86,12 @@ async def run(
             await _gone(child.wait)
 
 
-async def _started(command: Sequence[str], environment: Mapping[str, str]) -> Popen[bytes]:
+async def _started(command: Sequence[str], environment: Mapping[str, str], given: int) -> Popen[bytes]:
     """Started in a thread: the loop's own way copies our page tables, and held the loop for 80 ms."""
 
     def start() -> Popen[bytes]:
         return Popen(  # noqa: S603 - our own command, and no shell reads its arguments
-            command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment, start_new_session=True
+            command, stdin=given, stdout=PIPE, stderr=PIPE, cwd="/", env=environment, start_new_session=True
         )  # fmt: skip
 
     starting = _THREADS.submit(start)
@@ -114,6 +119,43 @@ def _kill(child: Popen[bytes]) -> None:
     # Its group: git's transport runs in children, and ssh in theirs.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def _fed(child: Popen[bytes], given: AsyncGenerator[bytes] | None) -> AsyncIterator[None]:
+    """Give it to the child while the block reads what the child says. Raises what `given` raises."""
+    if given is None:
+        yield
+        return
+    feeding = asyncio.create_task(_feed(child, given))
+    try:
+        yield
+        await feeding
+    finally:
+        await _cancelled(feeding)
+
+
+async def _feed(child: Popen[bytes], given: AsyncGenerator[bytes]) -> None:
+    def write(piece: bytes) -> None:
+        if child.stdin is not None:
+            child.stdin.write(piece)
+            child.stdin.flush()
+
+    try:
+        async with contextlib.aclosing(given):
+            async for piece in given:
+                await asyncio.wrap_future(_THREADS.submit(write, piece))
+    except BrokenPipeError:
+        # It has ended, and says why on standard error.
+        pass
+    except BaseException:
+        # A part must not pass for the whole.
+        _kill(child)
+        raise
+    finally:
+        # A thread that still writes holds the pipe until the child has gone.
+        if child.stdin is not None:
+            _THREADS.submit(child.stdin.close)
 
 
 async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:

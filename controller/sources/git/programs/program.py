@@ -59,7 +59,7 @@ class GitProgram:
         shallow = () if depth is None else (f"--depth={depth}",)
         cut = () if whole else ("--update-shallow",)
         tidied = (
-            "--auto-maintenance" if await asyncio.to_thread(_is_crowded, mirror) else "--no-auto-maintenance"
+            "--auto-maintenance" if await asyncio.to_thread(is_crowded, mirror) else "--no-auto-maintenance"
         )
         arguments = (
             f"--git-dir={mirror}",
@@ -128,7 +128,7 @@ class GitProgram:
         return allowed[limit]
 
 
-def _is_crowded(mirror: Path) -> bool:
+def is_crowded(mirror: Path) -> bool:
     """Whether git might have to tidy up: to find that it need not costs a tenth of a small fetch."""
     loose, packs = mirror / "objects" / "17", mirror / "objects" / "pack"
     return _count(loose) > _LOOSE or _count(packs) > 2 * _PACKS

@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pygit2
@@ -26,14 +26,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
+    from controller.sources.git.http.pack_fetch import PackFetch
     from controller.sources.git.listing.reference import Reference
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
+KEPT: Final = "refs/kept/"
+"""Where a mirror has its references, each of one commit."""
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
 _BUSY: Final = 0.02
 """Seconds until a lock that another holds is tried again."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A commit for a mirror."""
+
+    commit: str
+    name: str | None
+    """The remote's full name of the reference that points at it, if one does."""
+    kept: str
+    """The mirror's reference that shall mark it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,8 @@ class Mirror:
     """Of all mirrors in `root`."""
     complete: bool = False
     """Whether the history is kept, and the tag that is followed; otherwise one commit is."""
+    packs: PackFetch | None = field(default=None, compare=False)
+    """Asked before git is, for one commit."""
 
     @property
     def path(self) -> Path:
@@ -73,7 +89,9 @@ class Mirror:
             except _DAMAGE:
                 await asyncio.to_thread(self._clear, into)
             try:
-                return await self._written(reference, revision, into, limits, paths)
+                # Git checks what it fetches, and tells what is wrong with it.
+                by_git = replace(self, packs=None)
+                return await by_git._written(reference, revision, into, limits, paths)
             except _DAMAGE as error:
                 message = f"{self.program.location.shown}: {revision} cannot be read: {error}"
                 raise Failed("GitOperationFailed", message) from error
@@ -132,8 +150,12 @@ class Mirror:
         # One kept reference per reference that is followed, so that what two sources follow does not replace
         # each other.
         oid = revision.digest.removeprefix("sha1:")
-        kept = "refs/kept/" + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
+        kept = KEPT + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
         depth = None if self.complete else 1
+        if self.packs is not None and not self.complete:
+            wanted = Wanted(oid, reference.full_name(revision), kept)
+            if await self.packs.fetch(self.program, self.path, wanted):
+                return
         try:
             await self.program.fetch(self.path, f"+{oid}:{kept}", depth=depth, whole=self.complete)
         except Failed as refused:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import multiprocessing
 import os
@@ -16,7 +17,10 @@ import pytest
 from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.git.credentials import Credentials
-from controller.sources.git.listing.reference import Reference
+from controller.sources.git.http.connections import Connections
+from controller.sources.git.http.pack_fetch import PackFetch
+from controller.sources.git.listing.http_listing import HttpListing
+from controller.sources.git.listing.reference import Reference, References
 from controller.sources.git.programs.process import ProcessLimits
 from controller.sources.git.programs.program import GitProgram
 from controller.sources.git.reading import mirror as mirror_module
@@ -46,23 +50,66 @@ def server(tmp_path: Path, repository: Repository) -> Iterator[GitServer]:
         yield running
 
 
+@pytest.fixture(params=[False, True], ids=["by git", "in one request"])
+def one_request(request: pytest.FixtureRequest) -> bool:
+    """Whether commits are asked for in this process."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def mirror(tmp_path: Path, server: GitServer) -> Mirror:
-    return a_mirror(tmp_path, server)
+def mirror(tmp_path: Path, server: GitServer, one_request: bool) -> Mirror:
+    return a_mirror(tmp_path, server, one_request=one_request)
 
 
 def a_mirror(
-    tmp_path: Path, server: GitServer, credentials: Credentials | None = None, timeout: float = 30
+    tmp_path: Path,
+    server: GitServer,
+    credentials: Credentials | None = None,
+    timeout: float = 30,
+    *,
+    one_request: bool = False,
 ) -> Mirror:
     location = parse_location(f"{server.url}/repository/.git")
-    return Mirror(tmp_path / "mirrors", GitProgram(location, credentials, Deadline(timeout, location.shown)))
+    program = GitProgram(location, credentials, Deadline(timeout, location.shown))
+    return Mirror(tmp_path / "mirrors", program, packs=PackFetch(Connections()) if one_request else None)
 
 
 def written(mirror: Mirror, oid: str, into: Path, reference: str = "main") -> str:
     into.mkdir()
-    revision = Revision("main", f"sha1:{oid}")
-    asyncio.run(mirror.write(Reference.parse(reference), revision, into, TreeLimits(), ()))
+    list_and_write(mirror, Revision("main", f"sha1:{oid}"), into, reference=reference)
     return (into / "a.json").read_text()
+
+
+def list_and_write(
+    mirror: Mirror,
+    revision: Revision,
+    into: Path,
+    limits: TreeLimits = TreeLimits(),  # noqa: B008 - frozen
+    reference: str | None = None,
+) -> None:
+    """List the references, where that is for the mirror to know, and write the revision's files."""
+
+    async def looked() -> None:
+        async with contextlib.AsyncExitStack() as ending:
+            listing = HttpListing()
+            ending.push_async_callback(listing.close)
+            packs = PackFetch(listing.connections) if mirror.packs is not None else None
+            if packs is not None:
+                await packs.listed(listed(listing))
+            used = replace(mirror, packs=packs)
+            await used.write(Reference.parse(reference), revision, into, limits, ())
+
+    async def listed(listing: HttpListing) -> References:
+        found = await listing.references(mirror.program, narrowed=False)
+        assert found is not None
+        return found
+
+    asyncio.run(looked())
+
+
+def fetches(server: GitServer) -> int:
+    """How many times something but its references was asked for."""
+    return len([path for path in server.paths if path.endswith("/git-upload-pack")])
 
 
 def tip(repository: Repository) -> str:
@@ -95,9 +142,9 @@ def test_what_is_here_already_is_not_asked_for_again(
     mirror: Mirror, server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     assert written(mirror, tip(repository), tmp_path / "1") == "1"
-    asked = len(server.paths)
+    asked = fetches(server)
     assert written(mirror, tip(repository), tmp_path / "2") == "1"
-    assert len(server.paths) == asked
+    assert fetches(server) == asked
 
 
 def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path: Path) -> None:
@@ -113,7 +160,11 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
 
 
 def test_a_mirror_with_many_objects_is_tidied_up(
-    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror,
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_request: bool,
 ) -> None:
     ran: list[tuple[str, ...]] = []
 
@@ -130,7 +181,7 @@ def test_a_mirror_with_many_objects_is_tidied_up(
         (folder / f"tmp_obj_{number}").touch()
     repository.commit("second", a__json="2")
     assert written(mirror, tip(repository), tmp_path / "2") == "2"
-    assert ["--auto-maintenance" in each for each in ran] == [False, True]
+    assert ["--auto-maintenance" in each for each in ran] == [True] if one_request else [False, True]
 
 
 def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer) -> None:
@@ -153,21 +204,23 @@ def test_a_damaged_mirror_is_rebuilt(
 
 
 def test_a_server_that_gives_out_no_bare_commits_is_asked_by_name(
-    tmp_path: Path, repository: Repository
+    tmp_path: Path, repository: Repository, one_request: bool
 ) -> None:
     pinned = tip(repository)
     repository.commit("second", a__json="2")
     with git_server(tmp_path, newest_protocol=False) as old:
-        mirror = a_mirror(tmp_path, old)
+        mirror = a_mirror(tmp_path, old, one_request=one_request)
         assert written(mirror, pinned, tmp_path / "1", f"commit:{pinned}") == "1"
         assert written(mirror, tip(repository), tmp_path / "2") == "2"
 
 
-def test_a_revision_that_moved_on_meanwhile_is_gone(tmp_path: Path, repository: Repository) -> None:
+def test_a_revision_that_moved_on_meanwhile_is_gone(
+    tmp_path: Path, repository: Repository, one_request: bool
+) -> None:
     before = tip(repository)
     repository.git("commit", "-q", "--amend", "-m", "instead")
     with git_server(tmp_path, newest_protocol=False) as old, pytest.raises(Failed) as setback:
-        written(a_mirror(tmp_path, old), before, tmp_path / "1")
+        written(a_mirror(tmp_path, old, one_request=one_request), before, tmp_path / "1")
     assert setback.value.reason == "RevisionGone"
 
 
@@ -198,8 +251,8 @@ def test_a_mirror_of_what_is_too_large_is_removed_and_not_fetched_again_until_a_
     asked = []
     for _ in range(2):
         with pytest.raises(Stalled, match="more than 0 bytes"):
-            asyncio.run(mirror.write(Reference(), revision, tmp_path / "1", TreeLimits(total_bytes=0), ()))
-        asked.append(len(server.paths))
+            list_and_write(mirror, revision, tmp_path / "1", TreeLimits(total_bytes=0))
+        asked.append(fetches(server))
     assert not mirror.path.exists()
     assert asked[0] == asked[1]
     repository.commit("second", a__json="2")
@@ -211,15 +264,15 @@ def test_what_exceeded_limits_is_fetched_again_where_there_is_more_room(
 ) -> None:
     revision = Revision("main", f"sha1:{repository.commit('three', b__json='2', c__json='3')}")
 
-    def fetches(entries: int) -> bool:
+    def is_fetched(entries: int) -> bool:
         into = tmp_path / f"{entries}"
         into.mkdir()
-        before = len(server.paths)
+        before = fetches(server)
         with pytest.raises(Stalled, match="files and folders"):
-            asyncio.run(mirror.write(Reference(), revision, into, TreeLimits(entries=entries), ()))
-        return len(server.paths) > before
+            list_and_write(mirror, revision, into, TreeLimits(entries=entries))
+        return fetches(server) > before
 
-    assert [fetches(entries) for entries in (1, 2, 0)] == [True, True, False]
+    assert [is_fetched(entries) for entries in (1, 2, 0)] == [True, True, False]
     assert written(mirror, revision.digest.removeprefix("sha1:"), tmp_path / "all") == "1"
 
 
@@ -231,7 +284,7 @@ def test_a_pack_over_the_limit_is_refused_and_leaves_nothing(
     revision = Revision("main", f"sha1:{repository.commit('large')}")
     (tmp_path / "1").mkdir()
     with pytest.raises(Stalled, match="1000000 bytes for one file") as setback:
-        asyncio.run(limited.write(Reference(), revision, tmp_path / "1", TreeLimits(), ()))
+        list_and_write(limited, revision, tmp_path / "1")
     assert setback.value.reason == "LimitExceeded"
     assert not mirror.path.exists()
 

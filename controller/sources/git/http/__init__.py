@@ -1,0 +1,1 @@
+"""Git servers that are asked over HTTP by this process."""
