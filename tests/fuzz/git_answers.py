@@ -9,8 +9,9 @@ from controller.sources.git.listing.http_listing import parse_advertisement
 from tests.fuzz.target import Target, Wrong, same
 
 WORDS = (
-    "001e# service=git-upload-pack\n", "0000", "0004", "0005\x01", "0005\x02", "0008NAK\n", "0031ACK " + "a" * 40 + "\n", "0034shallow " + "a" * 40,
-    "000cERR no", "0011\x01PACK\0\0\0\2\0\0\0\1", "PACK", "^{}", " refs/heads/main\n", " HEAD\0shallow side-band-64k", "symref=HEAD:",
+    "001e# service=git-upload-pack\n", "0000", "0004", "0005\x01", "0005\x02", "0008NAK\n",
+    "0031ACK " + "a" * 40 + "\n", "0034shallow " + "a" * 40, "000cERR no", "0011\x01PACK\0\0\0\2\0\0\0\1",
+    "PACK", "^{}", " refs/heads/main\n", " HEAD\0shallow side-band-64k", "symref=HEAD:",
 )  # fmt: skip
 LIMIT = 32 * 1_024
 
