@@ -127,6 +127,9 @@ class Helpers:
         """End all processes."""
         for starting in self._starting:
             starting.cancel()
+        # What one of them has begun ends with it, and not in a loop that is closed.
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        self._starting.clear()
         await asyncio.gather(*(each.end() for each in tuple(self._all)))
         self._all.clear()
         self._idle.clear()

@@ -162,3 +162,14 @@ async def test_closing_leaves_no_process(helpers: Helpers) -> None:
     await helpers.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_closing_waits_for_a_process_that_is_still_starting() -> None:
+    helpers, others = Helpers(1), asyncio.all_tasks()
+    waiting = asyncio.create_task(helpers.run(LIMITS, os.getpid))
+    while len(asyncio.all_tasks() - others) < 2:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await helpers.close()
+    assert asyncio.all_tasks() == others
