@@ -7,8 +7,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pygit2
-
 from controller.sources.git.http.connections import FAILURES, SERVICE, Connections
 from controller.sources.git.http.packets import NEEDED, PackAnswer, request
 from controller.sources.git.programs.isolation import environment
@@ -63,9 +61,9 @@ class PackFetch:
         # Git's own fetch tidies up.
         if await asyncio.to_thread(is_crowded, mirror):
             return False
-        held, shallow = await asyncio.to_thread(_held, mirror, wanted.kept)
+        held = await asyncio.to_thread(_held, mirror, wanted.kept)
         offered = listing.tags.get(wanted.name or "", wanted.commit)
-        body = request(offered, listing.capabilities, held, shallow)
+        body = request(offered, listing.capabilities, held)
         async with self.connections.answer(program, SERVICE, body) as content:
             if content is None:
                 return False
@@ -101,19 +99,18 @@ async def _store(program: GitProgram, mirror: Path, answer: PackAnswer, content:
     return ended.status == 0
 
 
-def _held(mirror: Path, kept: str) -> tuple[list[str], list[str]]:
-    """The commits that are whole in the mirror but for their history, and those whose history is cut off."""
+def _held(mirror: Path, kept: str) -> list[str]:
+    """Return the commits that are whole in the mirror but for their history, that of `kept` first.
+
+    No object is read: a server chose how large it becomes.
+    """
     for part in mirror.glob("objects/pack/tmp_*"):
         # Of a fetch that was cut short.
         part.unlink()
-    repository = open_mirror(mirror)
-    names = [each for each in repository.listall_references() if each.startswith(KEPT)]
-    names.sort(key=lambda each: each != kept)
-    commits = [repository.lookup_reference(each).peel(pygit2.Commit) for each in names[:_MOST_HELD]]
-    # Of one with a history, more than it may be cut off; its parents tell, as the mirror knows them.
-    held = list(dict.fromkeys(str(each.id) for each in commits if not each.parent_ids))
-    cut = _cut(mirror)
-    return held, [each for each in held if each in cut]
+    repository, cut = open_mirror(mirror), _cut(mirror)
+    names = sorted(repository.listall_references(), key=lambda each: each != kept)
+    targets = (str(repository.lookup_reference(each).target) for each in names if each.startswith(KEPT))
+    return [each for each in dict.fromkeys(targets) if each in cut][:_MOST_HELD]
 
 
 def _cut(mirror: Path) -> set[str]:
@@ -122,15 +119,14 @@ def _cut(mirror: Path) -> set[str]:
 
 
 def _keep(mirror: Path, wanted: Wanted) -> bool:
-    """Mark the commit, if it came, and note that its history is cut off."""
+    """Mark the commit, if it came, and note that its history is cut off, which harms none without one."""
     repository = open_mirror(mirror)
     if wanted.commit not in repository:
         return False
-    if repository[wanted.commit].peel(pygit2.Commit).parent_ids:
-        # Git's lock of this file.
-        lock = mirror / "shallow.lock"
-        with lock.open("x") as file:
-            file.writelines(f"{each}\n" for each in sorted(_cut(mirror) | {wanted.commit}))
-        lock.replace(mirror / "shallow")
+    # Git's lock of this file.
+    lock = mirror / "shallow.lock"
+    with lock.open("x") as file:
+        file.writelines(f"{each}\n" for each in sorted(_cut(mirror) | {wanted.commit}))
+    lock.replace(mirror / "shallow")
     repository.references.create(wanted.kept, wanted.commit, force=True)
     return True

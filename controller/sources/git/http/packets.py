@@ -33,12 +33,10 @@ def take_lines(content: bytearray) -> Iterator[bytes | None]:
         yield line
 
 
-def request(
-    wanted: str, capabilities: frozenset[str], held: Collection[str], shallow: Collection[str]
-) -> bytes:
-    """Ask for one commit without its history, as it differs from those `held`; `shallow`: those cut off."""
+def request(wanted: str, capabilities: frozenset[str], held: Collection[str]) -> bytes:
+    """Ask for one commit without its history, as it differs from those `held`, which have none either."""
     used = " ".join(sorted(capabilities & (NEEDED | _WELCOME) - {"shallow"}))
-    asked = [f"want {wanted} {used}", *(f"shallow {each}" for each in shallow), "deepen 1"]
+    asked = [f"want {wanted} {used}", *(f"shallow {each}" for each in held), "deepen 1"]
     known = [*(f"have {each}" for each in held), "done"]
     return b"".join(map(_line, asked)) + b"0000" + b"".join(map(_line, known))
 
