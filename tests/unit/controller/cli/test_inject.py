@@ -89,7 +89,8 @@ def test_one_refusal_and_nothing_is_printed(file: Path, capsys: pytest.CaptureFi
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(
-        f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: unknown; did"
+        f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: "
+        "unknown; did you"
     )
 
 

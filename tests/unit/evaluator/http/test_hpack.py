@@ -19,6 +19,11 @@ VALUES = st.sampled_from(["200", "/", "application/grpc"]) | st.text(
 HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=12)
 GET = ((":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com"))
 GETS = ((":scheme", "https"), (":path", "/index.html"), (":authority", "www.example.com"))
+THREE = [
+    GET,
+    (*GET, ("cache-control", "no-cache")),
+    ((":method", "GET"), *GETS, ("custom-key", "custom-value")),
+]
 
 RFC_7541_APPENDIX_C = {
     "C.2.1 literal with indexing": (
@@ -34,11 +39,7 @@ RFC_7541_APPENDIX_C = {
             "828684be58086e6f2d6361636865",
             "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
         ],
-        [
-            GET,
-            (*GET, ("cache-control", "no-cache")),
-            ((":method", "GET"), *GETS, ("custom-key", "custom-value")),
-        ],
+        THREE,
     ),
     "C.4 requests with Huffman": (
         [
@@ -46,11 +47,7 @@ RFC_7541_APPENDIX_C = {
             "828684be5886a8eb10649cbf",
             "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
         ],
-        [
-            GET,
-            (*GET, ("cache-control", "no-cache")),
-            ((":method", "GET"), *GETS, ("custom-key", "custom-value")),
-        ],
+        THREE,
     ),
 }
 

@@ -206,7 +206,8 @@ def test_the_file_and_the_environment_name_several_servers_of_receipts_at_once(t
         (
             ["file:a.json", "file:b.json"],
             "grpc://proxy:8015",
-            "once for each source that is a file, in their order: there are 2 of these, and it is given 1",
+            "once for each source that is a file, in their order: there are 2 of these, and it is given "
+            "1 times",
         ),
         (["grpc://proxy:8015"], "grpc://proxy:8015", "there are 0"),
         (["file:a.json"], "{", "--receipts-to is not valid JSON"),

@@ -102,7 +102,8 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     ("spec", "message"),
     [
         ({}, "InProcessConfiguration: selector is missing"),
-        ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop may refer to F"),
+        ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop "
+         "may refer to FeatureFlagConfiguration other/checkout"),
         ({"selector": "No name"}, "InProcessConfiguration: selector: 'No name' is no object's name"),
         ({"cache": "big"}, "InProcessConfiguration s: spec.cache: "),
     ],

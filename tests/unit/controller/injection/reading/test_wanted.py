@@ -44,7 +44,7 @@ def test_an_invalid_annotation_is_refused_with_what_to_write(name: str, text: st
 def test_a_pod_that_asks_and_names_no_flag_set_is_told_how() -> None:
     said = refused(pod({names.FLAG_SET: None}))
     assert said.startswith(
-        "annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff"
+        'annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff.dev/flagset: "'
     )
 
 
