@@ -160,7 +160,15 @@ async def _feed(child: Popen[bytes], given: AsyncGenerator[bytes]) -> None:
 
 async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:
     """Return all of standard output, and the end of standard error."""
-    async with _reader(child.stdout) as said, _reader(child.stderr) as complained:
+    async with contextlib.AsyncExitStack() as readers:
+        try:
+            said = await readers.enter_async_context(_reader(child.stdout))
+        except BaseException:
+            # The other has no reader yet that closes it.
+            if child.stderr is not None:
+                child.stderr.close()
+            raise
+        complained = await readers.enter_async_context(_reader(child.stderr))
         output = asyncio.create_task(_read(said, most))
         complaint = asyncio.create_task(_read_end(complained))
         try:

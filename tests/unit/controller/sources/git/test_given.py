@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,16 @@ async def test_one_that_is_given_to_without_end_goes_with_its_caller(command: st
     with pytest.raises(asyncio.CancelledError):
         await given
     assert not await asyncio.to_thread(running, word)
+
+
+async def test_whenever_its_caller_goes_nothing_stays_open() -> None:
+    for turns in range(40):
+        given = asyncio.create_task(fed("sleep 600", forever()))
+        await asyncio.sleep(0.001)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        given.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given
+        # What is left open warns now.
+        gc.collect()
