@@ -81,6 +81,9 @@ async def run(
             output, complaint = await _outputs(child, limits.output_bytes)
         return ChildResult(await asyncio.wrap_future(_THREADS.submit(child.wait)), output, complaint)
     finally:
+        # Cancelled early, one of them has no reader that closes it.
+        for pipe in filter(None, (child.stdout, child.stderr)):
+            pipe.close()
         if child.returncode is None:
             _kill(child)
             await _gone(child.wait)
@@ -160,15 +163,7 @@ async def _feed(child: Popen[bytes], given: AsyncGenerator[bytes]) -> None:
 
 async def _outputs(child: Popen[bytes], most: int) -> tuple[bytes, str]:
     """Return all of standard output, and the end of standard error."""
-    async with contextlib.AsyncExitStack() as readers:
-        try:
-            said = await readers.enter_async_context(_reader(child.stdout))
-        except BaseException:
-            # The other has no reader yet that closes it.
-            if child.stderr is not None:
-                child.stderr.close()
-            raise
-        complained = await readers.enter_async_context(_reader(child.stderr))
+    async with _reader(child.stdout) as said, _reader(child.stderr) as complained:
         output = asyncio.create_task(_read(said, most))
         complaint = asyncio.create_task(_read_end(complained))
         try:
