@@ -46,7 +46,7 @@ def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
         running.source("up")
         running.revision(commit)
         assert served(port) == "Hooray"
-    assert any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EFBIG))
+    assert any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EFBIG)), message
     repository.path.rename(tmp_path / "gone")
     with up(url.format(repository.path), *state) as running:
         assert served(running.ready()["ofrep"]) == "Hooray"
