@@ -1,4 +1,4 @@
-"""A resolver for aiohttp that returns only addresses that users may use."""
+"""HTTP clients that connect only to addresses that users may use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
+import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.runtime.tenancy.hosts import resolve
@@ -41,3 +42,20 @@ class JudgedResolver(AbstractResolver):
 
     async def close(self) -> None:
         """Do nothing: there is no state."""
+
+
+def judged_session(
+    hosts: Hosts | None, *, trusted: frozenset[str] = frozenset(), limit: int = 100, decompress: bool = True
+) -> aiohttp.ClientSession:
+    """Open a client for the servers that sources name: without cookies and a timeout of its own.
+
+    Before each request, judge what no resolver is asked for: an address as a host (`Hosts.require_literal`).
+    `hosts`: None for anywhere. `trusted`: see `JudgedResolver`. `limit`: of connections at once, 0 for none.
+    """
+    resolver = None if hosts is None else JudgedResolver(hosts, trusted)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=limit, resolver=resolver),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(None),
+        auto_decompress=decompress,
+    )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 from cachetools import TLRUCache
 
 from controller.runtime.network.client_tls import context_of
-from controller.runtime.network.judged_resolver import JudgedResolver
+from controller.runtime.network.judged_resolver import judged_session
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import aiohttp
     from yarl import URL
 
     from controller.runtime.tenancy.hosts import Hosts
@@ -73,15 +73,9 @@ class Connections:
                 await self._hosts.require_literal(host, port)
         if self._session is None:
             proxies = frozenset(urlsplit(each).hostname or "" for each in self._proxies.values())
-            resolver = None if self._hosts is None else JudgedResolver(self._hosts, proxies)
-            # Blobs are compressed by their authors, and their digest is that of the bytes as they come.
-            self._session = aiohttp.ClientSession(
-                # Registries that never answer must not delay the others.
-                connector=aiohttp.TCPConnector(limit=0, resolver=resolver),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(None),
-                auto_decompress=False,
-            )
+            # Registries that never answer must not delay the others. Blobs are compressed by their authors,
+            # and their digest is that of the bytes as they come.
+            self._session = judged_session(self._hosts, trusted=proxies, limit=0, decompress=False)
         context = context_of(access.tls) if any(access.tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
         async with self._session.request(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from controller.api.parsing.git_url import Transport
-from controller.runtime.network.judged_resolver import JudgedResolver
+from controller.runtime.network.judged_resolver import judged_session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,14 +65,7 @@ class Connections:
         Raises Setback, and FAILURES.
         """
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=None
-                if self._hosts is None
-                else aiohttp.TCPConnector(resolver=JudgedResolver(self._hosts)),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(None),
-                auto_decompress=True,
-            )
+            self._session = judged_session(self._hosts)
         if self._hosts is not None:
             await self._hosts.require_literal(*program.location.server)
         credentials = program.credentials
