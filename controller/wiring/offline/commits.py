@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from controller.artifacts.archive import pack, unpack
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.sources.files.quarantine import quarantine
 from controller.wiring.local_mode.state import StateIdentity, state_folder
 from controller.wiring.offline.providers import provider_of
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
     """The source, and the folder for what is kept of it, temporary if none is named. Raises Setback."""
     async with provider_of(options.source).opened(options) as source:
+        if options.verify_keys and not source.epoch:
+            # A provider that verifies nothing must not pass for one that does.
+            raise Stalled("InvalidSpec", f"--verify-key: {source.shown} is never verified; leave it out")
         identity = StateIdentity(source.address, options.reference, options.paths, source.epoch)
         held = contextlib.ExitStack()
         folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.wiring.offline.providers import provider_of
+from controller.sources.git.provider import open_source
+from controller.wiring.offline import commits
+from controller.wiring.offline.options import LocalOptions
+from controller.wiring.offline.providers import OfflineProvider, provider_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controller.sources.provider import LocalProvider
 
 
 @pytest.mark.parametrize(
@@ -42,3 +52,16 @@ def test_only_a_repositorys_location_may_be_a_folder_here(location: str, folder:
 def test_a_location_of_nobody_is_refused_as_a_repository() -> None:
     with pytest.raises(Stalled, match="not a valid repository location"):
         provider_of("ftp://example.com/flags").folder("ftp://example.com/flags")
+
+
+async def test_a_provider_that_verifies_nothing_is_refused_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.asynccontextmanager
+    async def careless(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+        yield open_source(options.source, reference=None, mirror_root=tmp_path)
+
+    monkeypatch.setattr(commits, "provider_of", lambda _: OfflineProvider(("",), careless))
+    with pytest.raises(Stalled, match=r"--verify-key: .* is never verified"):
+        async with commits.opened(LocalOptions(str(tmp_path), verify_keys={"a.pub": b"key"})):
+            pass
