@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from controller.api.flagsource import PROVIDERS
 from tests.cluster.api import Api, Refused, path_of
 from tests.cluster.plugin import namespace_on
 from tests.proposal import manifest
@@ -97,6 +98,14 @@ def test_missing_fields_get_their_defaults(applying: Applying) -> None:
         "target": {"kinds": ["FeatureFlagConfiguration"]}, "validation": "Strict",
     }  # fmt: skip
     assert hook["spec"] == {**HOOK, "resources": [{"kind": "FlagSource", "name": "*"}], "suspend": False}
+
+
+OF_PROVIDERS: Final = {"git": GIT, "oci": {"url": "oci://h/x"}, "bucket": BUCKET}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_source_of_every_provider_is_accepted(applying: Applying, provider: str) -> None:
+    applying.apply(body("FlagSource", {"interval": "1m", provider: OF_PROVIDERS[provider]}))
 
 
 def test_a_new_object_shows_that_it_was_not_reconciled_yet(applying: Applying) -> None:

@@ -14,57 +14,37 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from controller.api import (
-    alert,
-    configuration,
-    featureflagsource,
-    flagd,
-    flagset,
-    flagsource,
-    grant,
-    inprocess,
-    kinds,
-    provider,
-    receipt,
-    receiver,
-    shard,
-    upgrade,
-)
-from controller.api.alert import FlagAlertSpec, FlagAlertStatus
-from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
+from controller.api import configuration, featureflagsource, flagd, grant, inprocess, kinds, receipt, shard
+from controller.api.configuration import ConfigurationSpec
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.flagd import FlagdSpec, FlagdStatus
-from controller.api.flagset import FlagSetSpec, FlagSetStatus
-from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
-from controller.api.grant import FlagGrantSpec
+from controller.api.flagset import FlagSetSpec
+from controller.api.flagsource import FlagSourceSpec
 from controller.api.inprocess import InProcessConfigurationSpec
 from controller.api.objects.fields import Model, read
-from controller.api.objects.status import Status
-from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
-from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
-from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
+SPECS: Final[dict[str, type[Model]]] = {
+    shard.KIND: FlagShardSpec,
+    configuration.KIND: ConfigurationSpec,
+    configuration.FLAG_KIND: ConfigurationSpec,
+    receipt.KIND: FlagReceiptSpec,
+    featureflagsource.KIND: FeatureFlagSourceSpec,
+    inprocess.KIND: InProcessConfigurationSpec,
+}
+"""Of kinds whose specs are written by programs, or judged elsewhere."""
+STATUSES: Final[dict[str, type[Model] | None]] = {
+    grant.KIND: None, shard.KIND: None, receipt.KIND: FlagReceiptStatus,
+}  # fmt: skip
+"""Of kinds without conditions."""
 MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
-    flagsource.KIND: (FlagSourceSpec, FlagSourceStatus),
-    flagset.KIND: (FlagSetSpec, FlagSetStatus),
-    receiver.KIND: (FlagReceiverSpec, FlagReceiverStatus),
-    provider.KIND: (FlagProviderSpec, FlagProviderStatus),
-    alert.KIND: (FlagAlertSpec, FlagAlertStatus),
-    grant.KIND: (FlagGrantSpec, None),
-    shard.KIND: (FlagShardSpec, None),
-    configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
-    configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
-    receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
-    featureflagsource.KIND: (FeatureFlagSourceSpec, Status),
-    inprocess.KIND: (InProcessConfigurationSpec, Status),
-    flagd.KIND: (FlagdSpec, FlagdStatus),
-    upgrade.KIND: (EvaluatorUpgradeSpec, EvaluatorUpgradeStatus),
+    each.kind: (each.spec or SPECS[each.kind], STATUSES.get(each.kind, each.status))
+    for each in kinds.WATCHED
+    if each not in kinds.FLUX_SOURCES
 }
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
 """Kept for the operator whose manifests have them, and read by nobody here."""

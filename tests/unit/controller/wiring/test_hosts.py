@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api import flagsource
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
@@ -41,6 +42,10 @@ ASKED = {
 @pytest.fixture(autouse=True)
 def _in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", OF_THE_POD)
+
+
+def test_every_provider_is_asked() -> None:
+    assert ASKED.keys() == set(flagsource.PROVIDERS)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1:6443", OF_THE_POD, "kubernetes.default.svc"])
