@@ -10,6 +10,7 @@ kinds from the folder SOURCE_CONTROLLER_CRDS; without them its rows are missing 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import sys
@@ -123,10 +124,12 @@ class Watch:
                 return moment
 
     def _follow(self) -> None:
-        for line in self.space.api.lines(f"{path_of(self.kind, self.space.name)}?watch=1"):
-            moment, source = time.perf_counter(), json.loads(line)["object"]
-            if ready(source):
-                self._seen.put((source["status"]["artifact"]["revision"].rpartition(":")[2], moment))
+        # Ends with the API server.
+        with contextlib.suppress(OSError):
+            for line in self.space.api.lines(f"{path_of(self.kind, self.space.name)}?watch=1"):
+                moment, source = time.perf_counter(), json.loads(line)["object"]
+                if ready(source):
+                    self._seen.put((source["status"]["artifact"]["revision"].rpartition(":")[2], moment))
 
 
 # -- many
