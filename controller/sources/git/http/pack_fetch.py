@@ -12,8 +12,7 @@ from controller.sources.git.http.packets import NEEDED, PackAnswer, request
 from controller.sources.git.programs.isolation import environment
 from controller.sources.git.programs.process import run
 from controller.sources.git.programs.program import is_crowded
-from controller.sources.git.reading.mirror import KEPT
-from controller.sources.git.reading.repository import open_mirror
+from controller.sources.git.reading.repository import KEPT, open_mirror
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from controller.sources.git.listing.reference import References
     from controller.sources.git.programs.program import GitProgram
-    from controller.sources.git.reading.mirror import Wanted
+    from controller.sources.git.reading.repository import Wanted
 
 _FEW: Final = 100
 """Objects; git unpacks less than these, as a pack for each commit would have to be tidied up soon."""

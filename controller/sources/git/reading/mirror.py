@@ -18,7 +18,7 @@ from controller.sources.git.complaints import LIMIT, UNADVERTISED
 from controller.sources.git.listing.names import HEADS, TAGS
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.mirror_quota import MirrorQuota
-from controller.sources.git.reading.repository import open_mirror
+from controller.sources.git.reading.repository import KEPT, Wanted, open_mirror
 from controller.sources.git.reading.tree import DAMAGE, TreeReader, read_in_thread
 from controller.sources.provider import Unverified
 
@@ -30,24 +30,11 @@ if TYPE_CHECKING:
     from controller.sources.git.listing.reference import Reference
     from controller.sources.provider import Fetched, Revision, TreeLimits
 
-KEPT: Final = "refs/kept/"
-"""Where a mirror has its references, each of one commit."""
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
 _BUSY: Final = 0.02
 """Seconds until a lock that another holds is tried again."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A commit for a mirror."""
-
-    commit: str
-    name: str | None
-    """The remote's full name of the reference that points at it, if one does."""
-    kept: str
-    """The mirror's reference that shall mark it."""
 
 
 @dataclass(frozen=True, slots=True)

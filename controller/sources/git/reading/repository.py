@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pygit2
 from pygit2.enums import ConfigLevel, FileStatus, ObjectType, RepositoryOpenFlag
@@ -14,6 +15,9 @@ from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.sources.git.listing.names import TAGS
+
+KEPT: Final = "refs/kept/"
+"""Where a mirror has its references, each of one commit."""
 
 # Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
 # configuration names: so one that belongs to another user is safe to read, and the user's own configuration
@@ -25,6 +29,17 @@ for _level in (ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL):
 
 class UnreadableFormatError(Exception):
     """A repository, but one with an extension that libgit2 does not know; git itself may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A commit for a mirror."""
+
+    commit: str
+    name: str | None
+    """The remote's full name of the reference that points at it, if one does."""
+    kept: str
+    """The mirror's reference that shall mark it."""
 
 
 def open_repository(path: Path) -> pygit2.Repository:
