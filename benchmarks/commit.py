@@ -29,11 +29,7 @@ COMMITS = 60
 def document(number: int, flags: int) -> str:
     """A flag set whose flag `number` says which commit it is of."""
     others = {
-        f"flag-{index}": {
-            "state": "ENABLED",
-            "variants": {"on": True, "off": False},
-            "defaultVariant": "on",
-        }
+        f"flag-{index}": {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"}
         for index in range(flags - 1)
     }
     shown = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}

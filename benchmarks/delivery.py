@@ -112,10 +112,7 @@ async def written(cluster: Plane, delivering: ProxyProcess, folder: Path) -> dic
     source, times = following(delivering.target, NAMESPACE, "written"), []
     try:
         await client.apply(numbered("written", 0), manager="bench")
-        with (
-            pods(cluster, NAMESPACE, source, folder / "pods", "written") as [pod],
-            Reader(pod) as reader,
-        ):
+        with pods(cluster, NAMESPACE, source, folder / "pods", "written") as [pod], Reader(pod) as reader:
             for number in range(1, WRITES + 1):
                 started = time.perf_counter()
                 await client.apply(numbered("written", number), manager="bench")
@@ -201,10 +198,7 @@ class Crowd:
         before = await self.digest() if number > 1 else ""
         await asyncio.to_thread(self._space.apply, numbered("crowd", number))
         await asyncio.to_thread(
-            self._space.wait,
-            "ffc",
-            lambda it: it["status"].get("digest", before) != before,
-            "crowd",
+            self._space.wait, "ffc", lambda it: it["status"].get("digest", before) != before, "crowd"
         )
         return await self.digest()
 

@@ -20,11 +20,7 @@ PEERS = {generation: Path(f".oracles/{generation}/bin/python") for generation in
 
 DEFINITIONS = {
     "flags": {
-        "static": {
-            "state": "ENABLED",
-            "variants": {"on": True, "off": False},
-            "defaultVariant": "on",
-        },
+        "static": {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"},
         "targeting": {
             "state": "ENABLED",
             "variants": {"on": True, "off": False},
@@ -39,13 +35,7 @@ DEFINITIONS = {
         },
     }
 }
-CONTEXT = {
-    "targetingKey": "user-1",
-    "tier": "gold",
-    "email": "a@example.com",
-    "age": 7,
-    "beta": True,
-}
+CONTEXT = {"targetingKey": "user-1", "tier": "gold", "email": "a@example.com", "age": 7, "beta": True}
 
 OURS = """
 import json, sys, timeit

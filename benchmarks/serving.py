@@ -51,10 +51,7 @@ async def main(flags: int, certificate: str = "", key: str = "") -> None:
     # As the evaluator's own process does: what is there to stay is not looked at again.
     gc.freeze()
     ports = serving.ports
-    print(
-        json.dumps({"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management}),
-        flush=True,
-    )
+    print(json.dumps({"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await serving.stop()
 

@@ -47,13 +47,7 @@ CONTEXT = {"targetingKey": "user-1", "tier": "gold"}
 
 def document(version: int) -> bytes:
     """Flags with targeting, all of which differ between versions."""
-    rule = {
-        "if": [
-            {"==": [{"var": "tier"}, "gold"]},
-            "on",
-            {"fractional": [["on", version], ["off", 100]]},
-        ]
-    }
+    rule = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", {"fractional": [["on", version], ["off", 100]]}]}
     flag = {
         "state": "ENABLED",
         "variants": {"on": True, "off": False},

@@ -127,8 +127,7 @@ class Target(Model):
 
     name: ObjectName | None = None
     kinds: Annotated[
-        tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
-        Field(min_length=1, max_length=2),
+        tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...], Field(min_length=1, max_length=2)
     ] = ("FeatureFlagConfiguration",)
 
 

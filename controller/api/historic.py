@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-_TYPES: Final = {
-    "string": str,
-    "boolean": bool,
-    "number": (int, float),
-    "integer": int,
-    "object": dict,
-}
+_TYPES: Final = {"string": str, "boolean": bool, "number": (int, float), "integer": int, "object": dict}
 _NOTHING: Final = {"disabled": False}
 """What a disabled flag without variants gets: it is never asked for."""
 

@@ -27,10 +27,7 @@ OBSERVED_AT: Final = "flagstaff.dev/observed-at"
 """Annotation of a FeatureFlagConfiguration: when its revision was first seen, RFC 3339 with milliseconds."""
 LEASE_PREFIX: Final = "flagstaff-proxy-"
 """The name of a proxy's Lease before its identity."""
-PROXY_LABEL: Final = {
-    "app.kubernetes.io/part-of": "flagstaff",
-    "app.kubernetes.io/component": "proxy",
-}
+PROXY_LABEL: Final = {"app.kubernetes.io/part-of": "flagstaff", "app.kubernetes.io/component": "proxy"}
 """The labels of the objects that a proxy writes."""
 
 MOST_LAGGARDS: Final = 20

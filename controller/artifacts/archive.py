@@ -65,9 +65,7 @@ class ArchiveRefused(Stalled):
 
 
 def pack(
-    directory: Path,
-    limits: ArchiveLimits = DEFAULT_LIMITS,
-    ignored: Callable[[str], bool] = lambda _: False,
+    directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS, ignored: Callable[[str], bool] = lambda _: False
 ) -> bytes:
     """The files below `directory` but those `ignored`. Raises ArchiveRefused as `unpack` would; OSError."""
     archive = io.BytesIO()

@@ -50,10 +50,7 @@ def described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     name = f"{other.kind} {other.namespace}/{other.name}"
     if conflict.reason == SHADOWED:
         if loses:
-            return (
-                SHADOWED,
-                f"not served under this name: {name} has the same name; remove one of them",
-            )
+            return (SHADOWED, f"not served under this name: {name} has the same name; remove one of them")
         return SHADOWS, f"{name} of the same name is not served; remove one of them"
     if not loses:
         return (

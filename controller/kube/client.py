@@ -51,10 +51,7 @@ class Cluster:
 
     @classmethod
     async def connect(
-        cls,
-        kubeconfig: str | None,
-        *,
-        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        cls, kubeconfig: str | None, *, wrote: Callable[[str, str], None] = lambda _verb, _kind: None
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
         configuration, context = await _load(kubeconfig)

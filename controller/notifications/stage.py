@@ -68,11 +68,7 @@ FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(
-            frozenset({alert.KIND}),
-            changed=generation_of,
-            keys=_chosen,
-        ),
+        Watch(frozenset({alert.KIND}), changed=generation_of, keys=_chosen),
         Watch(frozenset({grant.KIND}), changed=generation_of, keys=_selected),
         Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_selected),
     ),

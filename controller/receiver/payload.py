@@ -88,11 +88,7 @@ UNSIGNED: Final = Refusal(
 
 
 def read_delivery(
-    sender: Sender,
-    headers: Headers,
-    body: bytes,
-    tokens: Iterable[bytes],
-    events: Iterable[str] = (),
+    sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes], events: Iterable[str] = ()
 ) -> Push | Quiet | Refusal:
     """Check and parse one request. `headers`: names in lower case; `events`: accepted ones, empty: pushes.
 
@@ -155,8 +151,7 @@ def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
     repository, reference, commit = (payload.get(name) for name in ("repository", "ref", "commit"))
     if not _is_text(repository):
         return Refusal(
-            400,
-            '`repository` is missing: {"repository": "https://…", "ref": "refs/heads/…", "commit": "…"}',
+            400, '`repository` is missing: {"repository": "https://…", "ref": "refs/heads/…", "commit": "…"}'
         )
     if reference is not None and _reference(reference) is None:
         return Refusal(400, "`ref` must be a full name such as refs/heads/main")

@@ -73,12 +73,10 @@ class ControllerSettings(SharedSettings):
     )
     evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
     compat: Literal["", "openfeature-operator"] = Field(
-        default="",
-        description="openfeature-operator: injected containers are as its own (default: as ours)",
+        default="", description="openfeature-operator: injected containers are as its own (default: as ours)"
     )
     proxy_address: str = Field(
-        default="",
-        description="host:port where injected evaluators find the proxy (default: its Service's)",
+        default="", description="host:port where injected evaluators find the proxy (default: its Service's)"
     )
     proxy_audience: str = Field(
         default=AUDIENCE, description="audience of the tokens that injected evaluators show to the proxy"

@@ -91,8 +91,7 @@ class ProxySettings(SharedSettings):
         "0: no limit, here and below",
     )
     quota_receipts: Quota = Field(
-        default=0,
-        description="most receipts of the pods of one namespace, one for each flag set of a pod",
+        default=0, description="most receipts of the pods of one namespace, one for each flag set of a pod"
     )
     stream_seconds: Count = Field(
         default=0,

@@ -236,11 +236,7 @@ class SourceReconciler:
         details += include_health(wanted.includes)
         events = () if before.content[1] == artifact.digest else (_new_artifact(artifact, fetched),)
         return Result(
-            Done(_in_storage(artifact)),
-            status=status,
-            details=details,
-            events=events,
-            next_look=next_look,
+            Done(_in_storage(artifact)), status=status, details=details, events=events, next_look=next_look
         )
 
 

@@ -49,9 +49,7 @@ def fields_of(resource: Resource, progress: UpgradeProgress) -> EvaluatorUpgrade
         RestartStatus(workload=name, at=timestamp(at)) for name, at in sorted(progress.restarting.items())
     ]
     canary = CanaryStatus(
-        workload=progress.canary,
-        ready_at=_written(progress.canary_ready_at),
-        passed=progress.canary_passed,
+        workload=progress.canary, ready_at=_written(progress.canary_ready_at), passed=progress.canary_passed
     )
     halted: HaltStatus | None = None
     if progress.halt is not None:

@@ -176,11 +176,7 @@ class StoreBackend:
                 asked, found = watched.asked, self._find(selection, watched)
                 if not isinstance(found, Missing):
                     # Copies: both may change on the loop meanwhile.
-                    context, watchers, flag_sets = (
-                        dict(self._context),
-                        dict(watched.watchers),
-                        [found],
-                    )
+                    context, watchers, flag_sets = (dict(self._context), dict(watched.watchers), [found])
                     del found
                     made = await asyncio.to_thread(_make_aside, flag_sets, context, watchers, watched.quiet)
                     watched.deliver(asked, made)

@@ -16,14 +16,7 @@ import pytest
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.cutting import cutter
-from tests.cluster.objects import (
-    Namespace,
-    condition,
-    configuration,
-    flag_set,
-    flag_source,
-    flags,
-)
+from tests.cluster.objects import Namespace, condition, configuration, flag_set, flag_source, flags
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 

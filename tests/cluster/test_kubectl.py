@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.golden import check, masked
-from tests.cluster.objects import (
-    condition,
-    configuration,
-    flag_set,
-    flag_source,
-    flags,
-    manifest,
-    secret,
-)
+from tests.cluster.objects import condition, configuration, flag_set, flag_source, flags, manifest, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

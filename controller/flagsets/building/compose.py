@@ -18,14 +18,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
 from evaluator.flags.layers.layer import read_layer
 from evaluator.flags.layers.merge import merge
-from evaluator.flags.model import (
-    BUCKETING_KEY,
-    DIGEST_KEY,
-    HELD_FROM_KEY,
-    REVISION_KEY,
-    Bucketing,
-    FlagSet,
-)
+from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing, FlagSet
 from evaluator.flags.syntax.problems import Problem, Severity
 
 if TYPE_CHECKING:

@@ -126,9 +126,7 @@ class Poster:
         self._allow_local = allow_local
         self._hosts = hosts
         connector = aiohttp.TCPConnector(
-            limit=256,
-            use_dns_cache=False,
-            resolver=PublicResolver(allow_local=allow_local, hosts=hosts),
+            limit=256, use_dns_cache=False, resolver=PublicResolver(allow_local=allow_local, hosts=hosts)
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

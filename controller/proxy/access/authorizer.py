@@ -44,14 +44,8 @@ ALLOWED, NO_TOKEN, INVALID_TOKEN, FORBIDDEN, UNKNOWN = (
 )  # fmt: skip
 """The result of a review, as the metric has it."""
 _REFUSALS: Final = {
-    NO_TOKEN: (
-        Code.UNAUTHENTICATED,
-        "send a bearer token of your service account in `authorization`",
-    ),
-    INVALID_TOKEN: (
-        Code.UNAUTHENTICATED,
-        "the cluster does not know this token, or it has expired",
-    ),
+    NO_TOKEN: (Code.UNAUTHENTICATED, "send a bearer token of your service account in `authorization`"),
+    INVALID_TOKEN: (Code.UNAUTHENTICATED, "the cluster does not know this token, or it has expired"),
     UNKNOWN: (Code.UNAVAILABLE, "the cluster cannot review the token at the moment"),
 }
 
@@ -150,11 +144,7 @@ class Authorizer:
         return place is None or self._access.readable(user.reader, place) is True
 
     async def _admit(
-        self,
-        topic: Topic | None,
-        call: Call,
-        stream: MessageStream,
-        start: Callable[[], None],
+        self, topic: Topic | None, call: Call, stream: MessageStream, start: Callable[[], None]
     ) -> None:
         result, user = await self._review(topic, call)
         self.results[result] += 1

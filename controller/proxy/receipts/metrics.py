@@ -53,9 +53,7 @@ class ReceiptMetrics(Collector):
             refused.add_metric((reason,), count)
         yield refused
         yield CounterMetricFamily(
-            "flagstaff_proxy_receipt_writes",
-            "Writes of FlagReceipt objects.",
-            value=self._writes(),
+            "flagstaff_proxy_receipt_writes", "Writes of FlagReceipt objects.", value=self._writes()
         )
         yield from self._of_members()
 

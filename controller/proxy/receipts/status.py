@@ -7,14 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import precise_timestamp
-from controller.api.receipt import (
-    MOST_GROUPS,
-    MOST_LAGGARDS,
-    FlagReceiptStatus,
-    Laggard,
-    ServedGroup,
-    pack,
-)
+from controller.api.receipt import MOST_GROUPS, MOST_LAGGARDS, FlagReceiptStatus, Laggard, ServedGroup, pack
 
 if TYPE_CHECKING:
     from controller.proxy.receipts.members import Alike, Membership

@@ -40,10 +40,7 @@ class Leadership:
     """Works while this replica leads, and keeps the label of its pod up to date."""
 
     def __init__(
-        self,
-        role: Role,
-        election: Election | None,
-        label: Callable[[bool], Awaitable[None]] | None,
+        self, role: Role, election: Election | None, label: Callable[[bool], Awaitable[None]] | None
     ) -> None:
         """`election`: None where there is one replica, which always leads. `label` sets the leader's label or
         removes it, and raises Setback; None: no label is kept.

@@ -128,17 +128,13 @@ class Metrics(Collector):
 
     def _of_objects(self) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(
-            "flagstaff_condition",
-            "1 while a condition has the status.",
-            labels=(*_OBJECT, "type", "status"),
+            "flagstaff_condition", "1 while a condition has the status.", labels=(*_OBJECT, "type", "status")
         )
         suspended = GaugeMetricFamily(
             "flagstaff_suspended", "1 while an object is suspended.", labels=_OBJECT
         )
         age = GaugeMetricFamily(
-            "flagstaff_artifact_age_seconds",
-            "Time since a source's artifact last changed.",
-            labels=_OBJECT,
+            "flagstaff_artifact_age_seconds", "Time since a source's artifact last changed.", labels=_OBJECT
         )
         for each in self._objects:
             if each.key.kind not in self._queues:

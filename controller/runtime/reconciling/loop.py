@@ -201,8 +201,5 @@ def _judged(resource: Resource, latest: Resource) -> Resource:
     reconcile.
     """
     return replace(
-        latest,
-        generation=resource.generation,
-        spec=resource.spec,
-        annotations=resource.annotations,
+        latest, generation=resource.generation, spec=resource.spec, annotations=resource.annotations
     )

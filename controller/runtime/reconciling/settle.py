@@ -120,10 +120,7 @@ def _details(resource: Resource) -> tuple[Condition, ...]:
 
 
 def _status(
-    resource: Resource,
-    own: Mapping[str, Any],
-    conditions: tuple[Condition, ...],
-    now: datetime,
+    resource: Resource, own: Mapping[str, Any], conditions: tuple[Condition, ...], now: datetime
 ) -> dict[str, Any]:
     before, moment = Status.of(resource), timestamp(now)
     status = {

@@ -223,7 +223,6 @@ def _compiled(pattern: str) -> Any:
         return None
 
 
-_OWN: Final[dict[str, Any]] = {
-    "_&&_": celtypes.logical_and,
-    "_||_": celtypes.logical_or,
-} | {name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")}
+_OWN: Final[dict[str, Any]] = {"_&&_": celtypes.logical_and, "_||_": celtypes.logical_or} | {
+    name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")
+}

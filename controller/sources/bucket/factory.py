@@ -55,13 +55,7 @@ _AZURE: Final = {
 class BucketFactory(ProviderFactory[BucketSpec]):
     """Opens buckets; all of them share a few helper processes."""
 
-    def __init__(
-        self,
-        secret: ReadSecret,
-        hosts: Hosts | None = None,
-        *,
-        authors: bool = True,
-    ) -> None:
+    def __init__(self, secret: ReadSecret, hosts: Hosts | None = None, *, authors: bool = True) -> None:
         """`hosts`: where stores may be; None: anywhere. `authors`: whether status and Events name signers."""
         self._hosts = hosts
         self._proxy = None if hosts is None else JudgingProxy(hosts)

@@ -26,11 +26,7 @@ from controller.sources.git.listing.reference import (
 from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reading.mirror import Mirror
 from controller.sources.git.reading.mirror_quota import MirrorQuota
-from controller.sources.git.reading.repository import (
-    UnreadableFormatError,
-    list_references,
-    open_repository,
-)
+from controller.sources.git.reading.repository import UnreadableFormatError, list_references, open_repository
 from controller.sources.git.reading.submodules import FILE as SUBMODULES_FILE
 from controller.sources.git.reading.submodules import SubmoduleReader
 from controller.sources.git.reading.tree import DAMAGE, read_in_thread, without_author

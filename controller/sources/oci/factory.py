@@ -46,13 +46,7 @@ _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 class OciFactory(ProviderFactory[OciSpec]):
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
-    def __init__(
-        self,
-        secret: ReadSecret,
-        *,
-        authors: bool = True,
-        hosts: Hosts | None = None,
-    ) -> None:
+    def __init__(self, secret: ReadSecret, *, authors: bool = True, hosts: Hosts | None = None) -> None:
         """`authors`: whether status and Events name them. `hosts`: of registries; None: anywhere."""
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)

@@ -295,12 +295,7 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
     objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
     async with working(settings, objects, health, say, stop.set) as controller:
         watches = KopfThread(
-            objects,
-            WATCHED,
-            controller.relisted,
-            health,
-            controller.collector.unwatched,
-            settings.namespaces,
+            objects, WATCHED, controller.relisted, health, controller.collector.unwatched, settings.namespaces
         )
         watching = asyncio.create_task(watches.run())
         await stop.wait()

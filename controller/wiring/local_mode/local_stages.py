@@ -92,12 +92,7 @@ class LocalStages:
     """One FlagSource and one FlagSet, made from a command line, and their status."""
 
     def __init__(
-        self,
-        options: LocalOptions,
-        source: LocalProvider,
-        folder: Path,
-        growing: Growing,
-        serve: Serve,
+        self, options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
     ) -> None:
         """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source

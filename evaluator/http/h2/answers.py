@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.deferred import Job, Result
-    from evaluator.http.h2.events import (
-        RequestReceived,
-    )
+    from evaluator.http.h2.events import RequestReceived
     from evaluator.http.h2.headers.hpack import Block
     from evaluator.http.h2.peer import Http2Peer
     from evaluator.http.routes import StreamHandler, UnaryHandler

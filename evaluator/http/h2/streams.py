@@ -55,16 +55,7 @@ class Stream:
 class Streams:
     """All streams of a connection."""
 
-    __slots__ = (
-        "_credit",
-        "_ended",
-        "_out",
-        "_reset",
-        "held",
-        "highest",
-        "open",
-        "processed",
-    )
+    __slots__ = ("_credit", "_ended", "_out", "_reset", "held", "highest", "open", "processed")
 
     def __init__(self, out: Outbox) -> None:
         self._out = out

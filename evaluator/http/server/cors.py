@@ -30,10 +30,7 @@ PREFLIGHT_SECONDS: Final = 7200
 """Seconds for which a browser may cache the answer to a preflight; none caches it for longer."""
 
 _VARIES: Final = ("vary", "origin")
-_PREFLIGHT_VARIES: Final = (
-    "vary",
-    "origin, access-control-request-method, access-control-request-headers",
-)
+_PREFLIGHT_VARIES: Final = ("vary", "origin, access-control-request-method, access-control-request-headers")
 _EXPOSES: Final = ("access-control-expose-headers", ", ".join(EXPOSED))
 # These values go back in response headers, whose encoded form is cached: long ones would fill the cache.
 _ORIGIN_CHARACTERS: Final = 512

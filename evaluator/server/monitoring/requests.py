@@ -176,16 +176,8 @@ class Requests:
 
     def families(self) -> Iterator[Metric]:
         """Return the present values. Also called outside the loop, so it iterates over copies."""
-        seconds = histogram(
-            "http_server_request_duration_seconds",
-            "Duration of HTTP requests.",
-            HTTP_LABELS,
-        )
-        size = histogram(
-            "http_server_response_body_size_bytes",
-            "Size of HTTP answers.",
-            HTTP_LABELS,
-        )
+        seconds = histogram("http_server_request_duration_seconds", "Duration of HTTP requests.", HTTP_LABELS)
+        size = histogram("http_server_response_body_size_bytes", "Size of HTTP answers.", HTTP_LABELS)
         evaluation = histogram(
             "flagstaff_evaluation_duration_seconds",
             "Reading, resolving and writing one request, without the protocol below.",

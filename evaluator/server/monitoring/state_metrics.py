@@ -214,9 +214,7 @@ class StateMetrics:
         yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))
         if "sync" in streams:
             yield gauge(
-                "feature_flag_flagd_sync_active_streams",
-                "Open SyncFlags streams.",
-                value=streams["sync"],
+                "feature_flag_flagd_sync_active_streams", "Open SyncFlags streams.", value=streams["sync"]
             )
         yield gauge(
             "http_server_active_requests",

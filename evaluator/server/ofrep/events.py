@@ -177,10 +177,7 @@ def encode_event(snapshot: Snapshot | None) -> bytes:
     if snapshot is None:
         return b"id:\nevent: message\ndata: %b\n\n" % orjson.dumps(content)
     content |= {"etag": snapshot.digest, "lastModified": int(snapshot.served_since)}
-    return b"id: %b\nevent: message\ndata: %b\n\n" % (
-        snapshot.digest.encode(),
-        orjson.dumps(content),
-    )
+    return b"id: %b\nevent: message\ndata: %b\n\n" % (snapshot.digest.encode(), orjson.dumps(content))
 
 
 def _refusal(status: int, details: str) -> Response:

@@ -52,14 +52,7 @@ _ANY_FIELD: Final = {
     FlagType.OBJECT: ("object_value", EMPTY),
 }
 """Field of a flag's value in a bulk answer, and its content if there is no value."""
-_UNENCODABLE: Final = (
-    EncodeError,
-    DecodeError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-)
+_UNENCODABLE: Final = (EncodeError, DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 _MALFORMED: Final = "malformed request"
 _TOO_DEEP: Final = f"context nests deeper than {MAX_DEPTH}"
 _STEP: Final = 256

@@ -101,10 +101,7 @@ def _http(location: Location, credentials: Credentials, folder: Path | None) -> 
     if credentials.bearer:
         header = f"Authorization: Bearer {credentials.bearer}"
         # Git would send the header on to wherever it is redirected.
-        configuration += [
-            (f"http.{location.origin}.extraHeader", header),
-            ("http.followRedirects", "false"),
-        ]
+        configuration += [(f"http.{location.origin}.extraHeader", header), ("http.followRedirects", "false")]
     if credentials.proxy:
         configuration.append(("http.proxy", credentials.proxy))
     if folder is not None:

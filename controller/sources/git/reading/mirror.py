@@ -62,12 +62,7 @@ class Mirror:
         return self.root / f"{name}.git"
 
     async def write(
-        self,
-        reference: Reference,
-        revision: Revision,
-        into: Path,
-        limits: TreeLimits,
-        paths: tuple[str, ...],
+        self, reference: Reference, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...]
     ) -> Fetched:
         """Fetch `revision` unless it is here already, and write its files below `into`. Raises `Setback`."""
         async with self._alone():
@@ -84,12 +79,7 @@ class Mirror:
                 raise Failed("GitOperationFailed", message) from error
 
     async def _written(
-        self,
-        reference: Reference,
-        revision: Revision,
-        into: Path,
-        limits: TreeLimits,
-        paths: tuple[str, ...],
+        self, reference: Reference, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...]
     ) -> Fetched:
         known, exceeded, message = self.quota.exceeded.get(self.path, (None, limits, ""))
         # A submodule has more room once the files before it are fewer.

@@ -22,9 +22,7 @@ class MirrorQuota:
     """What the mirrors of a namespace may take on the disk, and which revisions were too large."""
 
     def __init__(
-        self,
-        most: Callable[[str], int] = lambda _namespace: 0,
-        removals: Collection[asyncio.Task[None]] = (),
+        self, most: Callable[[str], int] = lambda _namespace: 0, removals: Collection[asyncio.Task[None]] = ()
     ) -> None:
         """`most` bytes of a namespace, 0: no limit; `removals` of mirrors are under way."""
         self._most = most

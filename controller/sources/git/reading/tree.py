@@ -206,11 +206,7 @@ def _fetched(commit: pygit2.Commit, revision: Revision, writing: _Writing) -> Fe
     seconds = min(max(commit.commit_time, 0), _LAST_SECOND)
     return Fetched(
         revision,
-        {
-            AUTHOR: author,
-            COMMITTED_AT: datetime.fromtimestamp(seconds, UTC).isoformat(),
-            SUBJECT: subject,
-        },
+        {AUTHOR: author, COMMITTED_AT: datetime.fromtimestamp(seconds, UTC).isoformat(), SUBJECT: subject},
         f"commit '{subject[:_SHOWN_SUBJECT]}' of {author}",
         tuple(writing.skipped),
         tuple(writing.submodules),

@@ -75,10 +75,7 @@ class Rule:
 
 
 def not_allowed(
-    repository: pygit2.Repository,
-    rules: tuple[Rule, ...],
-    accepted: str,
-    signed: Mapping[str, Signer],
+    repository: pygit2.Repository, rules: tuple[Rule, ...], accepted: str, signed: Mapping[str, Signer]
 ) -> str:
     """The path that lacks a signer since `accepted`, or nothing. `signed`: by commit id, the newest last."""
     commits = [repository[oid].peel(pygit2.Commit) for oid in signed]

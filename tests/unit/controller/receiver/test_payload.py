@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.receiver.payload import (
-    MOST_BYTES,
-    UNSIGNED,
-    Push,
-    Quiet,
-    Refusal,
-    read_delivery,
-)
+from controller.receiver.payload import MOST_BYTES, UNSIGNED, Push, Quiet, Refusal, read_delivery
 from tests.unit.controller.receiver.sending import (
     COMMIT,
     DELIVERY,

@@ -15,15 +15,7 @@ import pytest
 import yaml
 
 from controller.api.flagsource import PROVIDERS
-from controller.api.kinds import (
-    CONFIG_MAP,
-    FLUX_SOURCES,
-    NAMESPACE,
-    SECRET,
-    WATCHED,
-    WORKLOADS,
-    ResourceType,
-)
+from controller.api.kinds import CONFIG_MAP, FLUX_SOURCES, NAMESPACE, SECRET, WATCHED, WORKLOADS, ResourceType
 from controller.api.objects.meta import API_VERSION
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import UNLIMITED

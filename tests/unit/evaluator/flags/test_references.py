@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.checking import references
-from evaluator.flags.checking.references import (
-    Expander,
-    RuleTooLarge,
-    check_cycles,
-    measure,
-)
+from evaluator.flags.checking.references import Expander, RuleTooLarge, check_cycles, measure
 
 
 def expand(rule: Any, evaluators: dict[str, Any]) -> Any:

@@ -7,14 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.checking import references
-from evaluator.flags.checking.operators import (
-    DEPTH,
-    NODES,
-    OPERATORS,
-    Arity,
-    did_you_mean,
-    shown,
-)
+from evaluator.flags.checking.operators import DEPTH, NODES, OPERATORS, Arity, did_you_mean, shown
 from evaluator.flags.checking.rules import check_rule
 from evaluator.flags.syntax.problems import Finding, Severity
 from tests.beyond_schema import OF_RULES

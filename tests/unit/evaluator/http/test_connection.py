@@ -28,19 +28,7 @@ from evaluator.http.h2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting
 from evaluator.http.h2.headers.hpack import encode_block
 from evaluator.http.server.limits import Limits
 
-from .wire import (
-    BLOCK,
-    HEAD,
-    OK,
-    STATUS,
-    Pair,
-    connected,
-    data_frame,
-    errors,
-    headers_frame,
-    taken,
-    whole,
-)
+from .wire import BLOCK, HEAD, OK, STATUS, Pair, connected, data_frame, errors, headers_frame, taken, whole
 
 
 def test_a_request_and_its_response_with_trailers() -> None:

@@ -25,12 +25,7 @@ from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
 from evaluator.sync.source import Delivery
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, AskFailed, MemberText, NotOffered
-from evaluator.wire.delivery_pb2 import (
-    LeaveRequest,
-    LeaveResponse,
-    ReportRequest,
-    ReportResponse,
-)
+from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
 from tests.unit.evaluator.wire.test_servicer import FakeBackend

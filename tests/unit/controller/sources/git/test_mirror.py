@@ -160,11 +160,7 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
 
 
 def test_a_mirror_with_many_objects_is_tidied_up(
-    mirror: Mirror,
-    repository: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    one_request: bool,
+    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_request: bool
 ) -> None:
     ran: list[tuple[str, ...]] = []
 

@@ -6,11 +6,7 @@ import pytest
 
 from controller.runtime.reconciling.setbacks import Failed
 from controller.sources.git.listing.reference import References, parse
-from controller.sources.git.reading.repository import (
-    UnreadableFormatError,
-    list_references,
-    open_repository,
-)
+from controller.sources.git.reading.repository import UnreadableFormatError, list_references, open_repository
 
 if TYPE_CHECKING:
     from tests.repositories import Repository
