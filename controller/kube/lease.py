@@ -1,4 +1,4 @@
-"""One leader among replicas, by a Lease, elected as Kubernetes' own client-go does it.
+"""Elects one leader among replicas by a Lease, as Kubernetes' own client-go does.
 
 A standby believes that a Lease has expired once it did not change for its duration, measured by the standby's
 own monotonic clock. Wall clocks are never compared, as the official package's election does: a standby whose
@@ -117,8 +117,8 @@ class Lease:
         return False
 
     async def _holder(self, left: float) -> str | None:
-        """Take or renew the Lease where it is free or ours. Whose it is then; None where the API server does
-        not answer in `left` seconds, or refuses.
+        """Take or renew the Lease if it is free or ours, and return who holds it then; None if the API server
+        refuses, or does not answer in `left` seconds.
         """
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
@@ -147,7 +147,7 @@ class Lease:
         return self.identity if await self._write("PUT", answer.body) else None
 
     def _another(self, spec: Mapping[str, Any]) -> str:
-        """The other replica that holds the Lease now; empty: it is free or ours."""
+        """Return the other replica that holds the Lease now; empty if it is free or ours."""
         moment = asyncio.get_running_loop().time()
         if spec != self._observed.spec:
             self._observed.spec, self._observed.since = spec, moment
@@ -157,8 +157,8 @@ class Lease:
         return holder if holder != self.identity and moment < expires else ""
 
     async def _write(self, method: str, lease: Mapping[str, Any]) -> bool:
-        """Make the Lease ours, or renew it; False where that was refused, or another was faster: the version
-        that was read goes with it.
+        """Make the Lease ours, or renew it. False if the API server refuses, or another replica has written
+        it since it was read.
         """
         before: Mapping[str, Any] = lease.get("spec") or {}
         moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")

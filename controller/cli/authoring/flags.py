@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def everything(evaluator: Remote) -> dict[str, Any]:
-    """Return all pages of /flags as one, all of the same digest. Raises Ended."""
+    """Return all pages of /flags as one, all of the same digest. Raises Exit."""
     for _ in range(TRIES):
         served = evaluator.get("/flags")
         flags, following = list(served.get("flags", ())), served.get("next")

@@ -36,7 +36,7 @@ def add_cluster_arguments(
 def run_on_cluster(
     work: Callable[[], Coroutine[Any, Any, T]], kubeconfig: str | None, *, verb: str = "read"
 ) -> T:
-    """Run `work` to its end. Raises Ended where there is no cluster, or none that can be `verb` in time."""
+    """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time."""
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
     from kubernetes.aio.config.config_exception import ConfigException
 

@@ -25,7 +25,7 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The context that a verb with `add_context_arguments` was given. Raises Ended."""
+    """The context that a verb with `add_context_arguments` was given. Raises Exit."""
     if arguments.context_file is not None:
         context = _parsed(arguments.context_file)
         if not isinstance(context, dict):

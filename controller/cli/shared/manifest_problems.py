@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lint_manifests(paths: Sequence[str]) -> tuple[int, list[Problem]]:
-    """(manifests that the controller would take, what it would refuse), of our kinds alone. Raises Ended."""
+    """(manifests that the controller would take, what it would refuse), of our kinds alone. Raises Exit."""
     valid, problems = 0, []
     for each in read_manifests(paths):
         kind = type_of(each.body) if each.is_object else None

@@ -61,7 +61,7 @@ def _below(node: Any, step: str | int) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def reading(file: object) -> Iterator[None]:
-    """Raise Ended where the block cannot read a file, or the file is no YAML."""
+    """Raises Exit where the block cannot read a file, or the file is no YAML."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ def reading(file: object) -> Iterator[None]:
 
 
 def read_manifests(paths: Sequence[str]) -> list[ObjectManifest]:
-    """The objects in these files, and in folders' YAML and JSON files; Lists taken apart. Raises Ended."""
+    """The objects in these files, and in folders' YAML and JSON files; Lists taken apart. Raises Exit."""
     found: list[ObjectManifest] = []
     for path in paths:
         place = Path(path)

@@ -40,11 +40,11 @@ class Remote:
     port: int
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON object at `path`. Raises Ended."""
+        """The JSON object at `path`. Raises Exit."""
         return self._ask("GET", path, None)
 
     def post(self, path: str, document: object) -> dict[str, Any]:
-        """The JSON object that `document` is answered with. Raises Ended."""
+        """The JSON object that `document` is answered with. Raises Exit."""
         return self._ask("POST", path, json.dumps(document).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
 
 
 def remote(address: str) -> Remote:
-    """`host:port`, or an http or https URL. Raises Ended for wrong usage."""
+    """`host:port`, or an http or https URL. Raises Exit for wrong usage."""
     if address.isdecimal():
         raise Exit(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
     parts = urlsplit(address if "://" in address else f"http://{address}")

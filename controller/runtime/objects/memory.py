@@ -18,7 +18,7 @@ async def _nothing(_: Resource) -> None:
 
 
 class MemoryCluster:
-    """Implements `Applier` and the `Writer` of statuses. It has no conflicts, field managers or Leases, and
+    """Implements `Applier` and `StatusWriter`. It has no conflicts, field managers or Leases, and
     keeps uid, generation and resourceVersion only as far as cache and loop need them.
     """
 

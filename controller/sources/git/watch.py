@@ -38,10 +38,10 @@ async def watched(path: Path, interval: float) -> AsyncIterator[None]:
             if found:
                 await watch.wait(interval * _random.uniform(0.9, 1.1))
             else:
-                await _back(path, interval)
+                await _wait_for_repository(path, interval)
 
 
-async def _back(path: Path, interval: float) -> None:
+async def _wait_for_repository(path: Path, interval: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(interval):
             await asyncio.sleep(min(_AWAY, interval))
@@ -50,7 +50,7 @@ async def _back(path: Path, interval: float) -> None:
 
 
 def find_folders(path: Path) -> tuple[Path, ...]:
-    """The folders in which references of the repository at `path` change; none if there is none. Blocks."""
+    """The folders in which references of the repository at `path` change; empty without one. Blocks."""
     try:
         own = _git_folder(path)
         shared = own
@@ -68,7 +68,7 @@ def find_folders(path: Path) -> tuple[Path, ...]:
 
 
 def _matters(folder: Path, name: str) -> bool:
-    """Whether this file holds references, or a folder of them."""
+    """Whether a change of `name` may change references: in a repository below a folder `refs`, any may."""
     if name.endswith(".lock"):
         return False
     return name in _WATCHED_FILES or "refs" in folder.parts or "reftable" in folder.parts

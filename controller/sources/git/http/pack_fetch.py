@@ -1,4 +1,4 @@
-"""One commit without its history in one request: the server's pack goes straight into a child of git's."""
+"""Fetches one commit without its history by one request: the pack goes straight into a child of git's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PackFetch:
     async def fetch(self, program: GitProgram, mirror: Path, wanted: Wanted) -> bool:
         """Whether the mirror has the commit now; if not, git is to be asked. Raises Setback.
 
-        Git checks that nothing of the commit is missing; here whoever reads it finds that out.
+        Git's own fetch checks that no object of the commit is missing; after this one, its reader does.
         """
         listing = self._listing
         if listing is None or not listing.capabilities >= NEEDED or not self.connections.reach(program):
