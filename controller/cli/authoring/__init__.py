@@ -1,1 +1,1 @@
-"""Verbs of who writes flags: definitions are checked, tried and published, and what is served is asked."""
+"""Verbs for authors of flags: they check, try and publish definitions, and ask what is served."""

@@ -1,1 +1,1 @@
-"""Verbs of who runs a cluster."""
+"""Verbs for operators of a cluster: they inspect it, wait for it, and migrate it."""

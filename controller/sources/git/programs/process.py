@@ -126,7 +126,7 @@ def _kill(child: Popen[bytes]) -> None:
 
 @contextlib.asynccontextmanager
 async def _fed(child: Popen[bytes], given: AsyncGenerator[bytes] | None) -> AsyncIterator[None]:
-    """Give it to the child while the block reads what the child says. Raises what `given` raises."""
+    """Write `given` to the child while the block reads its output. Raises what `given` raises."""
     if given is None:
         yield
         return
