@@ -1,5 +1,5 @@
-"""The script `flagstaff`: one module a verb, in folders by who runs it. Each parses arguments, calls wiring
-and picks an exit code.
+"""The script `flagstaff`: one module a verb, in folders by who runs it. Each parses arguments, calls
+`app` or `local`, and picks an exit code.
 
 Verbs are imported when they are asked for, so that the evaluator's image needs none of the controller's
 libraries.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.settings import ControllerSettings, settings_of
-from controller.wiring.controller.operator import join_kopf
+from controller.app.kopf_run import join_kopf
+from controller.app.settings import ControllerSettings, settings_of
 
 join_kopf(settings_of(ControllerSettings), partial(print, flush=True))

@@ -15,12 +15,12 @@ import yaml
 
 from controller.api.kinds import WATCHED
 from controller.api.objects.meta import ObjectKey
+from controller.app.controller_process import working
+from controller.app.reconcilers import STAGES
+from controller.app.settings import ControllerSettings
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.runtime.reconciling.watches import indexes_of
-from controller.settings import ControllerSettings
-from controller.wiring.controller.cluster import working
-from controller.wiring.controller.reconcilers import STAGES
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags

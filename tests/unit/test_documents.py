@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from controller.app.settings import OPERATORS, OPERATORS_DEBUG, ControllerSettings, ProxySettings
 from controller.cli import VERBS, module_of
 from controller.cli.shared.arguments import PASSWORD
-from controller.settings import OPERATORS, OPERATORS_DEBUG, ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
 from evaluator.server import context
 from evaluator.server.monitoring import metrics, port_metrics, requests, rpcs, state_metrics

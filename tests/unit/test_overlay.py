@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from controller.app.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
 from controller.cli.shared.manifests import read_manifests
 from controller.kube.adapters.certificates import PROXY_SECRET
-from controller.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 OVERLAY: Final = DEPLOY / "multi-tenant"

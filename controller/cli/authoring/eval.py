@@ -11,10 +11,10 @@ from controller.cli.shared.context import add_context_arguments, read_context
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
 from controller.cli.shared.printing import announce, shown
 from controller.cli.shared.problems import failures
+from controller.local.local_stages import build_once
+from controller.local.worktree import compose_working_tree, working_tree_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.local_mode.local_stages import build_once
-from controller.wiring.offline.worktree import compose_working_tree, working_tree_of
 from evaluator.resolving.explain import answer, explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.flagsets.building.compose import Composition
-    from controller.wiring.offline.options import LocalOptions
+    from controller.local.local_options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

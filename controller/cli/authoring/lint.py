@@ -23,10 +23,10 @@ from controller.flagsets.preparing.patches import Patch, patched
 from controller.flagsets.preparing.preparation import Preparation, Step
 from controller.flagsets.reading.inputs import steps as steps_of
 from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, unread
+from controller.local.commits import read_commit
+from controller.local.local_options import LocalOptions
+from controller.local.worktree import read_working_tree
 from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.offline.commits import read_commit
-from controller.wiring.offline.options import LocalOptions
-from controller.wiring.offline.worktree import read_working_tree
 from evaluator.flags.layers.layer import Layer, read_layer
 from evaluator.flags.layers.merge import Parsed, merge
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_registry_arguments, login_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, ending
+from controller.local.publishing import pull
 from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.offline.publishing import pull
 
 if TYPE_CHECKING:
     import argparse

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.ending import OK, USAGE, ending
+from controller.local.publishing import FolderRefusedError, sign_folder
 from controller.runtime.clock import now
-from controller.wiring.offline.publishing import FolderRefusedError, sign_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     if kind.lower() not in _KINDS or not name:
         raise Exit(f"{options.what!r}: write provider/NAME", USAGE)
     # Imported here: it takes a second or two.
-    from controller.wiring.client.testing_alerts import send_test
+    from controller.cli.cluster.sample_message import send_test
 
     found = run_on_cluster(
         lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout),

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from controller.wiring.client.event_stream import events_of
+    from controller.cli.cluster.event_stream import events_of
 
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     following = events_of(options.kubeconfig, options.namespace, watch=options.watch)

@@ -59,7 +59,7 @@ async def _proxy(options: argparse.Namespace) -> int:
 
 async def _follow(options: argparse.Namespace) -> int:
     from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-    from controller.wiring.client.looking import ClusterView, watching
+    from controller.cli.cluster.cluster_view import ClusterView, watching
 
     async def table() -> str:
         return cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))

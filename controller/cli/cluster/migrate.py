@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from controller.wiring.client.migrating import Seen
+    from controller.cli.cluster.migration_dry_run import Seen
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> Seen:
-    from controller.wiring.client.migrating import opened, seen
+    from controller.cli.cluster.migration_dry_run import opened, seen
 
     async def look() -> Seen:
         async with opened(arguments.kubeconfig) as cluster:
@@ -166,7 +166,7 @@ def _print_values(found: Iterable[Value]) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     """0: each change would be accepted; 1: one would not; 2 wrong usage; 3 no cluster."""
     manifests = read_manifests(arguments.files)
-    from controller.wiring.client.migrating import applied, opened, seen, tried
+    from controller.cli.cluster.migration_dry_run import applied, opened, seen, tried
 
     async def all_tried() -> int:
         refused = 0

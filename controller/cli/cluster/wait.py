@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.percent <= 100:
         raise Exit("--percent must be more than 0 and at most 100", USAGE)
     # Imported here: it takes a second or two, in which Ctrl-C is no error either.
-    from controller.wiring.client.looking import WaitSubject, wait_served
+    from controller.cli.cluster.cluster_view import WaitSubject, wait_served
 
     wanted = WaitTarget(options.revision, options.percent, options.allow_none)
     subject = WaitSubject(_KINDS[kind.lower()], options.namespace, name, wanted)

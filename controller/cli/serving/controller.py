@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from controller.app.settings import ControllerSettings
 from controller.cli.shared import running
-from controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +29,6 @@ def _work(settings: ControllerSettings) -> Coroutine[Any, Any, None]:
         # kopf reads the environment alone.
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    from controller.wiring.controller.cluster import run_controller
+    from controller.app.controller_process import run_controller
 
     return run_controller(settings, running.say)

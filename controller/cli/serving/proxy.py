@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Any
 
+from controller.app.settings import InvalidSettingError, ProxySettings, proxy_logs_debug
 from controller.cli.shared import running
-from controller.settings import InvalidSettingError, ProxySettings, proxy_logs_debug
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +29,7 @@ def _work(settings: ProxySettings) -> Coroutine[Any, Any, None]:
         raise InvalidSettingError("--tls-cert and --tls-key must be given together")
     if settings.tls_client_ca and not settings.tls_cert:
         raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
-    from controller.wiring.proxy import run_proxy
+    from controller.app.proxy_process import run_proxy
 
     # Each subscriber is a connection; a shell's usual 1024 would be the real limit.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -17,16 +17,16 @@ from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, USAGE, ending
 from controller.cli.shared.problems import failures
 from controller.cli.shared.report import JsonReport, Report, TextReport
 from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.local.local_events import LocalEvent, Restored, RevisionBuilt
+from controller.local.local_mode import InvalidSettingError, evaluator_settings, open_local
+from controller.local.local_stages import build_once
 from controller.runtime.reconciling.setbacks import Setback
-from controller.wiring.local_mode.local import InvalidSettingError, evaluator_settings, open_local
-from controller.wiring.local_mode.local_events import LocalEvent, Restored, RevisionBuilt
-from controller.wiring.local_mode.local_stages import build_once
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring.offline.options import LocalOptions
+    from controller.local.local_options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

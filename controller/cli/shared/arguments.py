@@ -13,7 +13,7 @@ from controller.flagsets.building.compose import FailurePolicy
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.preparing.patches import Patch
 from controller.flagsets.preparing.variable_text import NAME
-from controller.wiring.offline.options import LocalOptions
+from controller.local.local_options import LocalOptions
 from evaluator.flags.model import Bucketing
 
 PASSWORD: Final = "FLAGSTAFF_REGISTRY_PASSWORD"  # noqa: S105 - the variable's name
@@ -131,7 +131,7 @@ def login_of(arguments: argparse.Namespace) -> tuple[str, str] | None:
 def local_options(arguments: argparse.Namespace) -> LocalOptions:
     """The options of a verb that used `add_build_arguments`."""
     # Verbs that build nothing have their arguments here, too, and need not wait for the providers.
-    from controller.wiring.offline.providers import provider_of
+    from controller.local.local_providers import provider_of
 
     source = arguments.source
     state_dir: Path | None = getattr(arguments, "state_dir", None)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
+from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.runtime.clock import now
-from controller.wiring.local_mode.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from evaluator.flags.syntax.problems import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.wiring.local_mode.local import Ports
+    from controller.local.local_mode import Ports
 
 
 def _write(out: TextIO, line: str) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller.app.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
-from controller.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from evaluator.process import logs
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.wiring.local_mode.local import LOCAL_PAGES, evaluator_settings
+from controller.local.local_mode import LOCAL_PAGES, evaluator_settings
 from evaluator.served.store import Store
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.wiring import serve

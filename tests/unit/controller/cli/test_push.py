@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.objects.provenance import VERIFIED_BY
 from controller.cli import main
-from controller.wiring.offline.publishing import PushOptions, push
+from controller.local.publishing import PushOptions, push
 from tests.clients.up import banner
 from tests.registry.fixtures import Shelf, registry, repository, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry

@@ -139,7 +139,7 @@ def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
 def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("controller.wiring.client.looking.RETRIES", 0.5)
+    monkeypatch.setattr("controller.cli.cluster.cluster_view.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     users = [{"name": "u", "user": {}}]

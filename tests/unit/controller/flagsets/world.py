@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.app.namespace_quotas import limits_of, quotas_of
+from controller.app.settings import ControllerSettings
 from controller.configurations.stage import CONFIGURATIONS
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.inputs import InputReader
@@ -27,8 +29,6 @@ from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
-from controller.settings import ControllerSettings
-from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from tests.statuses import find
 
 if TYPE_CHECKING:

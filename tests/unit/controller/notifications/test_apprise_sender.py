@@ -182,7 +182,7 @@ async def test_services_that_hang_delay_no_message_of_another_namespace() -> Non
 
 
 def test_the_library_is_imported_only_with_such_a_provider() -> None:
-    words = "import sys, controller.wiring.controller.notifying; print('apprise' in sys.modules)"
+    words = "import sys, controller.app.notifications; print('apprise' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from controller.app.namespace_quotas import QuotaMetrics
+from controller.app.proxy_process import LIMITS
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
-from controller.wiring.proxy import LIMITS
-from controller.wiring.tenancy.quotas import QuotaMetrics
 from evaluator.http.server.listener import Listener
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest, ReportResponse

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.app.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 from controller.cli import main
 from controller.cli.serving import proxy as cli
 from controller.cli.shared import running
-from controller.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.app.namespace_quotas import limits_of, quotas_of
+from controller.app.settings import ControllerSettings
 from controller.artifacts.archive import SKIPPED_FILE, take_skipped, unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, settle
-from controller.settings import ControllerSettings
 from controller.sources.looking.freshness import Freshness, PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.tenancy.quotas import limits_of, quotas_of
 from evaluator.process import durable
 from tests.statuses import find
 

@@ -114,7 +114,7 @@ asyncio.run(main())
 
 
 def test_no_other_source_costs_the_time_and_memory_of_the_library() -> None:
-    modules = "controller.wiring.local_mode.local, controller.wiring.controller.cluster"
+    modules = "controller.local.local_mode, controller.app.controller_process"
     code = f"import sys, {modules}; print('obstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -15,6 +15,7 @@ import pytest
 from controller.api.flagsource import KIND
 from controller.api.objects.conditions import READY
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.app.controller_process import SOURCES_AT_ONCE, queue_of
 from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.loop import Loop, Outputs
@@ -23,7 +24,6 @@ from controller.runtime.tenancy.places import Places
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.controller.cluster import SOURCES_AT_ONCE, queue_of
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.statuses import find

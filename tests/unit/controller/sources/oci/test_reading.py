@@ -15,10 +15,10 @@ from controller.api.flagsource import OciReference
 from controller.api.objects.provenance import COMMITTED_AT
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.oci_address import parse_address
+from controller.local.registries import parse_target
 from controller.runtime.reconciling.setbacks import Setback, Stalled
 from controller.sources.oci.credentials import RegistryLogin, challenges_of, login_from
 from controller.sources.oci.manifest import chosen_manifest, read_manifest
-from controller.wiring.offline.registries import parse_target
 
 DIGEST = "sha256:" + "0" * 64
 

@@ -1,0 +1,1 @@
+"""Start-up of each process: settings and wiring. Only these modules name concrete adapters."""

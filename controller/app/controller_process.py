@@ -1,0 +1,305 @@
+"""Cluster mode: watch streams, loops and servers joined in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import time
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.admission.refusals import FlagSetRefusals, Refusals
+from controller.admission.server import Injector
+from controller.api import flagsource
+from controller.api.kinds import WATCHED
+from controller.app.admission_port import known_objects, open_admission, options_of, proxy_keeper
+from controller.app.controller_replica import Controller, Ports, leadership_of, readiness
+from controller.app.namespace_quotas import QuotaMetrics, limits_of, object_usages
+from controller.app.notifications import open_notifying
+from controller.app.pod_work import pod_work_of
+from controller.app.ports import artifact_address, bound_socket, listen
+from controller.app.quota_overrides import overridden
+from controller.app.reconcilers import STAGES, Shared, providers_of, reconcilers_of, usages_of
+from controller.app.referenced_objects import reference_watches
+from controller.app.token_file import TokenFile
+from controller.artifacts.server import ArtifactServer
+from controller.artifacts.storages import Storages
+from controller.configurations.live_proxies import LiveProxies, ProxyFollower
+from controller.delivery.claims import Claims
+from controller.flagsets.building.limited_build import HELPERS, MODULES
+from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
+from controller.handlers.kopf_thread import KopfThread
+from controller.kube.accounts import Accounts
+from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
+from controller.receiver.endpoints import Endpoints
+from controller.receiver.server import Receiver
+from controller.runtime.clock import now
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.collection import Collector
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process import management
+from controller.runtime.process.helpers import Helpers
+from controller.runtime.process.leadership import Role
+from controller.runtime.process.metrics import Metrics
+from controller.runtime.reconciling.loop import Loop, Outputs
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.watches import Dispatcher, indexes_of
+from controller.runtime.tenancy.quotas import refused_there
+from controller.sources.files.leftovers import Leftovers
+from controller.sources.looking.freshness import PendingPushes
+from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
+from evaluator.http.offload import Offload
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+    from controller.api.objects.meta import ObjectKey
+    from controller.app.admission_port import Admission
+    from controller.app.settings import ControllerSettings
+    from controller.runtime.events import EventSink
+    from controller.runtime.tenancy.limits import Limits
+
+log = logging.getLogger(__name__)
+
+SOURCES_AT_ONCE: Final = 128
+"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
+bounded elsewhere.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The shared parts of one replica."""
+
+    settings: ControllerSettings
+    objects: Cache
+    health: WatchHealth
+    role: Role
+    queues: dict[str, KeyedQueue[ObjectKey]]
+    metrics: Metrics
+    cluster: Cluster
+    accounts: Accounts
+    """The clients that act for objects."""
+    events: ApiServerEvents
+    limits: Limits
+    collector: Collector
+
+
+@contextlib.asynccontextmanager
+async def open_controller(
+    settings: ControllerSettings, objects: Cache, health: WatchHealth
+) -> AsyncIterator[Controller]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
+    InvalidSettingError, ConfigException.
+    """
+    clock = asyncio.get_running_loop().time
+    async with contextlib.AsyncExitStack() as stack:
+        base = await _connected(stack, settings, objects, health)
+        cluster, role, metrics = base.cluster, base.role, base.metrics
+        notifying = await open_notifying(
+            stack,
+            settings,
+            base.accounts,
+            objects,
+            metrics,
+            wake=lambda key, delay: base.queues[key.kind].put(key, delay),
+        )
+        shared, bound = await _open_shared(stack, base)
+        providers = providers_of(settings, base.limits, base.accounts.secret, cluster.server)
+        for each in providers.values():
+            stack.push_async_callback(each.close)
+        usages = {**object_usages(objects), **usages_of(providers.values())}
+        metrics.registry.register(QuotaMetrics(base.limits, usages))
+        proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
+        watches = reference_watches(cluster, objects, health)
+        outputs = Outputs(cluster, metrics, (base.events, *notifying.sinks))
+        loops = {
+            kind: Loop(reconciler, objects, outputs, now=now, queue=base.queues[kind])
+            for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
+        }
+        pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
+        keeper = proxy_keeper(settings, cluster, role)
+        followers = (
+            *(() if pods.files is None else (pods.files.changed,)),
+            proxies.changed,
+            # Objects that claim the same name as one that changed.
+            lambda change: shared.claims.follow(change.before, change.after).rivals,
+            *(each.changed for each in watches),
+            notifying.outbox.changed,
+        )
+        dispatcher = Dispatcher(objects, STAGES, loops, followers)
+        admission = await _admission(stack, base, outputs.sinks)
+        state = partial(readiness, base.collector, role, health, admission, keeper)
+        ports = await _open_ports(stack, base, shared, bound, dispatcher, state)
+        yield Controller(
+            Ports(*ports, admission.port),
+            base.collector,
+            leadership_of(settings, cluster, role),
+            dispatcher,
+            loops,
+            Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
+            proxies,
+            watches,
+            admission,
+            keeper,
+            notifying.deliverer,
+            pods,
+        )
+
+
+async def _connected(
+    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, health: WatchHealth
+) -> _Base:
+    """The client and what needs no more than it: what acts for objects and posts Events, and the limits that
+    are followed, on a loop whose lag is measured.
+    """
+    role = Role()
+    queues = {stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES}
+    metrics = Metrics(objects, queues, now, health, role)
+    metrics.lag.start()
+    stack.callback(metrics.lag.stop)
+    cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
+    stack.push_async_callback(cluster.close)
+    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
+    await stack.enter_async_context(events.posting())
+    accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
+    limits = limits_of(settings, partial(_wake_refused, queues, objects))
+    following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
+    await stack.enter_async_context(following)
+    clock = asyncio.get_running_loop().time
+    collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+    return _Base(
+        settings, objects, health, role, queues, metrics, cluster, accounts, events, limits, collector
+    )
+
+
+async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Iterable[EventSink]) -> Admission:
+    """Its port, open until the stack closes."""
+    refusals = Refusals(base.events, now)
+    flag_set_refusals = FlagSetRefusals(base.objects, sinks, now, asyncio.get_running_loop().time)
+
+    def refused(request: Mapping[str, Any], why: str) -> None:
+        refusals.report(request, why)
+        flag_set_refusals.take(request, why)
+
+    known, options = known_objects(base.settings, base.objects), options_of(base.settings)
+    counted = partial(base.metrics.reviewed, "Pod")
+    webhook = Injector(known, options, lambda: base.collector.synced, counted, refused)
+    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, webhook)
+    return await stack.enter_async_context(opened)
+
+
+async def _open_ports(
+    stack: contextlib.AsyncExitStack,
+    base: _Base,
+    shared: Shared,
+    bound: socket.socket,
+    dispatcher: Dispatcher,
+    state: Callable[[], dict[str, Any]],
+) -> tuple[int, int, int]:
+    """Those of management, artifacts and the receiver; `state` is what /readyz answers."""
+    webhooks = Receiver(
+        shared.endpoints,
+        base.objects,
+        expect=shared.pending.expect,
+        wake=dispatcher.wake,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        leading=lambda: base.role.leading,
+        received=base.metrics.received,
+    )
+    offload = Offload()
+    stack.callback(offload.close)
+    managed = management.routes(state, base.metrics.text, offload)
+    served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
+    return await listen(stack, base.settings, base.metrics.ports, bound, (managed, served, webhooks.routes()))
+
+
+async def _open_shared(stack: contextlib.AsyncExitStack, base: _Base) -> tuple[Shared, socket.socket]:
+    """And the socket that artifacts are served on."""
+    settings = base.settings
+    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
+    stack.callback(asyncio.create_task(tokens.follow()).cancel)
+    bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
+    address = artifact_address(settings, bound.getsockname()[1])
+    storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
+    stack.callback(storages.close)
+    helpers = Helpers(HELPERS, MODULES)
+    stack.push_async_callback(helpers.close)
+    known = Claims(), Endpoints(), PendingPushes(), helpers
+    shared = Shared(settings, base.objects, base.limits, base.accounts, storages, address, tokens, *known)
+    return shared, bound
+
+
+def _wake_refused(queues: Mapping[str, KeyedQueue[ObjectKey]], objects: Cache, namespace: str) -> None:
+    """Wake objects that a quota refused, after a change of the namespace's limits."""
+    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
+        queues[key.kind].put(key)
+
+
+def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
+    """The queue of one kind's keys; half of its places are one namespace's at most, and each finds one."""
+    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
+    clock = asyncio.get_running_loop().time
+    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
+
+
+@contextlib.asynccontextmanager
+async def working(
+    settings: ControllerSettings,
+    objects: Cache,
+    health: WatchHealth,
+    say: Callable[[str], None],
+    ended: Callable[[], None],
+) -> AsyncIterator[Controller]:
+    """A controller that works for as long as the block lasts; `ended` is called should it stop before. Raises
+    OSError where a port is taken.
+    """
+    async with open_controller(settings, objects, health) as controller:
+        ports = controller.ports
+        say(
+            f"listening: management {ports.management}, artifacts {ports.artifacts}, "
+            f"receiver {ports.receiver}, admission {ports.admission}"
+        )
+        task = asyncio.create_task(controller.work())
+        task.add_done_callback(lambda _: ended())
+        try:
+            yield controller
+        finally:
+            by_itself = task.done()
+            task.cancel()
+            (left,) = await asyncio.gather(task, return_exceptions=True)
+        if by_itself and not task.cancelled():
+            task.result()
+        elif isinstance(left, Exception):
+            # The stop was requested: errors while stopping are no failure.
+            log.warning("the work did not end cleanly", exc_info=left)
+
+
+async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
+    """Watch and work until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port is
+    taken.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
+    async with working(settings, objects, health, say, stop.set) as controller:
+        watches = KopfThread(
+            objects, WATCHED, controller.relisted, health, controller.collector.unwatched, settings.namespaces
+        )
+        watching = asyncio.create_task(watches.run())
+        await stop.wait()
+        for number in signals:
+            loop.remove_signal_handler(number)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

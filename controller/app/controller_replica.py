@@ -1,0 +1,131 @@
+"""One replica of the controller: which parts run, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.kinds import POD
+from controller.api.objects.meta import ObjectKey
+from controller.kube.lease import Lease
+from controller.runtime.process.lasting import forever
+from controller.runtime.process.leadership import Leadership, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from controller.api.kinds import ResourceType
+    from controller.app.admission_port import Admission
+    from controller.app.pod_work import PodWork
+    from controller.app.settings import ControllerSettings
+    from controller.certificates.keeper import CertificateRotation
+    from controller.configurations.live_proxies import ProxyFollower
+    from controller.kube.client import Cluster
+    from controller.kube.reference_watches import ReferenceWatches
+    from controller.notifications.deliverer import Deliverer
+    from controller.runtime.objects.collection import Collector
+    from controller.runtime.objects.watch_health import WatchHealth
+    from controller.runtime.reconciling.loop import Loop
+    from controller.runtime.reconciling.watches import Dispatcher
+    from controller.sources.files.leftovers import Leftovers
+
+_LEADER_LABEL: Final = "flagstaff.dev/leader"
+"""Of the leader's pod: the Services of the artifact server and the receiver select it by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The numbers of the open ports."""
+
+    management: int
+    artifacts: int
+    receiver: int
+    admission: int
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """One replica: fills its cache from the start, and reconciles while it leads."""
+
+    ports: Ports
+    collector: Collector
+    leadership: Leadership
+    dispatcher: Dispatcher
+    loops: Mapping[str, Loop]
+    """By kind."""
+    leftovers: Leftovers
+    proxies: ProxyFollower
+    watches: tuple[ReferenceWatches, ...]
+    admission: Admission
+    proxy_certificates: CertificateRotation | None
+    deliverer: Deliverer
+    pods: PodWork
+
+    async def work(self) -> None:
+        """Learn what is there, then lead whenever the election says so, until cancelled."""
+        await self.collector.fill()
+        beside = [self.collector.compare, *(each.run for each in self.watches)]
+        beside += [each.run for each in self.pods.pods]
+        beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
+        tasks = [asyncio.create_task(forever(each)) for each in beside]
+        try:
+            await self.leadership.run(self._lead)
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _lead(self) -> None:
+        await self.leftovers.remove_artifacts()
+        self.deliverer.begin()
+        self.dispatcher.wake_all()
+        async with asyncio.TaskGroup() as group:
+            for loop in self.loops.values():
+                group.create_task(loop.run())
+            group.create_task(self.deliverer.run())
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
+                if kept is not None:
+                    group.create_task(forever(kept.run))
+            group.create_task(forever(self.proxies.look))
+            group.create_task(forever(self.leftovers.sweep))
+
+    def relisted(self, type_: ResourceType) -> None:
+        """Handle a restarted watch: look for objects that were deleted meanwhile."""
+        if type_.kind in self.loops:
+            self.loops[type_.kind].relisted()
+        self.collector.relisted()
+
+
+def leadership_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Leadership:
+    """By a Lease where the settings ask for an election, and with the label of our own pod."""
+    pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
+    election = Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
+
+    def label(leading: bool) -> Awaitable[None]:
+        return cluster.patch_metadata(POD, pod, labels={_LEADER_LABEL: "true" if leading else None})
+
+    return Leadership(role, election if settings.leader_election else None, label if settings.pod else None)
+
+
+def readiness(
+    collector: Collector,
+    role: Role,
+    health: WatchHealth,
+    admission: Admission,
+    proxy: CertificateRotation | None,
+) -> dict[str, Any]:
+    """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
+    how old its view is.
+    """
+    reports = health.reports()
+    ages = [each.age for each in reports if each.age is not None]
+    return {
+        "ready": collector.synced and admission.settled,
+        "leader": role.leading,
+        "admission": admission.state,
+        **({} if proxy is None else {"proxyCertificates": proxy.state}),
+        "ageSeconds": round(max(ages), 1) if ages else None,
+        "stale": [each.kind for each in reports if each.stale],
+        "watches": [each.page() for each in reports],
+    }

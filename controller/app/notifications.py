@@ -1,0 +1,93 @@
+"""Connects the parts of notifications: the sink of Events, the reconcilers, and the deliverer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from controller.api.kinds import FLAG_PROVIDER
+from controller.api.objects.meta import Resource
+from controller.api.provider import FlagProviderStatus
+from controller.app.allowed_hosts import provider_hosts_of
+from controller.notifications.deliverer import Deliverer
+from controller.notifications.flux_events import FluxEvents
+from controller.notifications.outbox import Outbox
+from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.notifications.sending.apprise_sender import AppriseSender
+from controller.notifications.sending.mail_sender import MailSender
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Poster, Senders
+from controller.runtime.clock import now
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable
+
+    from controller.api.objects.meta import ObjectKey
+    from controller.app.settings import ControllerSettings
+    from controller.kube.accounts import Accounts
+    from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Notifying:
+    """The parts that others need."""
+
+    outbox: Outbox
+    sinks: tuple[EventSink, ...]
+    """Sinks of Events: the outbox, and optionally the posts to Flux."""
+    deliverer: Deliverer
+    providers: FlagProviderReconciler
+
+
+async def open_notifying(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    accounts: Accounts,
+    objects: Cache,
+    metrics: Metrics,
+    wake: Callable[[ObjectKey, float], None],
+) -> Notifying:
+    """Connect the parts; `stack` closes them, `wake` puts an object into its queue."""
+    cluster = accounts.cluster
+    hosts = provider_hosts_of(settings, cluster.server)
+    poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)
+    stack.push_async_callback(poster.close)
+    by_mail = MailSender(allow_local=settings.allow_local_providers, hosts=hosts)
+    stack.callback(by_mail.close)
+    by_apprise = AppriseSender(poster)
+    stack.callback(by_apprise.close)
+    outbox = Outbox(objects, now, wake)
+    deliverer = Deliverer(
+        outbox,
+        Senders(poster, by_mail, by_apprise),
+        objects,
+        cluster,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        random=random.random,
+        count=metrics.alerted,
+        publish=partial(publish, allow_local=settings.allow_local_providers, hosts=hosts),
+    )
+
+    async def newest(key: ObjectKey) -> FlagProviderStatus:
+        body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
+        return FlagProviderStatus.of(None if body is None else Resource.of(body))
+
+    providers = FlagProviderReconciler(
+        accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
+    )
+    sinks: tuple[EventSink, ...] = (outbox,)
+    if settings.events_addr:
+        # This address comes from the controller's operator.
+        sender = Poster(now, allow_local=True)
+        stack.push_async_callback(sender.close)
+        flux = FluxEvents(settings.events_addr, sender, objects, settings.identity, metrics.registry)
+        await stack.enter_async_context(flux.posting())
+        sinks = (outbox, flux)
+    return Notifying(outbox, sinks, deliverer, providers)

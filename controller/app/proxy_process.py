@@ -1,0 +1,183 @@
+"""A proxy as a process: its parts joined, and its ports open until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import signal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from controller.api.kinds import DELIVERED, POD
+from controller.app.namespace_quotas import QuotaMetrics
+from controller.app.quota_overrides import overridden
+from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
+from controller.kube.reflector import Reflector, WatchScope
+from controller.kube.reviews import ClusterReviews
+from controller.proxy.access.access import AccessReviews
+from controller.proxy.metrics import ProxyMetrics
+from controller.proxy.receipts import fleet
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.pods import PodUids
+from controller.proxy.receipts.recording import Recorder, Schedule
+from controller.proxy.replica import ProxyReplica
+from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
+from controller.proxy.watch import CatalogSink
+from controller.runtime.clock import now, unix_time
+from controller.runtime.objects.watch_health import WatchHealth
+from controller.runtime.process import management
+from controller.runtime.process.metrics import ProcessMetrics
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from evaluator.http.offload import Offload
+from evaluator.http.routes import merged
+from evaluator.http.server.limits import MANAGEMENT
+from evaluator.http.server.limits import Limits as PortLimits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.app.settings import ProxySettings
+    from controller.runtime.events import EventSink
+
+LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
+"""Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
+_MANAGEMENT_DRAIN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyProcess:
+    """A replica whose ports are open."""
+
+    replica: ProxyReplica
+    registry: CollectorRegistry
+    sync_port: int
+    management_port: int
+
+    @property
+    def sync(self) -> Listener:
+        """The port of subscribers."""
+        return self.replica.sync
+
+
+@contextlib.asynccontextmanager
+async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError for a port or a certificate."""
+    given = (settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
+    tls = await asyncio.to_thread(TlsFiles, *given) if settings.tls_cert else None
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await Cluster.connect(settings.kubeconfig or None)
+        stack.push_async_callback(cluster.close)
+        limits = Limits(NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts))
+        registry = CollectorRegistry(auto_describe=False)
+        events = ApiServerEvents(cluster.api, registry)
+        replica = _joined(settings, limits, cluster, registry, events)
+        metrics = ProcessMetrics()
+        registry.register(metrics)
+        metrics.lag.start()
+        stack.callback(metrics.lag.stop)
+        await stack.enter_async_context(events.posting())
+        following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
+        await stack.enter_async_context(following)
+        stack.callback(replica.proxy.close)
+        offload = Offload()
+        stack.callback(offload.close)
+        managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
+        members = fleet.routes(replica.proxy.receipts, offload)
+        manager = Listener(merged(managed, members), MANAGEMENT, name="management")
+        management_host = settings.management_host or settings.host
+        management_port = await manager.start(management_host, settings.management_port)
+        stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
+        sync_port = await replica.sync.start(settings.host, settings.sync_port, tls=tls)
+        for each in (manager, replica.sync):
+            metrics.ports.port(each.name, each)
+        yield ProxyProcess(replica, registry, sync_port, management_port)
+
+
+def _joined(
+    settings: ProxySettings, limits: Limits, cluster: Cluster, registry: CollectorRegistry, events: EventSink
+) -> ProxyReplica:
+    loop = asyncio.get_running_loop()
+    namespaces = tuple(settings.namespaces or ("",))
+    schedule = Schedule(KeyedQueue(loop.time, random.random), loop.time)
+
+    def gone(uid: str) -> None:
+        # No Pod goes before the watches run, and the proxy is there by then.
+        proxy.receipts.pod_gone(uid)
+
+    pods = PodUids(namespaces, gone)
+    proxy = Proxy(
+        _options(settings, limits),
+        AccessReviews(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=unix_time),
+        ReceiptPorts(pods, unix_time, schedule.changed, served_after(registry).observe),
+        loop,
+    )
+    sink = CatalogSink(proxy.deliveries, namespaces)
+    reflectors = [
+        Reflector(cluster.api, WatchScope(type_, each), sink) for type_ in DELIVERED for each in namespaces
+    ]
+    pod_reflectors = [Reflector(cluster.api, WatchScope(POD, each), pods) for each in namespaces]
+    # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
+    identity = f"{settings.identity}-{secrets.token_hex(3)}"
+    recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
+    sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
+    watches = WatchHealth(loop.time)
+    for each in reflectors:
+        watches.follow(each.view.type.plural, each.view.path, each)
+    registry.register(ProxyMetrics(proxy, watches, lambda: sync.connections))
+    registry.register(QuotaMetrics(limits, proxy.used))
+    registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
+    draining = settings.drain_delay, settings.drain_seconds
+    return ProxyReplica(proxy, sync, recorder, reflectors, pod_reflectors, events, now, *draining)
+
+
+def _port_limits(settings: ProxySettings) -> PortLimits:
+    """The limits of the sync port."""
+    return replace(
+        LIMITS,
+        connections=settings.max_connections,
+        connections_per_host=settings.max_connections_per_host,
+        buffered_bytes=settings.max_buffered_bytes,
+    )
+
+
+def _options(settings: ProxySettings, limits: Limits) -> ProxyOptions:
+    return ProxyOptions(
+        context=settings.context,
+        auth=settings.auth,
+        max_streams=settings.max_streams,
+        max_streams_per_host=settings.max_streams_per_host,
+        stream_seconds=settings.stream_seconds,
+        limits=limits,
+    )
+
+
+async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError as `open_proxy`."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with open_proxy(settings) as process:
+        say(f"listening: sync {process.sync_port}, management {process.management_port}")
+        working = asyncio.create_task(process.replica.work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        stopping.cancel()
+        # Keep watching while draining: remaining subscribers still receive changes.
+        await process.replica.drain()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+        await process.replica.recorder.close()
+    if not working.cancelled():
+        working.result()

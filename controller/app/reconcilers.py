@@ -1,0 +1,202 @@
+"""The reconciler of each kind, with what it reads and writes by, and the providers of sources."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import flagset, flagsource
+from controller.api.objects.meta import Resource
+from controller.app.admission_port import known_objects, options_of
+from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
+from controller.app.namespace_quotas import quotas_of
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
+from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
+from controller.flagsets.building.provenance import ProvenanceDetail
+from controller.flagsets.reading.fetch import ArtifactReader
+from controller.flagsets.reading.inputs import InputReader
+from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.stage import FLAG_SETS
+from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
+from controller.notifications.alert_reconciler import FlagAlertReconciler
+from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.receiver.reconciler import FlagReceiverReconciler
+from controller.receiver.stage import FLAG_RECEIVERS
+from controller.runtime.tenancy.places import Places
+from controller.sources.bucket.factory import BucketFactory
+from controller.sources.export import Exporter
+from controller.sources.git.factory import GitFactory
+from controller.sources.looking.freshness import LookSchedule
+from controller.sources.oci.factory import OciFactory
+from controller.sources.reconciler import SourceReconciler
+from controller.sources.stage import FLAG_SOURCES
+from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
+from controller.upgrades.stage import EVALUATOR_UPGRADES
+from controller.workloads.reconciler import FlagdReconciler
+from controller.workloads.settings_reconciler import SettingsReconciler
+from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from controller.admission.known import KnownObjects
+    from controller.app.namespace_quotas import Usage
+    from controller.app.notifications import Notifying
+    from controller.app.settings import ControllerSettings
+    from controller.app.token_file import TokenFile
+    from controller.artifacts.storages import Storages
+    from controller.configurations.live_proxies import LiveProxies
+    from controller.delivery.claims import Claims
+    from controller.injection.options import Options
+    from controller.kube.accounts import Accounts
+    from controller.receiver.endpoints import Endpoints
+    from controller.runtime.objects.cache import Cache
+    from controller.runtime.process.helpers import Helpers
+    from controller.runtime.reconciling.loop import Reconciler
+    from controller.runtime.reconciling.watches import Reconciles
+    from controller.runtime.tenancy.limits import Limits
+    from controller.sources.looking.freshness import PendingPushes
+    from controller.sources.provider import ProviderFactory
+    from controller.sources.secrets import ReadSecret
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The shared parts of the reconcilers and servers of one process."""
+
+    settings: ControllerSettings
+    objects: Cache
+    limits: Limits
+    accounts: Accounts
+    storages: Storages
+    address: str
+    """Host and port at which others reach our artifacts."""
+    tokens: TokenFile
+    claims: Claims
+    endpoints: Endpoints
+    pending: PendingPushes
+    helpers: Helpers
+    """Processes that build large flag sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All that reconcilers are made of."""
+
+    shared: Shared
+    providers: Mapping[str, ProviderFactory[Any]]
+    proxies: LiveProxies
+    notifying: Notifying
+    injected: tuple[KnownObjects, Options]
+    """What the webhook gives to pods: evaluators of a Flagd, and of pods that are upgraded, are the same."""
+
+
+def _sources(parts: Parts) -> SourceReconciler:
+    shared = parts.shared
+    return SourceReconciler(
+        parts.providers,
+        shared.storages,
+        shared.pending,
+        random.random,
+        LookSchedule(),
+        *quotas_of(flagsource.KIND, shared.limits, shared.objects),
+        Exporter(shared.objects, shared.accounts.client),
+        shared.objects,
+    )
+
+
+def _flag_sets(parts: Parts) -> FlagSetReconciler:
+    shared, accounts = parts.shared, parts.shared.accounts
+    return FlagSetReconciler(
+        shared.objects,
+        _reader(shared),
+        accounts.client,
+        _applied(shared.objects),
+        random.random,
+        shared.settings.provenance,
+        InputReader(accounts.secret, accounts.config_map),
+        LimitedBuild(shared.helpers, Places(HELPERS)),
+        *quotas_of(flagset.KIND, shared.limits, shared.objects),
+    )
+
+
+def _flagds(parts: Parts) -> FlagdReconciler:
+    workloads = ClusterWorkloads(parts.shared.accounts.cluster)
+    return FlagdReconciler(parts.shared.objects, workloads, _applied(parts.shared.objects), *parts.injected)
+
+
+_KINDS: Final[tuple[tuple[Reconciles, Callable[[Parts], Reconciler]], ...]] = (
+    (FLAG_SOURCES, _sources),
+    (FLAG_SETS, _flag_sets),
+    (CONFIGURATIONS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims, of.proxies)),
+    (FEATURE_FLAGS, lambda of: ConfigurationReconciler(of.shared.objects, of.shared.claims)),
+    (FLAG_RECEIVERS, lambda of: FlagReceiverReconciler(of.shared.accounts.secret, of.shared.endpoints)),
+    (FLAG_PROVIDERS, lambda of: of.notifying.providers),
+    (FLAG_ALERTS, lambda of: FlagAlertReconciler(of.shared.objects, of.notifying.outbox)),
+    (FLAGDS, _flagds),
+    (FEATURE_FLAG_SOURCES, lambda of: SettingsReconciler(*of.injected)),
+    (IN_PROCESS_CONFIGURATIONS, lambda of: SettingsReconciler(*of.injected)),
+    (
+        EVALUATOR_UPGRADES,
+        lambda of: EvaluatorUpgradeReconciler(ClusterRestarts(of.shared.accounts.cluster), *of.injected),
+    ),
+)
+"""Each kind with a reconciler: what wakes it, and how the reconciler is made."""
+STAGES: Final = tuple(stage for stage, _ in _KINDS)
+
+
+def reconcilers_of(
+    shared: Shared, providers: Mapping[str, ProviderFactory[Any]], proxies: LiveProxies, notifying: Notifying
+) -> dict[str, Reconciler]:
+    """By kind."""
+    injected = known_objects(shared.settings, shared.objects), options_of(shared.settings)
+    parts = Parts(shared, providers, proxies, notifying, injected)
+    return {stage.type.kind: make(parts) for stage, make in _KINDS}
+
+
+def providers_of(
+    settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
+) -> dict[str, ProviderFactory[Any]]:
+    """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
+    authors = settings.provenance is ProvenanceDetail.FULL
+    hosts = source_hosts_of(settings, api_server)
+    git = GitFactory(
+        secret,
+        settings.storage_path / "mirrors",
+        allow_local=settings.allow_local,
+        authors=authors,
+        hosts=hosts,
+        limits=limits,
+    )
+    oci = OciFactory(secret, authors=authors, hosts=hosts)
+    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}
+
+
+def usages_of(providers: Iterable[ProviderFactory[Any]]) -> dict[str, Usage]:
+    """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
+    return {
+        name: usage for each in providers if isinstance(each, GitFactory) for name, usage in each.used.items()
+    }
+
+
+def _reader(shared: Shared) -> ArtifactReader:
+    # Our own address, too: a replica that does not hold an artifact asks for it.
+    settings = shared.settings
+    return ArtifactReader(
+        shared.storages.read,
+        settings.artifact_hosts,
+        own=shared.address,
+        token=shared.tokens.first,
+        judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
+    )
+
+
+def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
+    """Store our own write in the cache before its event arrives."""
+
+    def learn(body: dict[str, Any]) -> None:
+        objects.learn(Resource.of(body))
+
+    return learn

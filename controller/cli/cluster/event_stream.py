@@ -1,0 +1,72 @@
+"""The controller's Events as a cluster keeps them, existing and new ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.kinds import EVENT
+from controller.api.objects.meta import GROUP, OPENFEATURE_GROUP
+from controller.cli.cluster.cluster_view import ClusterView, watching
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+_LOOK: Final = 60.0
+"""Seconds: each Event that comes ends the wait."""
+_GROUPS: Final = (GROUP, OPENFEATURE_GROUP)
+
+
+@dataclass
+class _Events(ClusterView):
+    """Bodies of Events that were not read yet."""
+
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """Keep an Event; one that the watch repeats when it begins anew is ignored."""
+        del kind
+        about = body.get("involvedObject") or {}
+        uid = str(body["metadata"].get("uid"))
+        if uid not in self._seen and str(about.get("apiVersion")).partition("/")[0] in _GROUPS:
+            self._seen.add(uid)
+            self.bodies.append(body)
+            self.changed.set()
+
+
+async def events_of(
+    kubeconfig: str | None, namespace: str, *, watch: bool
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
+    comes. An empty namespace is all of them. Raises Failed, ConfigException.
+    """
+    async with watching(kubeconfig, namespace, (EVENT,), _Events()) as events:
+        await events.wait_for(EVENT.kind)
+        while True:
+            bodies, events.bodies = events.bodies, []
+            for event in sorted(map(as_event, bodies), key=lambda each: str(each["timestamp"])):
+                yield event
+            if not watch:
+                return
+            await events.wait(_LOOK)
+
+
+def as_event(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An Event of the API server in the form in which alerts are posted."""
+    about, meta = body["involvedObject"], body["metadata"]
+    names = ("apiVersion", "kind", "namespace", "name", "uid")
+    return {
+        "involvedObject": {name: about.get(name, "") for name in names},
+        "severity": "error" if body.get("type") == "Warning" else "info",
+        "timestamp": body.get("lastTimestamp")
+        or body.get("eventTime")
+        or meta.get("creationTimestamp")
+        or "",
+        "message": body.get("message") or "",
+        "reason": body.get("reason") or "",
+        "metadata": {
+            name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(GROUP)
+        },
+        "reportingController": body.get("reportingComponent") or "",
+    }

@@ -1,0 +1,93 @@
+"""The events of local mode, which are reported to people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.api.objects.provenance import AUTHOR, SUBJECT
+from controller.local.commits import files_of
+from controller.local.path_advice import with_advice
+from controller.runtime.reconciling.setbacks import Setback
+from controller.sources.provider import LineAuthor, LocalProvider, Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.flagsets.building.compose import BulkRemoval, Composition
+    from evaluator.flags.saved import Saved
+    from evaluator.flags.syntax.problems import Problem
+
+_BLAMED: Final = 5
+"""Problems of one revision whose lines are looked up; each takes a run of git."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionBuilt:
+    """A new revision went through every stage; `composition.accepted` says whether it is served."""
+
+    revision: str
+    composition: Composition
+    serving: bool
+    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's.
+    """
+    removal: BulkRemoval | None = None
+    """What it removes, where that is most of the flags."""
+    author: str = ""
+    subject: str = ""
+    blames: Mapping[Problem, LineAuthor] = field(default_factory=lambda: MappingProxyType({}))
+    """Who last changed the line of a problem, for the first of them, as far as that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The source was looked at. It is reported where it cannot be read, and once it can be read again."""
+
+    reason: str = ""
+    """Why it could not be read, while what is served stays; empty: it was read."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The last good flag set was read back from disk, before the source answered."""
+
+    saved: Saved
+
+
+LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
+
+
+async def explained(
+    built: RevisionBuilt, source: LocalProvider, artifact: ArtifactStatus | None
+) -> RevisionBuilt:
+    """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
+    and with who last changed the lines of its first problems.
+    """
+    metadata = {} if artifact is None or artifact.revision != built.revision else artifact.metadata
+    name, _, digest = built.revision.rpartition("@")
+    revision = Revision(name, digest)
+    composition = await _advised(built.composition, source, revision)
+    placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
+    blames = {each: await source.last_change(revision, each.file, each.line) for each in placed}
+    known = {problem: blame for problem, blame in blames.items() if blame is not None}
+    return replace(
+        built,
+        composition=composition,
+        author=metadata.get(AUTHOR, ""),
+        subject=metadata.get(SUBJECT, ""),
+        blames=MappingProxyType(known),
+    )
+
+
+async def _advised(composition: Composition, source: LocalProvider, revision: Revision) -> Composition:
+    """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
+    if not any(problem.code == "path-not-found" for problem in composition.problems):
+        return composition
+    try:
+        _, tree = await files_of(source.whole(), revision)
+    except Setback:
+        return composition
+    return with_advice(composition, tree)

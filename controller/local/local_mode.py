@@ -1,0 +1,132 @@
+"""`flagstaff up`: the stages of a cluster, and an evaluator in the same process, without Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.local.commits import opened
+from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
+from controller.local.local_stages import LocalStages, stages_of
+from controller.runtime.clock import now
+from evaluator.flags.model import DIGEST_KEY, FlagSet
+from evaluator.process.gc_policy import GcPolicy
+from evaluator.served.exchange import SnapshotSwapper
+from evaluator.served.store import Content, Fault, Report, Store
+from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.wiring import Ports, serve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.local.local_options import LocalOptions
+    from evaluator.flags.saved import Saved
+
+__all__ = ["InvalidSettingError", "Local", "Ports", "evaluator_settings", "open_local"]
+
+LOCAL_PAGES: Final = tuple(
+    f"{scheme}://{host}{port}"
+    for scheme in ("http", "https")
+    for host in ("localhost", "127.0.0.1", "[::1]")
+    for port in ("", ":*")
+)
+"""Origins whose pages may read answers, unless the environment names others."""
+
+
+@dataclass
+class Local:
+    """`flagstaff up`: stages whose flag sets an evaluator in this process serves."""
+
+    stages: LocalStages
+    exchange: SnapshotSwapper
+    report: Callable[[LocalEvent], None]
+    _restored: Saved | None = field(default=None, init=False)
+    _down: Looked = field(default=Looked(), init=False)
+    """The last reported error of a source that is down."""
+
+    @property
+    def shown(self) -> str:
+        """The source as people may see it: without a name, password or token."""
+        return self.stages.source.shown
+
+    async def restore(self) -> None:
+        """Serve the last good flag set, if the state folder has one."""
+        saved = self._restored = await self.stages.restore()
+        if saved is not None:
+            digest = saved.flag_set.metadata.get(DIGEST_KEY)
+            content = Content(saved.flag_set, str(digest or "") or None)
+            at = saved.saved_at.timestamp()
+            await self.exchange.apply(Report(self.shown, at, content, from_disk=True))
+
+    async def run(self) -> None:
+        """Follow the source until cancelled. Raises what `report` raises."""
+        if self._restored is not None:
+            self.report(Restored(self._restored))
+        tasks = [asyncio.create_task(each) for each in (self.stages.run(), self._follow())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        async for event in self.stages.events():
+            if isinstance(event, RevisionBuilt):
+                self.report(event)
+            else:
+                await self._looked(event)
+
+    async def _looked(self, look: Looked) -> None:
+        fault = Fault(look.message) if look.reason else None
+        await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
+        before, self._down = self._down, look
+        if look.reason and look != before:
+            self.report(look)
+        elif before.reason and not look.reason:
+            self.report(Looked(message="the source can be read again"))
+
+
+@contextlib.asynccontextmanager
+async def open_local(
+    options: LocalOptions, settings: Settings, report: Callable[[LocalEvent], None]
+) -> AsyncIterator[tuple[Local, Ports]]:
+    """Ports open and stages wired; run the Local to follow the source.
+
+    The last good flag set is read back before a port opens, so that no client gets the answer that its flags
+    are missing. Raises Setback, OSError for a port, InvalidSettingError.
+    """
+    gc_policy = GcPolicy()
+    async with opened(options) as (source, folder):
+        store = Store(
+            bucketing=options.bucketing, expose_bucketing=options.show_bucketing, sources=(source.shown,)
+        )
+        exchange = SnapshotSwapper(store, lambda: now().timestamp(), gc_policy)
+
+        applied = partial(_apply, exchange, source.shown)
+        async with stages_of(options, source, folder, gc_policy.growing, applied) as stages:
+            local = Local(stages, exchange, report)
+            await local.restore()
+            serving = await serve(store, settings)
+            try:
+                yield local, serving.ports
+            finally:
+                await serving.stop()
+
+
+async def _apply(exchange: SnapshotSwapper, source: str, flag_set: FlagSet, digest: str) -> None:
+    """Serve the newest flag set of the source."""
+    await exchange.apply(Report(source, now().timestamp(), Content(flag_set, digest)))
+
+
+def evaluator_settings(*, host: str, **ports: int | None) -> Settings:
+    """The environment's settings (FLAGD_*), but for `host` and given `ports`. Raises InvalidSettingError."""
+    given: dict[str, Any] = {name: port for name, port in ports.items() if port is not None}
+    settings = from_env(os.environ)
+    return replace(settings, host=host, cors_origins=settings.cors_origins or LOCAL_PAGES, **given)

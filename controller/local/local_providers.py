@@ -1,0 +1,111 @@
+"""The providers of verbs without a cluster: which one a location belongs to, and how it opens it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from controller.api.parsing.git_url import parse_location
+from controller.api.parsing.oci_address import SCHEME
+from controller.runtime.reconciling.setbacks import Stalled, stalling
+from controller.sources.bucket.place import Scheme, parse_url
+from controller.sources.files import ignore
+from controller.sources.git.provider import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from controller.local.local_options import LocalOptions
+    from controller.sources.provider import LocalProvider
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineProvider:
+    """What a command line asks of a provider."""
+
+    beginnings: tuple[str, ...]
+    """How its locations begin."""
+    opened: Callable[[LocalOptions], AbstractAsyncContextManager[LocalProvider]]
+    """The source for as long as the block lasts. Raises Setback."""
+    default_path: Callable[[str], str] = lambda _: "."
+    """Where definitions are in what a location holds, unless paths are named."""
+    folder: Callable[[str], Path | None] = lambda _: None
+    """The folder of this machine that a location names, if it names one. Raises Setback."""
+
+
+@contextlib.asynccontextmanager
+async def _bucket(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    if options.reference is not None:
+        raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
+    # Imported here: users of a repository need not wait for the libraries of buckets.
+    module = await asyncio.to_thread(import_module, "controller.sources.bucket.command_line")
+    yield module.open_bucket(
+        options.source,
+        os.environ,
+        endpoint=options.endpoint,
+        region=options.region,
+        interval=options.interval,
+        keys=options.verify_keys,
+    )
+
+
+def _prefix(source: str) -> str:
+    """Keys stay whole in a bucket's artifact, so its prefix is where definitions are."""
+    with contextlib.suppress(Stalled):
+        return parse_url(source).prefix or "."
+    return "."
+
+
+@contextlib.asynccontextmanager
+async def _artifact(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    # The HTTP client takes long to load, and a Git repository never needs it.
+    module = await asyncio.to_thread(import_module, "controller.local.registries")
+    async with module.artifact_source(
+        options.source,
+        reference=options.reference,
+        interval=options.interval,
+        insecure=options.insecure,
+        keys=options.verify_keys,
+    ) as artifact:
+        yield artifact
+
+
+@contextlib.asynccontextmanager
+async def _repository(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    source = open_source(
+        options.source,
+        reference=options.reference,
+        mirror_root=Path(),
+        interval=options.interval,
+        # What the source itself says is to be ignored is needed whatever the paths are.
+        paths=(*options.paths, ignore.FILE) if options.paths else (),
+    )
+    if options.verify_keys:
+        # Most repositories are read without it, and it takes long to load.
+        module = await asyncio.to_thread(import_module, "controller.sources.git.signatures.trust")
+        source = replace(source, trust=module.trust_of(options.verify_keys))
+    yield source
+
+
+def _path(source: str) -> Path | None:
+    with stalling():
+        return parse_location(source).path
+
+
+PROVIDERS: Final = (
+    OfflineProvider(tuple(f"{store}://" for store in Scheme), _bucket, default_path=_prefix),
+    OfflineProvider((SCHEME,), _artifact),
+    OfflineProvider(("",), _repository, folder=_path),
+)
+"""Of those whose beginnings fit, the first one counts."""
+
+
+def provider_of(source: str) -> OfflineProvider:
+    """The provider that a location belongs to."""
+    return next(each for each in PROVIDERS if source.startswith(each.beginnings))

@@ -1,0 +1,293 @@
+"""A cluster's reconcilers, loops and watches over objects in memory, for one source and one flag set."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, flagsource, shard
+from controller.api.flagsource import FlagSourceStatus
+from controller.api.objects.conditions import FALSE, READY
+from controller.api.objects.status import Status
+from controller.artifacts.storages import Storages
+from controller.flagsets.applying.applied import LastDelivered, last_applied
+from controller.flagsets.building.build import Built, build
+from controller.flagsets.building.compose import bulk_removal
+from controller.flagsets.reading.inputs import AGE, InputReader
+from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.stage import FLAG_SETS
+from controller.local.commits import opened
+from controller.local.local_events import Looked, RevisionBuilt, explained
+from controller.local.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
+from controller.local.state import AppliedFile
+from controller.runtime.clock import now
+from controller.runtime.objects.cache import Cache
+from controller.runtime.objects.memory import MemoryCluster, manifest_of
+from controller.runtime.process.temporary import sweep_temporary
+from controller.runtime.reconciling.loop import Loop, Outputs, Reconciler
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
+from controller.runtime.reconciling.watches import Dispatcher, indexes_of
+from controller.sources.looking.freshness import PendingPushes
+from controller.sources.provider import LocalProvider, Look, Provider, ProviderFactory
+from controller.sources.reconciler import SourceReconciler
+from controller.sources.stage import FLAG_SOURCES
+from evaluator.flags.saved import Saved
+from evaluator.flags.syntax.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.api.flagset import FlagSetSpec
+    from controller.api.objects.artifact import ArtifactStatus
+    from controller.api.objects.meta import ObjectKey, Resource
+    from controller.flagsets.preparing.preparation import Step
+    from controller.local.local_options import LocalOptions
+    from evaluator.flags.model import FlagSet
+
+log = logging.getLogger(__name__)
+
+STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
+"""Without the one for a FeatureFlagConfiguration: nobody reads its status, and the set is served as built."""
+
+Serve = Callable[["FlagSet", str], Awaitable[None]]
+"""Called with each flag set that is applied, and its digest."""
+Growing = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _OneSource(ProviderFactory[object]):
+    """Opens the source of the command line, whatever a spec says."""
+
+    provider: Provider
+
+    async def open(self, spec: object, look: Look) -> Provider:
+        del spec, look
+        return self.provider
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredArtifacts:
+    """Reads artifacts from the store beside us. Implements `Artifacts`."""
+
+    storages: Storages
+
+    async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
+        """The archive. Raises Waiting where it is gone: the source's next look makes a new one."""
+        found = await asyncio.to_thread(self.storages.read, artifact.path)
+        if found is None:
+            raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
+        return found
+
+
+class LocalStages:
+    """One FlagSource and one FlagSet, made from a command line, and their status."""
+
+    def __init__(
+        self, options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
+    ) -> None:
+        """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
+        self.source = source
+        self._serve = serve
+        self.storages = Storages(folder / "artifacts", "http://localhost")
+        self._flag_source = flag_source(source)
+        self._flag_set = flag_set(options)
+        self._growing = growing
+        self._age_keys = options.age_keys.encode()
+        self._file = AppliedFile(folder) if options.state_dir is not None else None
+        self._unsaved = False
+        self._built: RevisionBuilt | None = None
+        self._unreported: RevisionBuilt | None = None
+        self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
+        self.objects = Cache(indexes_of(STAGES))
+        self._cluster = MemoryCluster(self.objects, self._applied)
+        reconcilers: dict[str, Reconciler] = {
+            flagsource.KIND: SourceReconciler(
+                dict.fromkeys(source.spec, _OneSource(source)), self.storages, PendingPushes(), random.random
+            ),
+            flagset.KIND: FlagSetReconciler(
+                self.objects,
+                _StoredArtifacts(self.storages),
+                lambda _namespace, _account: self._cluster,
+                lambda _: None,
+                random.random,
+                options.provenance,
+                InputReader(self._keys),
+                self._build_aside,
+            ),
+        }
+        clock = asyncio.get_running_loop().time
+        self._loops = {
+            kind: Loop(
+                reconciler,
+                self.objects,
+                Outputs(self._cluster, self),
+                now=now,
+                queue=KeyedQueue(clock, random.random),
+            )
+            for kind, reconciler in reconcilers.items()
+        }
+        # It follows the objects, and wakes the loops.
+        Dispatcher(self.objects, STAGES, self._loops)
+
+    async def restore(self) -> Saved | None:
+        """Read back the objects that an earlier process applied, if it kept any."""
+        kept = None if self._file is None else await asyncio.to_thread(self._file.load)
+        if kept is None:
+            return None
+        for manifest in kept.objects:
+            self._cluster.put(manifest)
+        written = self.objects.of_kind(configuration.KIND)
+        last = await asyncio.to_thread(last_applied, written, self.objects)
+        if last is not None and not last.edited:
+            return Saved(last.flag_set, kept.saved_at)
+        log.error("what was kept of %s is not what was applied; it is not served", self.source.shown)
+        for each in (*written, *self.objects.of_kind(shard.KIND)):
+            self.objects.forget(each.key)
+        return None
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, whenever something changes."""
+        async with asyncio.TaskGroup() as group:
+            for loop in self._loops.values():
+                group.create_task(loop.run())
+            self._cluster.put(self._flag_set)
+            async for _ in self.source.changes():
+                if self.objects.get(SOURCE) is None:
+                    self._cluster.put(self._flag_source)
+                else:
+                    self._loops[flagsource.KIND].wake(SOURCE)
+
+    async def events(self) -> AsyncIterator[RevisionBuilt | Looked]:
+        """The events in their order; a revision that is reported is served already."""
+        while True:
+            found = await self._happened.get()
+            if isinstance(found, RevisionBuilt):
+                status = FlagSourceStatus.of(self.objects.get(SOURCE))
+                yield await explained(found, self.source, status.artifact)
+            else:
+                yield self._looked(found)
+                await self._save()
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+        """Implements the loop's `Observer`."""
+        del seconds
+        if key == FLAG_SET and self._unreported is not None:
+            self._happened.put_nowait(self._unreported)
+            self._unreported = None
+        elif key == SOURCE or (key == FLAG_SET and result == "failed"):
+            self._happened.put_nowait(key)
+
+    async def _keys(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:
+        """Return the content of a Secret of the FlagSet."""
+        del account
+        return {f"{namespace}.{name}{AGE}": self._age_keys}
+
+    def _looked(self, key: ObjectKey) -> Looked:
+        """What the object's status says; it was written before anybody could ask."""
+        ready = Status.of(self.objects.get(key)).condition(READY)
+        return Looked(ready.reason, ready.message) if ready.status == FALSE else Looked()
+
+    async def _build_aside(self, *arguments: Any) -> Built:
+        return await asyncio.to_thread(self._build, *arguments)
+
+    def _build(
+        self,
+        archive: bytes,
+        spec: FlagSetSpec,
+        artifact: ArtifactStatus,
+        resource: Resource,
+        last: LastDelivered | None,
+        steps: Sequence[Step],
+    ) -> Built:
+        with self._growing():
+            # The only set of a process needs no name that distinguishes it from others.
+            built = build(archive, spec, artifact, resource, last, steps, named=False)
+        made = built.composition
+        if built.too_large:
+            problem = Problem("", 0, 0, Severity.ERROR, "too-large", built.too_large)
+            made = replace(made, problems=(*made.problems, problem))
+        removal = built.removal
+        if removal is None and last is not None and made.accepted:
+            removal = bulk_removal(last.flag_set, made.flag_set)
+        revision = RevisionBuilt(artifact.revision, made, bool(built.manifests), removal)
+        if self._built is None or self._built.revision != revision.revision:
+            self._unreported = revision
+        self._built = revision
+        return built
+
+    async def _applied(self, resource: Resource) -> None:
+        """Keep and serve what a FeatureFlagConfiguration delivers: it is written last, after its shards."""
+        built = self._built
+        if resource.key.kind != configuration.KIND or built is None:
+            return
+        self._unsaved = True
+        await self._save()
+        # The object holds the set that was built just now: it need not be parsed again.
+        await self._serve(built.composition.flag_set, built.composition.digest)
+
+    async def _save(self) -> None:
+        """Keep what is applied; a disk that refuses is asked again at the next look."""
+        if self._file is None or not self._unsaved:
+            return
+        kinds = (shard.KIND, configuration.KIND)
+        objects = [manifest_of(each) for kind in kinds for each in self.objects.of_kind(kind)]
+        try:
+            await asyncio.to_thread(self._file.save, objects, now())
+        except Setback as setback:
+            log.warning("the last good flag set was not saved: %s", setback.message)
+        else:
+            self._unsaved = False
+
+
+async def _nowhere(_flag_set: FlagSet, _digest: str) -> None:
+    """Serves nothing."""
+
+
+@contextlib.asynccontextmanager
+async def stages_of(
+    options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
+) -> AsyncIterator[LocalStages]:
+    """The stages over a state folder. Raises Stalled."""
+    # A process that was killed may have left files of a commit behind.
+    await asyncio.to_thread(sweep_temporary)
+    stages = LocalStages(options, source, folder, growing, serve)
+    try:
+        yield stages
+    finally:
+        await asyncio.to_thread(stages.storages.close)
+
+
+@contextlib.asynccontextmanager
+async def open_stages(options: LocalOptions) -> AsyncIterator[LocalStages]:
+    """The same for the source that the options name; nothing is served. Raises Setback."""
+    async with (
+        opened(options) as (source, folder),
+        stages_of(options, source, folder, contextlib.nullcontext, _nowhere) as stages,
+    ):
+        yield stages
+
+
+async def build_once(options: LocalOptions) -> RevisionBuilt:
+    """What the source is at, without serving it. Raises Setback where the source cannot be read."""
+    async with open_stages(options) as stages:
+        await stages.restore()
+        running = asyncio.create_task(stages.run())
+        try:
+            async for event in stages.events():
+                if isinstance(event, RevisionBuilt):
+                    return event
+                if event.reason:
+                    raise Failed(event.reason, event.message)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    raise RuntimeError("events do not end")

@@ -1,0 +1,209 @@
+"""A folder pushed to a registry as an artifact, pulled from there, or signed for a bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from controller.api.flagsource import LayerSelector
+from controller.api.objects.meta import precise_timestamp
+from controller.api.objects.provenance import SUBJECT
+from controller.api.parsing.oci_address import DEFAULT_TAG
+from controller.local.registries import TIMEOUT, parse_target, registry_of
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
+from controller.sources.git.reading.repository import describe
+from controller.sources.looking.deadline import Deadline
+from controller.sources.oci.credentials import RegistryLogin
+from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
+from controller.sources.oci.package import Package, package, sign
+from controller.sources.oci.provider import OciProvider
+from controller.sources.provider import Fetched, TreeLimits
+from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
+from evaluator.process.durable import write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+PUSH_TIMEOUT: Final = 600.0
+"""Seconds for an upload."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """A folder to push, its target, and the artifact's metadata."""
+
+    target: str
+    """`oci://HOST/REPOSITORY[:TAG]`."""
+    folder: Path
+    insecure: bool = False
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """Username and password. None: taken from Docker's own configuration; without an entry there is none."""
+    source: str | None = None
+    revision: str | None = None
+    author: str | None = None
+    """None, of all three: what the folder's Git repository says."""
+    key: Path | None = None
+    """A private key in PEM that the artifact is signed with; None: it is not signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The result of a push."""
+
+    reference: str
+    """`oci://HOST/REPOSITORY:TAG@sha256:…`."""
+    changed: bool
+    """Whether the folder had uncommitted changes, though its revision names a commit."""
+
+
+class FolderRefusedError(ValueError):
+    """The folder, or the key, cannot be used as it is."""
+
+
+@contextlib.contextmanager
+def _refusing(place: Path) -> Iterator[None]:
+    """FolderRefusedError for an OSError or Stalled of the block, which has to do with `place`."""
+    try:
+        yield
+    except Stalled as stalled:
+        raise FolderRefusedError(f"{place}: {stalled.message}") from stalled
+    except OSError as error:
+        raise FolderRefusedError(f"{error.filename or place}: {error.strerror or error}") from error
+
+
+async def push(options: PushOptions) -> Pushed:
+    """Push a folder. Raises Setback, FolderRefusedError."""
+    address, target = parse_target(options.target, insecure=options.insecure)
+    if target.digest:
+        raise Stalled(
+            "InvalidReference", "an artifact is pushed to a tag; its digest follows from its content"
+        )
+    tag = target.tag or DEFAULT_TAG
+    key = None if options.key is None else await asyncio.to_thread(key_at, options.key)
+    made, changed = await asyncio.to_thread(_packaged, options)
+    async with (
+        registry_of(address, actions="pull,push", login=_login(options.login)) as registry,
+        Deadline(PUSH_TIMEOUT, str(address)).running(),
+    ):
+        for blob in (made.config, made.layer):
+            await registry.push_blob(blob)
+        if key is not None:
+            # Before the tag moves, so that its followers never find an unsigned manifest.
+            await sign(registry, made.digest, key)
+        await registry.push_manifest(tag, made.manifest)
+    return Pushed(f"{address}:{tag}@{made.digest}", changed)
+
+
+def key_at(path: Path) -> PrivateKey:
+    """The private key in a file. Raises FolderRefusedError."""
+    with _refusing(path):
+        content = path.read_bytes()
+    try:
+        return read_private_key(content)
+    except ValueError as error:
+        raise FolderRefusedError(f"{path}: {error}") from error
+
+
+def _packaged(options: PushOptions) -> tuple[Package, bool]:
+    folder = options.folder
+    if not folder.is_dir():
+        raise FolderRefusedError(f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}")
+    found = describe(folder)
+    annotations = {} if found is None else {
+        SOURCE: found.source, REVISION: found.revision + ("-dirty" if found.changed else ""),
+        AUTHORS: found.author, CREATED: found.created, SUBJECT: found.subject,
+    }  # fmt: skip
+    given = {SOURCE: options.source, REVISION: options.revision, AUTHORS: options.author}
+    annotations |= {key: text for key, text in given.items() if text is not None}
+    with _refusing(folder):
+        made = package(folder, annotations)
+    return made, found is not None and found.changed and options.revision is None
+
+
+def _login(given: tuple[str, str] | None) -> RegistryLogin | None:
+    return None if given is None else RegistryLogin(*given)
+
+
+async def pull(target: str, output: Path, *, insecure: bool, login: tuple[str, str] | None) -> Fetched:
+    """Write an artifact's files into an empty or a new folder. Raises Setback, FolderRefusedError."""
+    address, reference = parse_target(target, insecure=insecure)
+    async with registry_of(address, login=_login(login)) as registry:
+        source = OciProvider(registry, reference, LayerSelector(), partial(Deadline, TIMEOUT, str(address)))
+        try:
+            with await asyncio.to_thread(_beside, output) as folder:
+                unfinished = Path(folder) / "files"
+                await asyncio.to_thread(unfinished.mkdir)
+                fetched = await source.fetch(await source.resolve(), unfinished)
+                await asyncio.to_thread(unfinished.replace, output)
+        except OSError as error:
+            raise FolderRefusedError(f"{error.filename or output}: {error.strerror or error}") from error
+    return fetched
+
+
+def _beside(output: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder on the same disk, whose content may take the place of `output`."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FolderRefusedError(f"{output} is not an empty folder")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=".flagstaff-", dir=output.parent)
+
+
+def sign_folder(folder: Path, key: Path, now: datetime) -> tuple[Path, Path, int]:
+    """Write manifest and signature of all files below `folder`, but of `.git`; both, and how many they sign.
+
+    Raises FolderRefusedError for a key that cannot be used, and files that a bucket would not be read with.
+    """
+    private = key_at(key)
+    with _refusing(folder):
+        if key.resolve().is_relative_to(folder.resolve()):
+            raise FolderRefusedError(
+                f"{key}: is in the folder that is put into the bucket; keep it elsewhere"
+            )
+        names = _names(folder)
+        chosen, refused = wanted(
+            [Listed(name, "", (folder / name).stat().st_size) for name in names], TreeLimits()
+        )
+        if refused or len(chosen) != len(names):
+            why = refused[0] if refused else "a file has the name of a folder"
+            raise FolderRefusedError(f"{folder}: {why}")
+        if not names:
+            raise FolderRefusedError(f"{folder}: there is no file in it")
+        manifest = BucketManifest(precise_timestamp(now), {name: _digest(folder / name) for name in names})
+        content = manifest.content()
+        write_file(folder / SIGNATURE, f"{signature_of(content, private)}\n".encode())
+        write_file(folder / MANIFEST, content)
+    return folder / MANIFEST, folder / SIGNATURE, len(names)
+
+
+def _names(folder: Path) -> list[str]:
+    """Raises OSError, FolderRefusedError."""
+    found = []
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        if ".git" in folders:
+            folders.remove(".git")
+        for entry in (*folders, *files):
+            path = os.path.join(parent, entry)
+            name = os.path.relpath(path, folder)
+            if os.path.islink(path) or (entry in files and not os.path.isfile(path)):
+                raise FolderRefusedError(f"{path}: is a link, or no file; put a file in its place")
+            if entry in files and name not in PROOF:
+                found.append(name)
+    return sorted(found)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _raise(error: OSError) -> None:
+    raise error

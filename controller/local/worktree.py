@@ -1,0 +1,160 @@
+"""The files of a working tree, as they are on disk now: what would be served once it is committed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from controller.artifacts.archive import too_large
+from controller.flagsets.building.compose import Composition, compose
+from controller.flagsets.building.provenance import provenance_of
+from controller.flagsets.reading.inputs import steps
+from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select, within
+from controller.local.local_providers import provider_of
+from controller.local.path_advice import with_advice
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.provider import TreeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from controller.local.local_options import LocalOptions
+
+_LIMITS: Final = TreeLimits(entries=100_000)
+"""As for a commit, but that files which Git ignores are listed too."""
+_HINTS: Final = 10_000
+"""File names that are searched for what a mistyped path may mean."""
+_NOBODY: Final = provenance_of("")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingTree:
+    """The files that were found below a folder."""
+
+    files: Mapping[str, bytes]
+    """By name, `/` between folders. Files that no path means are there by name only, without content."""
+    skipped: tuple[str, ...]
+    """As Fetched.skipped has it."""
+
+
+def working_tree_of(source: str) -> Path | None:
+    """The folder that `source` names, unless it is a remote or a bare repository. Raises Setback."""
+    path = provider_of(source).folder(source)
+    if path is None:
+        return None
+    folder = path.expanduser()
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise Failed("RepositoryNotFound", f"{folder} {what}")
+    bare = (folder / "HEAD").is_file() and (folder / "objects").is_dir()
+    return None if bare else folder
+
+
+def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
+    """The flag set that `folder` would give if all of it were committed. Raises Setback."""
+    tree = read_working_tree(folder, options.paths)
+    composition = compose(
+        tree.files,
+        options.paths,
+        provenance=_NOBODY,
+        previous=None,
+        policy=options.policy,
+        lenient=options.lenient,
+        skipped=tree.skipped,
+        steps=steps(options.substitute, options.age_keys),
+        patches=options.patches,
+    )
+    return with_advice(composition, tree.files)
+
+
+def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
+    """The files below `root` that `paths` mean; where one means none, also the names of other files.
+
+    Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one
+    cannot be read.
+    """
+    skipped: list[str] = []
+    files: dict[str, bytes] = {}
+    try:
+        for path in paths:
+            for name in _candidates(root, path, skipped):
+                files[name] = b""
+                if len(files) + len(skipped) > _LIMITS.entries:
+                    raise Stalled("LimitExceeded", f"{path} has more than {_LIMITS.entries} files")
+        meant, all_found = _meant(files, paths)
+        if not all_found:
+            files |= dict.fromkeys(islice(_walk(root, "", []), _HINTS), b"")
+        skipped += _read(root, meant, files)
+    except OSError as error:
+        raise Failed("Unreadable", f"{error.filename or root}: {error.strerror or error}") from error
+    return WorkingTree(files, tuple(dict.fromkeys(skipped)))
+
+
+def _candidates(root: Path, path: str, skipped: list[str]) -> Iterable[str]:
+    """The names that `path` could mean."""
+    start = within(fixed_prefix(path))
+    parts = start.split("/") if start else []
+    for end in range(1, len(parts) + 1):
+        if root.joinpath(*parts[:end]).is_symlink():
+            skipped.append(f"{'/'.join(parts[:end])}: symlink, not followed")
+            return ()
+    if (root / start).is_file():
+        return (start,)
+    below = within(path).removeprefix(start).strip("/")
+    return _walk(root, start, skipped, deep="/" in below or "**" in below)
+
+
+def _walk(root: Path, start: str, skipped: list[str], *, deep: bool = True) -> Iterator[str]:
+    for folder, folders, names in os.walk(root / start):
+        here = Path(folder).relative_to(root)
+        linked = [name for name in folders if Path(folder, name).is_symlink()]
+        folders[:] = [name for name in folders if name != ".git" and name not in linked]
+        for name in (*linked, *names):
+            shown = (here / name).as_posix()
+            if Path(folder, name).is_symlink():
+                skipped.append(f"{shown}: symlink, not followed")
+            elif Path(folder, name).is_file():
+                yield shown
+            else:
+                skipped.append(f"{shown}: not a regular file")
+        if not deep:
+            return
+
+
+def _meant(names: Collection[str], paths: Sequence[str]) -> tuple[set[str], bool]:
+    """What `paths` mean, and whether each means something."""
+    meant: set[str] = set()
+    all_found = True
+    for path in paths:
+        try:
+            meant.update(select(names, path))
+        except PathRefused:
+            all_found = False
+    return meant, all_found
+
+
+def _read(root: Path, names: Iterable[str], files: dict[str, bytes]) -> list[str]:
+    """Read `names` into `files`; those that are too large, as `WorkingTree.skipped`."""
+    total = 0
+    skipped = []
+    for name in names:
+        size, content = _content(root / name)
+        total += size
+        if total > _LIMITS.total_bytes:
+            raise Stalled("LimitExceeded", f"the files have more than {_LIMITS.total_bytes >> 20} MiB in all")
+        if size > _LIMITS.file_bytes:
+            skipped.append(too_large(name, size, _LIMITS.file_bytes))
+        else:
+            files[name] = content
+    return skipped
+
+
+def _content(path: Path) -> tuple[int, bytes]:
+    """(bytes of the file, as much of them as one more than the limit)."""
+    with path.open("rb") as file:
+        content = file.read(_LIMITS.file_bytes + 1)
+    size = len(content)
+    return (size if size <= _LIMITS.file_bytes else max(size, path.stat().st_size)), content

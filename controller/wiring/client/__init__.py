@@ -1,1 +1,0 @@
-"""Verbs that read a cluster with the user's kubeconfig."""

@@ -1,1 +1,0 @@
-"""The controller in a cluster: its reconcilers, ports and replicas."""

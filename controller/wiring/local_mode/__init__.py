@@ -1,1 +1,0 @@
-"""`flagstaff up`: the stages of a cluster, and an evaluator, in one process."""

@@ -1,1 +1,0 @@
-"""Verbs that need no cluster."""

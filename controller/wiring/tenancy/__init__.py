@@ -1,1 +1,0 @@
-"""Quotas and allowed hosts, by the settings."""

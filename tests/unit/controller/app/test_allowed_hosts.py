@@ -1,0 +1,120 @@
+"""The API server is no host of sources, artifacts or providers, however it is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api import flagsource
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey
+from controller.api.provider import FlagProviderSpec
+from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
+from controller.app.reconcilers import providers_of
+from controller.app.settings import ControllerSettings
+from controller.notifications.forms.posts import Post, ProviderTarget, Way
+from controller.notifications.sending.mail_sender import MailSender
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Poster
+from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.tenancy.hosts import Hosts
+from controller.runtime.tenancy.limits import UNLIMITED
+from controller.sources.looking.freshness import Freshness
+from controller.sources.provider import Look
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+LOOK = Look(ObjectKey("FlagSource", "shop", "flags"), 30, Freshness(NOW, NOW))
+SERVER = "https://192.0.2.1:6443"
+OF_THE_POD = "192.0.2.2"
+ASKED = {
+    "git": {"url": "https://192.0.2.1:6443/flags.git"},
+    "oci": {"url": "oci://192.0.2.1:6443/flags"},
+    "bucket": {"bucketName": "flags", "endpoint": "https://192.0.2.1:6443"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", OF_THE_POD)
+
+
+def test_every_provider_is_asked() -> None:
+    assert ASKED.keys() == set(flagsource.PROVIDERS)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1:6443", OF_THE_POD, "kubernetes.default.svc"])
+@pytest.mark.parametrize("field", ASKED)
+async def test_no_source_is_on_the_api_server(field: str, host: str, tmp_path: Path) -> None:
+    async def no_secret(namespace: str, name: str, account: str | None) -> None:
+        return None
+
+    asked = {name: text.replace("192.0.2.1:6443", host) for name, text in ASKED[field].items()}
+    spec = read(FlagSourceSpec, {"interval": "1m", field: asked})
+    settings = ControllerSettings(
+        storage_path=tmp_path, source_hosts=("*", "0.0.0.0/0"), denied_source_hosts=()
+    )
+    providers = providers_of(settings, UNLIMITED, no_secret, SERVER)
+    try:
+        with pytest.raises(Stalled, match="is the API server's") as refused:
+            await (await providers[field].open(getattr(spec, field), LOOK)).resolve()
+    finally:
+        for each in providers.values():
+            await each.close()
+    assert refused.value.reason == "HostDenied"
+
+
+@pytest.mark.parametrize("hosts_of", [source_hosts_of, artifact_hosts_of, provider_hosts_of])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_beside_a_developer_s_api_server_others_may_be_asked(hosts_of: Any, host: str) -> None:
+    settings = ControllerSettings(denied_source_hosts=(), denied_artifact_hosts=())
+    judged = hosts_of(settings, f"https://{host}:6443")
+    assert await judged.addresses("127.0.0.1", 3000) == ("127.0.0.1",)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", OF_THE_POD, "kubernetes.default.svc"])
+@pytest.mark.parametrize("proxy", ["", "http://192.0.2.9:3128"])
+async def test_no_provider_is_the_api_server_even_where_private_addresses_are_allowed(
+    host: str, proxy: str
+) -> None:
+    hosts = provider_hosts_of(ControllerSettings(), SERVER)
+    poster = Poster(lambda: NOW, allow_local=True, hosts=hosts)
+    try:
+        answer = await poster.send(Post(f"https://{host}/api", b"{}", {}), 30, Way(proxy=proxy))
+    finally:
+        await poster.close()
+    assert answer.status == 0
+    assert answer.text.endswith(f"host {host} is the API server's")
+
+
+PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="provider")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("evil.example.com", "denied by --denied-provider-hosts"),
+        ("127.0.0.2", "host 127.0.0.2 is not one of --provider-hosts"),
+    ],
+)
+async def test_a_provider_has_a_host_of_the_list_by_whichever_protocol(host: str, why: str) -> None:
+    poster = Poster(lambda: NOW, allow_local=True, hosts=PROVIDERS)
+    mail = MailSender(allow_local=True, hosts=PROVIDERS)
+    nats = ProviderTarget(FlagProviderSpec(type="nats", channel="flags"), f"nats://{host}:1")
+    try:
+        answers = [
+            await poster.send(Post(f"http://{host}:1/", b"{}", {}), 30),
+            await mail.send(Post(f"smtp://{host}:1", b"", {"From": "a@b", "To": "a@b"}), 30),
+            await publish(Post(nats.address, b"", {}), nats, allow_local=True, hosts=PROVIDERS),
+        ]
+    finally:
+        await poster.close()
+        mail.close()
+    for each in answers:
+        assert each.status == 0
+        assert why in each.text

@@ -1,0 +1,87 @@
+"""The metrics of quotas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.flagsource import GitSpec
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.app.namespace_quotas import QuotaMetrics, object_usages
+from controller.app.reconcilers import usages_of
+from controller.runtime.objects.cache import Cache
+from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.sources.git.factory import GitFactory
+from controller.sources.looking.freshness import Freshness
+from controller.sources.provider import Look
+from tests.git_http import git_server
+from tests.repositories import Repository
+from tests.unit.evaluator.http.serving import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+STORED = {"artifact": {"url": "http://a", "revision": "main@d", "digest": "sha256:d", "size": 300}}
+
+
+def scraped(metrics: QuotaMetrics) -> dict[tuple[str, str, str], float]:
+    return {
+        (family.name, sample.labels["namespace"], sample.labels["quota"]): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+    }
+
+
+def test_each_use_is_shown_beside_its_limit() -> None:
+    objects, limits = Cache(), Limits(NamespaceLimits(sources=5, flags=100))
+    limits.replace({"free": "sources: 0\nflags: 0\nartifactBytes: 1000"})
+
+    def put(kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        key = ObjectKey(kind, namespace, name)
+        objects.learn(Resource(key, str(key), 1, "1", status=status))
+
+    put("FlagSource", "shop", "a", STORED)
+    put("FlagSource", "shop", "b", {})
+    put("FlagSource", "free", "a", STORED)
+    put("FlagSet", "shop", "a", {"flags": 7})
+    put("FlagSet", "free", "a", {"flags": 7})
+    assert scraped(QuotaMetrics(limits, object_usages(objects))) == {
+        ("flagstaff_quota_used", "shop", "sources"): 2,
+        ("flagstaff_quota_limit", "shop", "sources"): 5,
+        ("flagstaff_quota_used", "shop", "flags"): 7,
+        ("flagstaff_quota_limit", "shop", "flags"): 100,
+        ("flagstaff_quota_used", "free", "artifactBytes"): 300,
+        ("flagstaff_quota_limit", "free", "artifactBytes"): 1000,
+    }
+
+
+async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit("first", flags__json="1")
+    limits = Limits(NamespaceLimits(git_processes=3, mirror_bytes=10_000_000))
+    sources = GitFactory(no_secret, tmp_path / "mirrors", limits=limits)
+    metrics = QuotaMetrics(limits, usages_of([sources]))
+    with git_server(tmp_path) as server:
+        look = Look(ObjectKey("FlagSource", "shop", "a"), 60.0, Freshness(NOW, NOW))
+        spec = GitSpec.model_validate({"url": f"{server.url}/repository/.git"})
+        provider = await sources.open(spec, look)
+        await provider.fetch(await provider.resolve(), tmp_path)
+    mirror = scraped(metrics)["flagstaff_quota_used", "shop", "mirrorBytes"]
+    assert 1_000 < mirror < 1_000_000
+    async with sources.places.place("shop"):
+        assert scraped(metrics) == {
+            ("flagstaff_quota_used", "shop", "mirrorBytes"): mirror,
+            ("flagstaff_quota_limit", "shop", "mirrorBytes"): 10_000_000,
+            ("flagstaff_quota_used", "shop", "gitProcesses"): 1,
+            ("flagstaff_quota_limit", "shop", "gitProcesses"): 3,
+        }
+    sources.forget(look.key)
+    await until(lambda: not scraped(metrics))
+    await sources.close()
+
+
+async def no_secret(namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
+    raise AssertionError(f"{namespace}/{name} is nobody's")

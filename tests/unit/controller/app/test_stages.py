@@ -1,0 +1,245 @@
+"""Which objects a change wakes, as a table: (before, after, what is reconciled)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from controller.api.objects.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
+from controller.app.reconcilers import STAGES
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.watches import indexes_of, woken
+
+SET: Final = "flagstaff.dev/flagset"
+
+
+def thing(kind: str, name: str, spec: Any = None, *, namespace: str = "shop", **more: Any) -> Resource:
+    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}
+    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
+
+
+def flag_set(
+    name: str, source: str = "flags", kind: str = "FlagSource", *after: str, **more: Any
+) -> Resource:
+    spec = {"sourceRef": {"kind": kind, "name": source}, "dependsOn": [{"name": n} for n in after]}
+    return thing("FlagSet", name, spec | more.pop("spec", {}), **more)
+
+
+def artifact(digest: str) -> dict[str, Any]:
+    return {"artifact": {"revision": f"main@{digest}", "digest": f"sha256:{digest}", "url": "http://a"}}
+
+
+def stored(size: int) -> dict[str, Any]:
+    return {"artifact": artifact("d")["artifact"] | {"size": size}}
+
+
+def is_ready(status: str, generation: int = 1, revision: str = "r1") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": status, "reason": "X"}]
+    return {"conditions": conditions, "observedGeneration": generation, "lastAppliedRevision": revision}
+
+
+SOURCE = thing(
+    "FlagSource", "flags", {"git": {"secretRef": {"name": "git"}, "proxySecretRef": {"name": "proxy"}}}
+)
+RECEIVER = thing("FlagReceiver", "push", {"secretRef": {"name": "hook"}})
+PROVIDER = thing("FlagProvider", "chat", {"secretRef": {"name": "chat"}})
+ALERT = thing("FlagAlert", "failures", {"providerRef": {"name": "chat"}})
+SETS = (
+    flag_set("one"),
+    flag_set("two", "other"),
+    flag_set("three", "flags", "GitRepository"),
+    flag_set("four", "other", "FlagSource", "one"),
+    flag_set("five", spec={"target": {"name": "checkout"}}),
+    flag_set("elsewhere", namespace="other"),
+    flag_set(
+        "borrower", spec={"sourceRef": {"kind": "FlagSource", "name": "shared", "namespace": "platform"}}
+    ),
+)
+FLAGD = thing("Flagd", "flags", {"featureFlagSource": "settings"})
+SETTINGS = thing("FeatureFlagSource", "settings", {"sources": []})
+MADE_BY_FLAGD = thing("Deployment", "flags", owners=({"kind": "Flagd", "name": "flags"},))
+ODD = (
+    thing("Flagd", "odd", {"featureFlagSource": 7}),
+    thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
+    thing("FlagSource", "odd", {"git": 7, "secretRef": ["git"]}),
+    thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
+    thing("FlagAlert", "odd", {"providerRef": "chat"}),
+)
+SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
+THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED)
+MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
+RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
+SHARD = thing("FlagShard", "s1", labels={SET: "one"})
+SECRET = thing("Secret", "git", generation=0)
+GIT = thing("GitRepository", "flags")
+GRANT = thing("FlagGrant", "shared", {"from": []}, namespace="platform")
+PLAIN = thing("FeatureFlagConfiguration", "mine")
+
+
+def keys_woken(before: Resource | None, after: Resource | None) -> set[ObjectKey]:
+    """What a change wakes where everything in THERE is known."""
+    cache = Cache(indexes_of(STAGES))
+    for each in THERE:
+        cache.learn(each)
+    if before is not None:
+        cache.learn(before)
+    if after is not None:
+        cache.learn(after)
+    elif before is not None:
+        cache.forget(before.key)
+    return woken(STAGES, cache, Change(before, after))
+
+
+def changed(resource: Resource, **more: Any) -> tuple[Resource, Resource]:
+    return resource, replace(resource, resource_version="2", **more)
+
+
+ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
+    "a new source": (None, SOURCE, {"FlagSource/flags"}),
+    "the same again": (SOURCE, SOURCE, set()),
+    "an edited source": (*changed(SOURCE, generation=2), {"FlagSource/flags"}),
+    "a source made again": (*changed(SOURCE, uid="new"), {"FlagSource/flags"}),
+    "a request": (*changed(SOURCE, annotations={REQUESTED_AT: "t"}), {"FlagSource/flags"}),
+    "a held revision accepted": (*changed(SOURCE, annotations={ACCEPT_REVISION: "r1"}), {"FlagSource/flags"}),
+    "another annotation": (*changed(SOURCE, annotations={"a": "b"}), set()),
+    "a deletion that begins": (*changed(SOURCE, deleting=True), {"FlagSource/flags"}),
+    "a source that is gone": (SOURCE, None, set()),
+    "a source that fails": (*changed(SOURCE, status=is_ready("False")), {"FlagSet/one", "FlagSet/five"}),
+    "a source that is suspended": (
+        *changed(SOURCE, generation=2, spec={"suspend": True}),
+        {"FlagSource/flags", "FlagSet/one", "FlagSet/five"},
+    ),
+    "a status without an artifact": (*changed(SOURCE, status=is_ready("True")), set()),
+    "an artifact in another namespace": (
+        *changed(thing("FlagSource", "shared", namespace="platform"), status=artifact("d")),
+        {"FlagSet/borrower"},
+    ),
+    "a grant": (None, GRANT, {"FlagSet/borrower"}),
+    "a grant that changed": (*changed(GRANT, spec={"from": [7]}), {"FlagSet/borrower"}),
+    "a grant that is gone": (GRANT, None, {"FlagSet/borrower"}),
+    "a grant's label": (*changed(GRANT, labels={"a": "b"}), set()),
+    "a grant of another namespace": (None, replace(GRANT, key=replace(GRANT.key, namespace="x")), set()),
+    "a first artifact": (*changed(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
+    "the same artifact, another word": (
+        replace(SOURCE, status=artifact("d")), replace(SOURCE, status=artifact("d") | is_ready("True")),
+        set(),
+    ),
+    "an artifact that is gone with its source": (
+        replace(SOURCE, status=artifact("d")), None, {"FlagSet/one", "FlagSet/five"},
+    ),
+    "an artifact of Flux's": (*changed(GIT, status=artifact("d")), {"FlagSet/three"}),
+    "Flux's object alone": (None, GIT, set()),
+    "an odd artifact": (*changed(GIT, status={"artifact": "x"}), set()),
+    "a set that became ready": (*changed(SETS[0], status=is_ready("True")), {"FlagSet/four"}),
+    "a ready set with another revision": (
+        replace(SETS[0], status=is_ready("True")), replace(SETS[0], status=is_ready("True", revision="r2")),
+        {"FlagSet/four"},
+    ),
+    "a ready set's other words": (
+        replace(SETS[0], status=is_ready("True")),
+        replace(SETS[0], status=is_ready("True") | {"problemCount": 1}), set(),
+    ),
+    "a set on which nobody depends": (*changed(SETS[1], status=is_ready("True")), set()),
+    "a set that is gone, and what it wrote is another's target": (
+        flag_set("checkout"), None, {"FlagSet/five"},
+    ),
+    "a user's configuration": (None, PLAIN, {"FeatureFlagConfiguration/mine"}),
+    "our configuration, edited": (
+        *changed(MADE, generation=2), {"FeatureFlagConfiguration/one", "FlagSet/one"},
+    ),
+    "our configuration's status": (*changed(MADE, status=is_ready("True")), set()),
+    "our configuration, gone": (MADE, None, {"FlagSet/one"}),
+    "our configuration, its provenance edited": (
+        *changed(MADE, annotations={"flagstaff.dev/revision": "forged"}), {"FlagSet/one"},
+    ),
+    "our configuration, another's annotation": (*changed(MADE, annotations={"a": "b"}), set()),
+    "our configuration, unlabelled": (*changed(MADE, labels={}), {"FlagSet/one"}),
+    "our configuration, its owner removed": (
+        replace(MADE, owners=({"uid": "u"},)), MADE, {"FlagSet/one"},
+    ),
+    "what stood in a set's way is gone": (
+        thing("FeatureFlagConfiguration", "checkout", labels={SET: "another"}), None,
+        {"FlagSet/another", "FlagSet/five"},
+    ),
+    "a shard": (None, SHARD, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
+    "a shard that is gone": (SHARD, None, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
+    "a shard that nobody lists": (None, thing("FlagShard", "s9"), set()),
+    "a Secret": (None, SECRET, {"FlagSource/flags"}),
+    "a Secret that changed": (*changed(SECRET), {"FlagSource/flags"}),
+    "a Secret that is listed again": (SECRET, SECRET, set()),
+    "a Secret that is gone": (SECRET, None, {"FlagSource/flags"}),
+    "a proxy's Secret": (None, thing("Secret", "proxy"), {"FlagSource/flags"}),
+    "a receiver's Secret": (None, thing("Secret", "hook"), {"FlagReceiver/push"}),
+    "a provider's Secret": (None, thing("Secret", "chat"), {"FlagProvider/chat"}),
+    "an edited provider": (*changed(PROVIDER, generation=2), {"FlagProvider/chat", "FlagAlert/failures"}),
+    "a provider's status": (*changed(PROVIDER, status={"waiting": 1}), set()),
+    "a test that is asked for": (*changed(PROVIDER, annotations={TEST_ALERT: "t"}), {"FlagProvider/chat"}),
+    "an alert that names another provider": (
+        *changed(ALERT, generation=2, spec={"providerRef": {"name": "phone"}}),
+        {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
+    ),
+    "an alert that names one more": (
+        *changed(ALERT, generation=2, spec={**ALERT.spec, "providerRefs": [{"name": "phone"}, "odd"]}),
+        {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
+    ),
+    "an alert that is gone": (ALERT, None, {"FlagProvider/chat"}),
+    "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
+    "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
+    "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),
+    "a receipt": (None, RECEIPT, {"FeatureFlagConfiguration/one"}),
+    "a receipt with another content": (
+        *changed(RECEIPT, status={"digest": "d"}), {"FeatureFlagConfiguration/one"},
+    ),
+    "a receipt with the same content": (*changed(RECEIPT), set()),
+    "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
+    "a Flagd": (None, FLAGD, {"Flagd/flags"}),
+    "a FeatureFlagSource": (None, SETTINGS, {"FeatureFlagSource/settings", "Flagd/flags"}),
+    "a FeatureFlagSource that changed": (*changed(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
+    "a FeatureFlagSource's label": (*changed(SETTINGS, labels={"a": "b"}), set()),
+    "a FeatureFlagSource alone": (None, thing("FeatureFlagSource", "other"), {"FeatureFlagSource/other"}),
+    "a grant to the pods of a Flagd": (
+        None, thing("FlagGrant", "g", {"from": [{"kind": "Pod", "namespace": "shop"}, 7]}, namespace="x"),
+        {"Flagd/flags", "Flagd/odd"},
+    ),
+    "a Flagd's Deployment that is gone": (MADE_BY_FLAGD, None, {"Flagd/flags"}),
+    "a Flagd's Deployment with a ready pod": (
+        *changed(MADE_BY_FLAGD, status={"readyReplicas": 1}), {"Flagd/flags"},
+    ),
+    "a Flagd's Deployment that nothing happened to": (*changed(MADE_BY_FLAGD), set()),
+    "a Deployment that lost its owner": (*changed(MADE_BY_FLAGD, owners=()), {"Flagd/flags"}),
+    "a Flagd's Ingress with an address": (
+        *changed(replace(MADE_BY_FLAGD, key=replace(MADE_BY_FLAGD.key, kind="Ingress")), status={"a": 1}),
+        set(),
+    ),
+    "a Service of nobody": (None, thing("Service", "flags"), set()),
+    "a receipt of nothing": (None, thing("FlagReceipt", "odd", {"configuration": 7}), set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "who"), ROWS.values(), ids=ROWS.keys())
+def test_a_change_wakes_only_the_stages_it_concerns(
+    before: Resource | None, after: Resource | None, who: set[str]
+) -> None:
+    keys = keys_woken(before, after)
+    assert {f"{key.kind}/{key.name}" for key in keys} == who
+    assert {key.namespace for key in keys} <= {"shop"}
+
+
+def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
+    elsewhere = thing("FlagSource", "flags", namespace="other")
+    keys = keys_woken(*changed(elsewhere, status=artifact("d")))
+    assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
+
+
+@pytest.mark.parametrize(("kind", "less"), [("FlagSource", stored(1)), ("FlagSet", {"flags": 1})])
+def test_an_object_over_a_quota_is_woken_when_another_makes_room(kind: str, less: dict[str, Any]) -> None:
+    conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]
+    over = thing(kind, "over", status={"conditions": conditions})
+    beside = thing(kind, "beside", status=stored(2) | {"flags": 2})
+    cache = Cache(indexes_of(STAGES))
+    cache.learn(over)
+    for after in (None, replace(beside, status=less)):
+        assert over.key in woken(STAGES, cache, Change(beside, after))
+    assert over.key not in woken(STAGES, cache, Change(None, beside))
