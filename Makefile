@@ -45,13 +45,23 @@ check: dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-unit: dev oracles engine registry stores nats sigstore plane
-	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN)
+# The control plane takes longest to build, and the unit tests need none: both at once.
+unit: dev oracles engine registry stores nats sigstore
+	@$(MAKE) --no-print-directory -j2 built-plane unit-alone
+	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) --ignore tests/unit tests
+
+.PHONY: built-plane unit-alone
+built-plane:
+	@$(MAKE) --no-print-directory plane
+	@$(MAKE) --no-print-directory kwok
+
+unit-alone:
+	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) tests/unit
 
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
 	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
 
-coverage: dev oracles engine registry stores nats sigstore plane ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
+coverage: dev oracles engine registry stores nats sigstore plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
@@ -96,7 +106,7 @@ test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control p
 chaos: dev plane ## processes, disks, networks and Git that fail for CHAOS_SECONDS (300) while commits flow; CHAOS_SEED draws the same again
 	@$(BIN)/python -m tests.chaos
 
-dev-cluster: dev ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
+dev-cluster: dev plane ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev
 
 fuzz: dev ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all

@@ -59,7 +59,10 @@ def _debian() -> Path:
         found.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=found.parent) as folder:
             download = ["apt-get", "-qq", "download", "docker-registry"]
-            subprocess.run(download, cwd=folder, check=True, stdout=sys.stderr, timeout=300)
+            if subprocess.run(download, cwd=folder, check=False, stdout=sys.stderr, timeout=300).returncode:
+                # A machine that has just been installed has no list of packages yet.
+                subprocess.run(["apt-get", "-qq", "update"], check=True, stdout=sys.stderr, timeout=300)
+                subprocess.run(download, cwd=folder, check=True, stdout=sys.stderr, timeout=300)
             for package in Path(folder).glob("*.deb"):
                 subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
             (Path(folder) / "usr/bin/docker-registry").replace(found)
