@@ -14,7 +14,7 @@ import sys
 
 import uvloop
 
-from evaluator.process.loop_lag import BOUNDS, LoopLag
+from evaluator.host.loop_lag import BOUNDS, LoopLag
 
 
 async def main() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.loads import cpu_seconds, waited_seconds
-from evaluator.process.loop_lag import NAME
+from evaluator.host.loop_lag import NAME
 from tests.clients.attacks import forget_peak, peak_megabytes, resident_megabytes
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 import uvloop
 
 from evaluator.flags.layers.merge import parse
-from evaluator.served.store import Store
 from evaluator.settings import Settings, TlsPaths
+from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.stores import swap
 

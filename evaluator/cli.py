@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from evaluator.process import logs
+from evaluator.host import logs
 from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Settings, load
 
 if TYPE_CHECKING:

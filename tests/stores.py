@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.served.store import Content, Fault, Report
+from evaluator.store.store import Content, Fault, Report
 
 if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
-    from evaluator.served.store import Snapshot, Store
+    from evaluator.store.store import Snapshot, Store
 
 
 def swap(

@@ -16,11 +16,11 @@ from controller.api.objects.meta import Resource
 from controller.injection.adding.pod import inject
 from controller.injection.options import Refused
 from controller.runtime.user_text.plain_text import one_line
+from evaluator.host.durable import write_file
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.tls import TlsFiles
-from evaluator.process.durable import write_file
 
 if TYPE_CHECKING:
     import asyncio

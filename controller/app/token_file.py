@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.app.settings import InvalidSettingError
-from evaluator.process import durable
+from evaluator.host import durable
 
 log = logging.getLogger(__name__)
 

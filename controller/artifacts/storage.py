@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
 from controller.runtime.reconciling.setbacks import Failed, as_failed
-from evaluator.process import durable
+from evaluator.host import durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,10 +14,10 @@ from controller.local.local_events import LocalEvent, Looked, Restored, Revision
 from controller.local.local_stages import LocalStages, stages_of
 from controller.runtime.clock import now
 from evaluator.flags.model import DIGEST_KEY, FlagSet
-from evaluator.process.gc_policy import GcPolicy
-from evaluator.served.exchange import SnapshotSwapper
-from evaluator.served.store import Content, Fault, Report, Store
+from evaluator.host.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.store.exchange import SnapshotSwapper
+from evaluator.store.store import Content, Fault, Report, Store
 from evaluator.wiring import Ports, serve
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
 from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
-from evaluator.process.durable import write_file
+from evaluator.host.durable import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.reconciling.setbacks import Stalled, as_failed
-from evaluator.process import durable
+from evaluator.host import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,8 +20,8 @@ from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.wire.hub import Hub
-from evaluator.wire.messages import GET_METADATA, METHODS
 from evaluator.wire.servicer import SyncService
+from evaluator.wire.sync_messages import GET_METADATA, METHODS
 
 if TYPE_CHECKING:
     import asyncio

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import FlagSet
-    from evaluator.served.store import Snapshot, Store
+    from evaluator.store.store import Snapshot, Store
     from evaluator.wire.delivery import Ask, MemberText
 
 log = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.http.messages import Code, RpcError, header
-from evaluator.wire.messages import SELECTOR_HEADER
+from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.messages import Headers
-    from evaluator.served.store import SelectorKey, Snapshot, Store
+    from evaluator.store.store import SelectorKey, Snapshot, Store
 
 _FLAG_SET_ID: Final = "flagSetId"
 _SOURCE: Final = "source"

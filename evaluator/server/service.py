@@ -7,20 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.messages import Code, RpcError, header
-from evaluator.served.evaluate import Query, evaluate, evaluate_all
-from evaluator.served.snapshot import NO_FLAGS
 from evaluator.server.selection import Selection, selection
-from evaluator.wire.messages import SELECTOR_HEADER
+from evaluator.store.evaluate import Query, evaluate, evaluate_all
+from evaluator.store.snapshot import NO_FLAGS
+from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from evaluator.http.messages import Headers
     from evaluator.resolving.resolution import FlagType, Resolution
-    from evaluator.served.evaluate import Observer
-    from evaluator.served.snapshot import Snapshot
-    from evaluator.served.store import Store
     from evaluator.server.context import Context, ContextSources
+    from evaluator.store.evaluate import Observer
+    from evaluator.store.snapshot import Snapshot
+    from evaluator.store.store import Store
 
 NOT_READY: Final = "no flags are known yet: no source has delivered, and there is no last good flag set"
 RETRY_SECONDS: Final = 1

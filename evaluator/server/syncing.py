@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code
-from evaluator.served.exchange import free_one_by_one
 from evaluator.server.selection import Selection, parse
+from evaluator.store.exchange import free_one_by_one
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from evaluator.http.messages import Call
-    from evaluator.served.store import Snapshot, Store
-    from evaluator.wire.messages import Payload
+    from evaluator.store.store import Snapshot, Store
     from evaluator.wire.servicer import Deliver, Make
+    from evaluator.wire.sync_messages import Payload
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Reads settings: flagd's options, variables and file, and ours. The only reader of the environment."""
 
 from evaluator.settings.load import Loaded, from_env, load
-from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths
 from evaluator.settings.options import OPTIONS, Kind, Option
+from evaluator.settings.settings import InvalidSettingError, OtelSettings, Settings, TlsPaths
 
 __all__ = [
     "OPTIONS",

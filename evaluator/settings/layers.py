@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.flags.syntax.document import read_document
-from evaluator.settings import values
-from evaluator.settings.model import InvalidSettingError
+from evaluator.settings import parsing
 from evaluator.settings.options import BY_NAME, OPTIONS, Kind, Option
+from evaluator.settings.settings import InvalidSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], 
 
 def _worded(option: Option, value: object) -> object:
     if option.kind is Kind.STRINGS and isinstance(value, str):
-        return [*values.words(value)]
+        return [*parsing.words(value)]
     return value
 
 

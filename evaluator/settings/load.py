@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.flags.model import Bucketing
 from evaluator.http.server.cors import Cors
-from evaluator.settings import layers, values
-from evaluator.settings.model import CORS_OFF, InvalidSettingError, OtelSettings, PodName, Settings, TlsPaths
+from evaluator.settings import layers, parsing
 from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
+from evaluator.settings.settings import (
+    CORS_OFF,
+    InvalidSettingError,
+    OtelSettings,
+    PodName,
+    Settings,
+    TlsPaths,
+)
 from evaluator.settings.sources import parse_servers, parse_sources, parse_uri
 from evaluator.sync.config import FILES, Provider
 
@@ -99,21 +106,21 @@ def _value(option: Option, given: Given) -> Any:
     last, where = given.values[-1], given.where
     match option.kind:
         case Kind.WHOLE:
-            return values.whole(last, where, option.bounds)
+            return parsing.whole(last, where, option.bounds)
         case Kind.CHOICE:
-            return values.choice(last, where, option.choices)
+            return parsing.choice(last, where, option.choices)
         case Kind.STRINGS | Kind.PAIRS:
-            read = values.strings if option.kind is Kind.STRINGS else values.pairs
+            read = parsing.strings if option.kind is Kind.STRINGS else parsing.pairs
             return read(given.values, where)
         case Kind.DURATION | Kind.SWITCH:
-            return (values.duration if option.kind is Kind.DURATION else values.switch)(last, where)
+            return (parsing.duration if option.kind is Kind.DURATION else parsing.switch)(last, where)
         case _:
-            return values.line(_text(last), where)
+            return parsing.line(_text(last), where)
 
 
 def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
     foreign = {
-        field: values.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
+        field: parsing.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
     }
     merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
     by_option = bool(found.get("otel.collector_uri"))
@@ -122,7 +129,7 @@ def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
 
 
 def _pod(environ: Mapping[str, str]) -> PodName:
-    given = {field: values.line(environ.get(name, ""), name) for name, field in POD.items()}
+    given = {field: parsing.line(environ.get(name, ""), name) for name, field in POD.items()}
     return PodName(**given)
 
 
@@ -140,7 +147,7 @@ def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPath
 def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceConfig, ...]:
     found: list[SourceConfig] = []
     if uris := given.get("uri"):
-        found += (parse_uri(uri, uris.where) for uri in values.strings(uris.values, uris.where))
+        found += (parse_uri(uri, uris.where) for uri in parsing.strings(uris.values, uris.where))
     if sources := given.get("sources"):
         found += parse_sources(sources.values[-1], sources.where, warnings)
     return tuple(found)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.checking.operators import did_you_mean, shown
-from evaluator.settings import values
-from evaluator.settings.model import InvalidSettingError
+from evaluator.settings import parsing
+from evaluator.settings.settings import InvalidSettingError
 from evaluator.sync.config import (
     MAX_INTERVAL,
     InvalidSourceError,
@@ -39,11 +39,11 @@ _Read: TypeAlias = "Callable[[object, str], Any]"
 """(value, place for messages) → setting; raises InvalidSettingError."""
 
 
-_whole_seconds: Final = partial(values.whole, bounds=(0, MAX_INTERVAL))
+_whole_seconds: Final = partial(parsing.whole, bounds=(0, MAX_INTERVAL))
 
 
 def _never(value: object, where: str) -> bool:
-    if values.switch(value, where):
+    if parsing.switch(value, where):
         raise InvalidSettingError(
             f"{where} is refused: a source always delivers all that it has, and nothing is kept of before"
         )
@@ -62,7 +62,7 @@ def _oauth(value: object, where: str) -> OAuth:
 
 
 _OAUTH: Final[Mapping[str, _Read]] = {
-    **dict.fromkeys(("client_id", "client_secret", "token_url", "folder"), values.line),
+    **dict.fromkeys(("client_id", "client_secret", "token_url", "folder"), parsing.line),
     "reload_seconds": _whole_seconds,
 }
 _LINES: Final = (
@@ -70,11 +70,11 @@ _LINES: Final = (
     "interval_seed", "cron", "cert_path", "client_cert_path", "client_key_path",
 )  # fmt: skip
 _SOURCE: Final[Mapping[str, _Read]] = {
-    **dict.fromkeys(_LINES, values.line),
+    **dict.fromkeys(_LINES, parsing.line),
     **dict.fromkeys(("interval", "timeout"), lambda value, where: float(_whole_seconds(value, where))),
-    "headers": lambda value, where: values.pairs((value,), where),
-    "tls": values.switch,
-    "max_msg_size": partial(values.whole, bounds=(0, _MOST_MESSAGE_BYTES)),
+    "headers": lambda value, where: parsing.pairs((value,), where),
+    "tls": parsing.switch,
+    "max_msg_size": partial(parsing.whole, bounds=(0, _MOST_MESSAGE_BYTES)),
     "incremental_updates": _never,
     "oauth": _oauth,
 }

@@ -7,7 +7,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from evaluator.served.exchange import SnapshotSwapper
+from evaluator.store.exchange import SnapshotSwapper
 from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import LastGood, LastGoodWriter, sweep
 from evaluator.sync.schedule import Backoff
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from evaluator.process.gc_policy import GcPolicy
-    from evaluator.served.store import Store
+    from evaluator.host.gc_policy import GcPolicy
+    from evaluator.store.store import Store
     from evaluator.sync.source import SyncSource
 
 log = logging.getLogger(__name__)

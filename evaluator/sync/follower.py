@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from evaluator.flags.model import EMPTY
 from evaluator.flags.saved import Saved
 from evaluator.flags.syntax.problems import Severity
-from evaluator.served.exchange import free_one_by_one
-from evaluator.served.store import Content, Fault, Report
-from evaluator.sync.accept import Accepted, Refused, accept
+from evaluator.store.exchange import free_one_by_one
+from evaluator.store.store import Content, Fault, Report
+from evaluator.sync.acceptance import Accepted, Refused, accept
 from evaluator.sync.source import RENEWAL, Changes, Delivery, SourceFault
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.syntax.problems import Problem
-    from evaluator.served.exchange import SnapshotSwapper
+    from evaluator.store.exchange import SnapshotSwapper
     from evaluator.sync.lastgood import LastGoodWriter
     from evaluator.sync.schedule import Backoff
     from evaluator.sync.source import SourceEvent, SyncSource

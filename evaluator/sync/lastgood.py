@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
-from evaluator.process import durable
+from evaluator.host import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

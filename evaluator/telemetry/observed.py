@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.routes import Routes
-    from evaluator.served.evaluate import Observer
-    from evaluator.served.store import Store
     from evaluator.settings import OtelSettings, Settings
+    from evaluator.store.evaluate import Observer
+    from evaluator.store.store import Store
     from evaluator.telemetry.session import Session
 
 log = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call, Headers, Request
     from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
     from evaluator.resolving.resolution import Resolution
-    from evaluator.served.evaluate import Query
-    from evaluator.served.store import Snapshot, Store
     from evaluator.server.monitoring.rpcs import End
+    from evaluator.store.evaluate import Query
+    from evaluator.store.store import Snapshot, Store
 
 OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})
 """Statuses with which a server's span is an error; any other status is the caller's fault."""

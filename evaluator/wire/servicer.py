@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.countdown import Countdown
-from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_selector
+from evaluator.wire.sync_messages import (
+    GET_METADATA,
+    METHODS,
+    SELECTOR_HEADER,
+    encode_metadata,
+    read_selector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler
     from evaluator.wire.countdown import Timers
     from evaluator.wire.hub import Hub, Subscription
-    from evaluator.wire.messages import Payload, SyncMethod
+    from evaluator.wire.sync_messages import Payload, SyncMethod
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from evaluator.process import durable
-from evaluator.process.gc_policy import GcPolicy
-from evaluator.served.history import History
-from evaluator.served.store import Store
+from evaluator.host import durable
+from evaluator.host.gc_policy import GcPolicy
 from evaluator.server.ports import Ports, Serving
 from evaluator.settings import InvalidSettingError, Settings
+from evaluator.store.history import History
+from evaluator.store.store import Store
 from evaluator.sync.config import FILES, InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from evaluator.receipts.endpoint import Endpoint
     from evaluator.receipts.reporter import Receipts
-    from evaluator.served.store import Snapshot
+    from evaluator.store.store import Snapshot
     from evaluator.sync.source import SyncSource
 
 __all__ = ["Ports", "Serving", "run", "serve"]

@@ -19,14 +19,14 @@ from evaluator.http.server.tls import TlsFiles
 from evaluator.server.context import ContextSources
 from evaluator.server.monitoring import health, management
 from evaluator.server.monitoring.introspection import Introspection
-from evaluator.server.ofrep import answers as ofrep
-from evaluator.server.ofrep.events import ChangeStreams
+from evaluator.server.ofrep import evaluate_flags as ofrep
+from evaluator.server.ofrep.sse import ChangeStreams
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
-from evaluator.server.rpc import evaluation, json_rpc, messages
-from evaluator.server.rpc.events import EventStreams
+from evaluator.server.rpc import evaluation, json_rpc, protobuf
+from evaluator.server.rpc.event_stream import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import START_SECONDS, StoreBackend
-from evaluator.settings.model import CORS_OFF
+from evaluator.settings.settings import CORS_OFF
 from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
@@ -34,11 +34,11 @@ from evaluator.wire.servicer import SyncService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evaluator.served.history import History
-    from evaluator.served.store import Store
     from evaluator.server.monitoring.port_metrics import PortMetrics
     from evaluator.server.monitoring.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
+    from evaluator.store.history import History
+    from evaluator.store.store import Store
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 
@@ -88,7 +88,7 @@ class _Parts:
         self._start = management.Start(store)
         if settings.start_deadline:
             self._loop.call_later(settings.start_deadline, self._start.give_up)
-        self._protobuf, self._json = self._endpoints(messages), self._endpoints(json_rpc)
+        self._protobuf, self._json = self._endpoints(protobuf), self._endpoints(json_rpc)
         self._syncing = SyncService(
             self._backend,
             Hub(queue),

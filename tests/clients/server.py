@@ -7,8 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from evaluator.served.store import Store
 from evaluator.settings import Settings
+from evaluator.store.store import Store
 from evaluator.wiring import Ports, Serving, serve
 from tests.stores import swap
 from tests.unit.evaluator.server.fakes import flag

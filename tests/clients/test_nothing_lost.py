@@ -140,5 +140,5 @@ def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_serv
     with up(repository.path, "--state-dir", str(state)) as running:
         assert 0 < seen <= served(running.ready()["ofrep"]) <= committing.last
     # A machine that is busy holds up the loop; that is no fault.
-    assert [line for line in errors.splitlines() if "evaluator.process.loop_lag" not in line] == []
+    assert [line for line in errors.splitlines() if "evaluator.host.loop_lag" not in line] == []
     assert not list(state.rglob("*.damaged"))

@@ -18,8 +18,8 @@ from urllib.request import urlopen
 import pytest
 
 from evaluator.flags.saved import decode
-from evaluator.served.store import Store
 from evaluator.settings import Settings
+from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources

@@ -22,8 +22,8 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as v1_grpc
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2_grpc as old_grpc
 
-from evaluator.served.store import Store
 from evaluator.settings import Settings
+from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.clients.server import Server, banner, until
 from tests.clients.up import banner as document

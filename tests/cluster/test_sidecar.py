@@ -20,7 +20,7 @@ from openfeature.evaluation_context import EvaluationContext
 
 from evaluator.cli import parse
 from evaluator.settings import load
-from evaluator.settings.model import PodName
+from evaluator.settings.settings import PodName
 from tests.clients.evaluator import Evaluator, evaluator
 from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, proxy

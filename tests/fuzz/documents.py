@@ -18,12 +18,12 @@ from evaluator.flags.syntax.document import read_document
 from evaluator.http.messages import RpcError
 from evaluator.resolving.explain import explain
 from evaluator.resolving.resolve import compile_flag_set, resolve
-from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.source import Delivery, SourceFault, fingerprint
 from evaluator.sync.sources.connector import delivered
 from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
-from evaluator.wire.messages import read_selector
+from evaluator.wire.sync_messages import read_selector
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:

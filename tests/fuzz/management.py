@@ -12,7 +12,7 @@ from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.offload import Offload
 from evaluator.server.monitoring.health import SERVICE, HealthService, ServingStatus, routes
 from evaluator.server.monitoring.introspection import Introspection
-from evaluator.server.ofrep.answers import PREFIX
+from evaluator.server.ofrep.evaluate_flags import PREFIX
 from evaluator.sync.config import OAuth
 from evaluator.sync.source import SourceFault
 from evaluator.sync.sources.http_client import Client

@@ -22,14 +22,14 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
 from evaluator.http.routes import merged
 from evaluator.http.rpc import connect, grpc_web
-from evaluator.http.rpc import grpc as framing
+from evaluator.http.rpc import grpc_framing as framing
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch, split_target
 from evaluator.http.server.limits import Limits
-from evaluator.server.ofrep import answers as ofrep
-from evaluator.server.ofrep.events import ChangeStreams
-from evaluator.server.rpc import evaluation, json_rpc, messages
-from evaluator.server.rpc.events import EventStreams
+from evaluator.server.ofrep import evaluate_flags as ofrep
+from evaluator.server.ofrep.sse import ChangeStreams
+from evaluator.server.rpc import evaluation, json_rpc, protobuf
+from evaluator.server.rpc.event_stream import EventStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, in_place, settled, unhurried, world
 
@@ -82,7 +82,7 @@ def routes() -> Routes:
             answers,
             EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event),
         )
-        for answers, codec in ((parts.evaluation, messages), (parts.json, json_rpc))
+        for answers, codec in ((parts.evaluation, protobuf), (parts.json, json_rpc))
     ]
     return merged(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))
 
@@ -223,11 +223,11 @@ def binary(content: bytes) -> None:
 def large(content: bytes) -> None:
     """A context that is read in steps is what it is when it is read at once."""
     try:
-        _, context = messages.decode_request(content)
-        expected = repr(messages.plain(context))
+        _, context = protobuf.decode_request(content)
+        expected = repr(protobuf.plain(context))
     except RpcError:
         return
-    same(repr(at_once(messages.plain_in_steps(context))), expected, "read in steps")
+    same(repr(at_once(protobuf.plain_in_steps(context))), expected, "read in steps")
 
 
 def framed(content: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.app.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from controller.cli.shared.ending import OK, UNREACHABLE, USAGE, Exit, ending
-from evaluator.process import logs
+from evaluator.host import logs
 
 if TYPE_CHECKING:
     import argparse

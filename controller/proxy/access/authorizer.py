@@ -20,7 +20,7 @@ from controller.proxy.streams.limits import StreamLimits, host_of
 from controller.proxy.streams.selector import Identified, Named, Topic, parse
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
-from evaluator.wire.messages import SELECTOR_HEADER, read_selector
+from evaluator.wire.sync_messages import SELECTOR_HEADER, read_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.proxy.catalog import Catalog
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler
-    from evaluator.wire.messages import SyncMethod
+    from evaluator.wire.sync_messages import SyncMethod
 
 _log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
     from evaluator.flags.accept import Progress
-    from evaluator.wire.messages import Payload
     from evaluator.wire.servicer import Deliver, Make
+    from evaluator.wire.sync_messages import Payload
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from controller.api.configuration import ConfigurationStatus
 from controller.api.kinds import status_of
 from controller.api.objects.artifact import SourceStatus
-from evaluator.process.loop_lag import NAME, WHAT, LoopLag
+from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.port_metrics import PortMetrics
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from evaluator.http.h2.outbox import Outbox
 from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.headers.hpack import Block
+    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.streams import Stream
     from evaluator.http.server.limits import Limits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http.h2 import frames
+from evaluator.http.h2 import frames, header_fields, hpack
 from evaluator.http.h2.events import BodyTooLarge, Event, HeadersReceived, RequestReceived, StreamClosed
 from evaluator.http.h2.frames import (
     END_HEADERS,
@@ -17,11 +17,10 @@ from evaluator.http.h2.frames import (
     ErrorCode,
 )
 from evaluator.http.h2.guard import SHORT
-from evaluator.http.h2.headers import fields, hpack
 
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import FloodGuard
-    from evaluator.http.h2.headers.hpack import Block
+    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.streams import Stream, Streams
     from evaluator.http.server.limits import Limits
 
@@ -117,7 +116,7 @@ class Inbox:
     def _take(self, stream: Stream, payload: bytes) -> bool:
         """Append a piece to a body; return False if that ended the stream."""
         stream.received += len(payload)
-        if fields.UNDECLARED < stream.declared < stream.received:
+        if header_fields.UNDECLARED < stream.declared < stream.received:
             self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
             return False
         if stream.discarding or not payload:
@@ -134,7 +133,7 @@ class Inbox:
 
     def _complete(self, stream: Stream) -> None:
         """Report the request whose last frame has arrived."""
-        if fields.UNDECLARED != stream.declared != stream.received:
+        if header_fields.UNDECLARED != stream.declared != stream.received:
             self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
             return
         stream.ended = True
@@ -203,7 +202,7 @@ class Inbox:
                 self._guard.refused(early=not self.acknowledged)
             return
         streams.processed = stream_id
-        length = fields.content_length(block)
+        length = header_fields.content_length(block)
         if length is None or flags & _SELF_DEPENDENT:
             self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
             return
@@ -219,7 +218,7 @@ class Inbox:
     def _on_trailers(self, stream: Stream, flags: int, block: Block) -> None:
         if stream.ended:
             self.fail_stream(stream.id, ErrorCode.STREAM_CLOSED)
-        elif fields.may_follow_a_body(block) and flags & END_STREAM and not flags & _SELF_DEPENDENT:
+        elif header_fields.may_follow_a_body(block) and flags & END_STREAM and not flags & _SELF_DEPENDENT:
             self._complete(stream)
         else:
             self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)

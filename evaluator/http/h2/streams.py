@@ -6,10 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from evaluator.http.h2.frames import ConnectionFault, ErrorCode, reset_frame, window_frame
-from evaluator.http.h2.headers.fields import UNDECLARED
+from evaluator.http.h2.header_fields import UNDECLARED
 
 if TYPE_CHECKING:
-    from evaluator.http.h2.headers.hpack import Block
+    from evaluator.http.h2.header_fields import Block
     from evaluator.http.h2.outbox import Outbox
 
 STREAM_WINDOW = 262_144

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evaluator.http.h2.connection import Connection
 from evaluator.http.h2.frames import ErrorCode
+from evaluator.http.server.peer import Peer, Port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from evaluator.http.h2.peer import Http2Peer
+
+class ResponseOwner(Peer):
+    """A connection as its responses see it."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
+        self.connection = Connection(port.limits)
+
+    def wrote(self) -> None:
+        """Write what was sent, unless it is part of a batch."""
+        raise NotImplementedError
+
+    def forget(self, stream_id: int) -> None:
+        """Remove a server stream that has ended."""
+        raise NotImplementedError
 
 
 class BodyTransport:
@@ -17,7 +35,7 @@ class BodyTransport:
 
     __slots__ = ("_head", "_id", "_peer")
 
-    def __init__(self, peer: Http2Peer, stream_id: int, head: bytes) -> None:
+    def __init__(self, peer: ResponseOwner, stream_id: int, head: bytes) -> None:
         """Take the header block that goes before the body."""
         self._peer = peer
         self._id = stream_id

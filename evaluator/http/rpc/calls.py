@@ -1,7 +1,7 @@
 """Answers RPCs of gRPC-Web and Connect, which are plain requests over either HTTP version: the path names the
 handler, the content-type the protocol.
 
-gRPC itself needs HTTP/2's trailers, and `h2.answers` answers it.
+gRPC itself needs HTTP/2's trailers, and `h2.responses` answers it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header
+from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header, refusal
 from evaluator.http.rpc import connect, grpc_web
 from evaluator.http.rpc.endpoints import Stream, Unary
-from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from evaluator.http.messages import Code, Framing, Headers, Request, Response, RpcError
-from evaluator.http.rpc.grpc import envelope, expand, frame, only_message
-from evaluator.http.statuses import JSON, refusal
+from evaluator.http.messages import JSON, Code, Framing, Headers, Request, Response, RpcError, refusal
+from evaluator.http.rpc.grpc_framing import envelope, expand, frame, only_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.http.messages import Code, Framing, Headers, Request, Response, RpcError, header
-from evaluator.http.rpc.grpc import (
+from evaluator.http.rpc.grpc_framing import (
     MESSAGE_CHARACTERS,
     envelope,
     frame,

@@ -6,11 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
-from evaluator.http.messages import Headers, Request, Response, Streamed
+from evaluator.http.messages import BODILESS, Headers, Request, Response, Streamed, refusal
 from evaluator.http.routes import Answer, HttpHandler, Routes
 from evaluator.http.rpc.calls import methods
 from evaluator.http.server.limits import Limits
-from evaluator.http.statuses import BODILESS, refusal
 
 if TYPE_CHECKING:
     from evaluator.http.server.cors import Cors

@@ -10,9 +10,9 @@ from email.utils import formatdate
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2.frames import PREFACE
-from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.h2.http2_peer import Http2Peer
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.peer import QUIET_SECONDS, Peer, Port

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from evaluator.http.deferred import Job
+from evaluator.http.messages import refusal
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from evaluator.http.messages import Call, MessageStream
-    from evaluator.served.store import Snapshot, Store
+    from evaluator.store.store import Snapshot, Store
 
 SERVICE: Final = "grpc.health.v1.Health"
 

@@ -15,17 +15,16 @@ import orjson
 
 from evaluator.flags.layers.catalog import FLAG_SET_ID
 from evaluator.flags.model import ABSENT, REVISION_KEY
-from evaluator.http.messages import Response
+from evaluator.http.messages import JSON, Response
 from evaluator.http.routes import Routes
-from evaluator.http.statuses import JSON
 from evaluator.resolving.explain import answer, explain
 from evaluator.resolving.resolution import FlagType, flag_type
-from evaluator.served.history import InvalidInstantError, instant
 from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
+from evaluator.server.json_values import json_value
 from evaluator.server.monitoring.state_metrics import age, state
 from evaluator.server.selection import InvalidSelectorError, selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError
-from evaluator.server.values import json_value
+from evaluator.store.history import InvalidInstantError, instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Request, Streamed
     from evaluator.http.offload import Offload
     from evaluator.resolving.resolution import Resolution
-    from evaluator.served.history import History, Version
-    from evaluator.served.store import Snapshot, SourceStatus, Staleness
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
+    from evaluator.store.history import History, Version
+    from evaluator.store.store import Snapshot, SourceStatus, Staleness
 
 PAGE: Final = 1_000
 """Most flags in one answer."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from evaluator.http.messages import Response
+from evaluator.http.messages import JSON, Response
 from evaluator.http.routes import Routes
-from evaluator.http.statuses import JSON
 from evaluator.server.monitoring.introspection import source, staleness
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Headers, Request, Streamed
     from evaluator.http.offload import Offload
     from evaluator.http.routes import HttpHandler
-    from evaluator.served.store import Store
     from evaluator.server.monitoring.metrics import Metrics
+    from evaluator.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.process.loop_lag import NAME, WHAT, LoopLag
+from evaluator.host.loop_lag import NAME, WHAT, LoopLag
 from evaluator.server.monitoring.families import counter, histogram, text
 from evaluator.server.monitoring.requests import Requests
 from evaluator.server.monitoring.rpcs import Durations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from evaluator.resolving.resolution import Resolution
-    from evaluator.served.evaluate import Query
-    from evaluator.served.store import Snapshot, Store
+    from evaluator.store.evaluate import Query
+    from evaluator.store.store import Snapshot, Store
 
 PROVIDER: Final = "flagd"
 

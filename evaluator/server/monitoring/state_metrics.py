@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from evaluator.served.store import SourceStatus, Store
+    from evaluator.store.store import SourceStatus, Store
 
 LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
 """Bucket bounds of the time that a stream was open, in seconds."""

@@ -14,7 +14,7 @@ from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.resolving.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
-from evaluator.server.rpc import messages
+from evaluator.server.rpc import protobuf
 from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call
     from evaluator.http.routes import UnaryHandler
     from evaluator.resolving.resolution import Resolution
-    from evaluator.served.snapshot import Snapshot
     from evaluator.server.context import Context
-    from evaluator.server.rpc.events import EventStreams
+    from evaluator.server.rpc.event_stream import EventStreams
     from evaluator.server.service import EvaluationService
+    from evaluator.store.snapshot import Snapshot
 
 METHODS: Final = {
     "ResolveBoolean": FlagType.BOOLEAN,
@@ -116,7 +116,7 @@ def _unary(evaluation: Evaluation) -> dict[str, UnaryHandler]:
 class Evaluation:
     """flagd's RPCs of evaluation in one message format."""
 
-    def __init__(self, service: EvaluationService, codec: Codec = messages) -> None:
+    def __init__(self, service: EvaluationService, codec: Codec = protobuf) -> None:
         self._service = service
         self._codec = codec
 

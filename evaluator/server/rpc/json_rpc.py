@@ -16,7 +16,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import FlagType
 from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep, too_many_in_json
-from evaluator.server.values import json_value
+from evaluator.server.json_values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

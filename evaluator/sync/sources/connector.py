@@ -16,7 +16,7 @@ from evaluator.sync.config import InvalidSourceError
 from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault
 from evaluator.sync.sources.credentials import authorization
 from evaluator.wire.delivery import AskFailed, NotOffered
-from evaluator.wire.messages import SELECTOR_HEADER
+from evaluator.wire.sync_messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig

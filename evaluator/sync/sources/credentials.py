@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from evaluator.process import durable
+from evaluator.host import durable
 from evaluator.sync.source import SourceFault
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controller.local.local_mode import LOCAL_PAGES, evaluator_settings
-from evaluator.served.store import Store
 from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.store.store import Store
 from evaluator.wiring import serve
 from tests.stores import swap
 from tests.unit.evaluator.server.fakes import ALL, NOW, flag_set

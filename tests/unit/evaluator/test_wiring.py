@@ -14,8 +14,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
 
 from evaluator.http.h2 import frames
-from evaluator.served.store import Store
 from evaluator.settings import Settings
+from evaluator.store.store import Store
 from evaluator.wiring import Serving, allow_connections, serve
 from tests.stores import swap
 

@@ -22,7 +22,7 @@ from controller.proxy.server import Proxy, ProxyOptions, ReceiptPorts
 from controller.proxy.watch import CatalogSink
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
-from evaluator.wire.messages import OLD_SERVICE, SERVICE
+from evaluator.wire.sync_messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream
 
 if TYPE_CHECKING:

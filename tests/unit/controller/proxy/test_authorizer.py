@@ -12,7 +12,7 @@ from controller.proxy.access.access import MOST_REFUSED, REFUSED_WINDOW
 from controller.proxy.access.users import User
 from controller.runtime.reconciling.setbacks import Failed
 from evaluator.http.messages import Call, Code
-from evaluator.wire.messages import GET_METADATA
+from evaluator.wire.sync_messages import GET_METADATA
 
 from .scene import FETCH, SYNC, Scene, flags, said
 

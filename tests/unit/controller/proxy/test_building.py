@@ -8,7 +8,7 @@ from typing import Any
 from controller.api.objects.meta import Resource
 from controller.proxy.streams.building import EncodedFlagSet, build
 from evaluator.flags.model import LEFT_OUT_KEY, Flag
-from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.source import Delivery
 
 GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "defaultVariant": "on"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evaluator.http.messages import Code
-from evaluator.wire.messages import METHODS
+from evaluator.wire.sync_messages import METHODS
 
 from .scene import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, said
 

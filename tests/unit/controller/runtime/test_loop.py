@@ -21,7 +21,7 @@ from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import Backoff, KeyedQueue
 from controller.runtime.reconciling.result import Done, Result
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from evaluator.process.logs import JsonLines
+from evaluator.host.logs import JsonLines
 from tests.statuses import find
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from controller.runtime.reconciling.settle import Settled, settle
 from controller.sources.looking.freshness import Freshness, PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from evaluator.process import durable
+from evaluator.host import durable
 from tests.statuses import find
 
 if TYPE_CHECKING:

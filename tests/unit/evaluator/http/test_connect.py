@@ -23,7 +23,7 @@ from evaluator.http.rpc.connect import (
     query_message,
     timeout_seconds,
 )
-from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_framing import frame
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import ROUTES, count, fail, refuse

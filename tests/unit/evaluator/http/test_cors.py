@@ -6,7 +6,7 @@ import pytest
 
 from evaluator.http.messages import Headers, Streamed
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_framing import frame
 from evaluator.http.server.cors import EXPOSED, METHODS, PREFLIGHT_SECONDS, Cors
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking

@@ -14,7 +14,7 @@ from evaluator.http.deferred import Deferred, Job
 from evaluator.http.h2 import frames
 from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_framing import frame
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.peer import MOST_DEFERRED

@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from evaluator.http.deferred import Deferred, at_once
-from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.h2.frames import END_HEADERS, END_STREAM
-from evaluator.http.h2.headers.hpack import encode_block
-from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.h2.http2_peer import Http2Peer
 from evaluator.http.messages import Call, Code, Request, Response, RpcError
 from evaluator.http.routes import Routes
 from evaluator.http.server.peer import MOST_DEFERRED
@@ -185,7 +185,7 @@ async def test_one_connection_has_few_under_way_and_whatever_is_cancelled_makes_
     head = encode_block([(":method", "GET"), (":scheme", "http"), (":path", "/late")])
     ask = [wire.headers_frame(each, head, END_HEADERS | END_STREAM) for each in range(1, 40, 2)]
     line.feed(wire.GREETING, *ask)
-    under_way = line.peer._answers.making
+    under_way = line.peer._responses.making
     assert (list(under_way), len(line.peer._waiting)) == ([1, 3, 5, 7, 9, 11, 13, 15], 12)
     line.feed(*(frames.reset_frame(each, frames.ErrorCode.CANCEL) for each in (1, 3)))
     assert len(under_way) == MOST_DEFERRED

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.http.messages import Code, RpcError
-from evaluator.http.rpc.grpc import frame, only_message, percent_encode, timeout_seconds
+from evaluator.http.rpc.grpc_framing import frame, only_message, percent_encode, timeout_seconds
 
 
 def compressed(message: bytes) -> bytes:

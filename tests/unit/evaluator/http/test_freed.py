@@ -10,7 +10,8 @@ import pytest
 
 from evaluator.http.h1.reader import Reader
 from evaluator.http.h2.frames import DATA, END_HEADERS, HEADERS, frame
-from evaluator.http.h2.headers.hpack import Block, encode_block
+from evaluator.http.h2.header_fields import Block
+from evaluator.http.h2.hpack import encode_block
 from evaluator.http.h2.streams import Stream
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evaluator.http.messages import Code, MessageStream
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_framing import frame
 from evaluator.http.rpc.grpc_web import trailer_frame
 from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking

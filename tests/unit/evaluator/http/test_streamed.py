@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2 import frames
 from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed
 from evaluator.http.routes import Routes

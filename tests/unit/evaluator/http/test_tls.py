@@ -18,7 +18,7 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h1.http1_peer import Http1Peer
 from evaluator.http.h2.frames import PREFACE
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes

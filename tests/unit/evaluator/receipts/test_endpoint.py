@@ -9,7 +9,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.model import FlagSet
 from evaluator.receipts.endpoint import Endpoint
 from evaluator.receipts.reporter import Receipts
-from evaluator.served.store import Store
+from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources

@@ -18,8 +18,8 @@ from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.receipts import reporter as receipts
 from evaluator.receipts.reporter import Receipts, Reporter
-from evaluator.served.store import Store
-from evaluator.sync.accept import Accepted, accept
+from evaluator.store.store import Store
+from evaluator.sync.acceptance import Accepted, accept
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources

@@ -11,14 +11,14 @@ from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Code
 from evaluator.http.server.scheduler import FairQueue
-from evaluator.served.store import Store
 from evaluator.server.context import ContextSources
 from evaluator.server.monitoring.metrics import Metrics
-from evaluator.server.ofrep.answers import Ofrep
-from evaluator.server.ofrep.events import ChangeStreams
+from evaluator.server.ofrep.evaluate_flags import Ofrep
+from evaluator.server.ofrep.sse import ChangeStreams
 from evaluator.server.rpc import json_rpc
 from evaluator.server.rpc.evaluation import Evaluation
 from evaluator.server.service import EvaluationService
+from evaluator.store.store import Store
 from tests.stores import swap
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import pytest
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response, Streamed
 from evaluator.http.offload import Offload
-from evaluator.served.history import History
-from evaluator.served.store import Store
 from evaluator.server.context import ContextSources
 from evaluator.server.monitoring.introspection import MOST_BODY, MOST_PAGES, PAGE, Introspection
 from evaluator.server.service import EvaluationService
+from evaluator.store.history import History
+from evaluator.store.store import Store
 from tests.stores import fail, swap
 from tests.unit.evaluator.sync.fakes import until
 

@@ -16,7 +16,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 from evaluator.flags.model import ABSENT
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolving.resolution import EvaluationReason, FlagType, Resolution
-from evaluator.server.rpc import json_rpc, messages
+from evaluator.server.rpc import json_rpc, protobuf
 from evaluator.server.rpc.evaluation import METHODS
 
 from . import fakes
@@ -68,7 +68,7 @@ def test_an_answer_is_protobufs_own_mapping_of_the_binary_answer(
     wanted, resolution = given_
     method = next(name for name, kind in METHODS.items() if kind is wanted)
     response = getattr(PB[version], f"{method}Response")
-    binary = response.FromString(messages.encode_answer(version, wanted, resolution))
+    binary = response.FromString(protobuf.encode_answer(version, wanted, resolution))
     encoded = json_rpc.encode_answer(version, wanted, resolution)
     assert read(encoded) == mapped(binary)
 
@@ -81,7 +81,7 @@ def test_a_bulk_answer_is_protobufs_own_mapping_of_the_binary_one(
     kind, resolution = given_
     whole = [
         codec.join_bulk([entry], {"flagSetId": "shop"})
-        for codec in (messages, json_rpc)
+        for codec in (protobuf, json_rpc)
         if (entry := codec.encode_bulk_entry(key, kind, resolution)) is not None
     ]
     binary = v1.ResolveAllResponse.FromString(whole[0])
@@ -93,9 +93,9 @@ def test_a_bulk_answer_is_protobufs_own_mapping_of_the_binary_one(
 def test_a_request_is_read_as_protobuf_reads_it(key: str, context: dict[str, Any]) -> None:
     document = {"flagKey": key, "context": json.loads(json.dumps(context), parse_int=float)}
     binary = ParseDict(document, v2.ResolveBooleanRequest()).SerializeToString()
-    expected, struct = messages.decode_request(binary)
+    expected, struct = protobuf.decode_request(binary)
     text = orjson.dumps(document | {"unknown": [1]})
-    assert json_rpc.decode_request(text) == (expected, messages.plain(struct))
+    assert json_rpc.decode_request(text) == (expected, protobuf.plain(struct))
 
 
 @pytest.mark.parametrize(

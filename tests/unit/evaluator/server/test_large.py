@@ -18,8 +18,8 @@ from evaluator.resolving.resolution import FlagType
 from evaluator.server import context as contexts
 from evaluator.server.context import MOST_VALUES
 from evaluator.server.monitoring.introspection import read_question
-from evaluator.server.ofrep.answers import PREFIX
-from evaluator.server.rpc import messages
+from evaluator.server.ofrep.evaluate_flags import PREFIX
+from evaluator.server.rpc import protobuf
 from evaluator.server.service import is_large
 
 from . import fakes
@@ -50,7 +50,7 @@ def ofrep(served: World, context: Any, key: str | None = "targeted") -> Any:
     return (served.ofrep.bulk if key is None else served.ofrep.single)(request)
 
 
-def protobuf(served: World, context: Any) -> Any:
+def ask_by_protobuf(served: World, context: Any) -> Any:
     request = v2.ResolveStringRequest(flag_key="targeted")
     request.context.update(context)
     resolve = served.evaluation.unary("v2", FlagType.STRING)
@@ -76,7 +76,7 @@ def ofrep_bulk(served: World, context: Any) -> Any:
     return ofrep(served, context, None)
 
 
-RPCS = [protobuf, protobuf_bulk, json, json_bulk]
+RPCS = [ask_by_protobuf, protobuf_bulk, json, json_bulk]
 named = pytest.mark.parametrize("ask", [*RPCS, ofrep, ofrep_bulk], ids=lambda ask: ask.__name__)
 
 
@@ -116,7 +116,7 @@ def test_a_large_context_is_answered_as_a_small_one_and_deferred(
     assert settled(answer) == settled(ask(served, {"tier": "gold"}))
 
 
-@pytest.mark.parametrize("ask", [protobuf, json, ofrep], ids=lambda ask: ask.__name__)
+@pytest.mark.parametrize("ask", [ask_by_protobuf, json, ofrep], ids=lambda ask: ask.__name__)
 def test_a_context_that_a_person_would_write_is_answered_in_place(ask: Callable[[World, Any], Any]) -> None:
     context = {"tier": "gold", "groups": [f"group-{number}" for number in range(500)]}
     assert not isinstance(ask(world(*fakes.ALL), context), Deferred)
@@ -125,12 +125,12 @@ def test_a_context_that_a_person_would_write_is_answered_in_place(ask: Callable[
 def struct_of(context: Any) -> Any:
     request = v2.ResolveStringRequest()
     request.context.update(context)
-    return messages.decode_request(request.SerializeToString())[1]
+    return protobuf.decode_request(request.SerializeToString())[1]
 
 
 @pytest.mark.parametrize("context", ALLOWED.values(), ids=ALLOWED)
 def test_of_a_large_message_no_more_than_a_few_hundred_values_are_read_in_one_step(context: Any) -> None:
-    steps = sum(1 for _ in messages.plain_in_steps(struct_of(context)))
+    steps = sum(1 for _ in protobuf.plain_in_steps(struct_of(context)))
     assert steps >= members(context) // 256
 
 
@@ -140,7 +140,7 @@ def test_a_large_message_may_nest_as_deep_as_a_small_one(levels: int) -> None:
     for _ in range(levels):
         value = [value]
     struct = struct_of({"a": value})
-    assert at_once(messages.plain_in_steps(struct)) == messages.plain(struct) == {"a": value}
+    assert at_once(protobuf.plain_in_steps(struct)) == protobuf.plain(struct) == {"a": value}
 
 
 VALUES = st.recursive(
@@ -163,12 +163,12 @@ def test_values_are_counted_exactly(context: dict[str, Any]) -> None:
     for most in {found, max(found - 1, 0)}:
         with (
             mock.patch.object(contexts, "MOST_VALUES", most),
-            mock.patch.object(messages, "MOST_VALUES", most),
+            mock.patch.object(protobuf, "MOST_VALUES", most),
         ):
             if len(text) > 2 * most and context:
                 assert contexts.too_many_in_json(text) is (found > most)
             try:
-                assert at_once(messages.plain_in_steps(struct)) == messages.plain(struct)
+                assert at_once(protobuf.plain_in_steps(struct)) == protobuf.plain(struct)
                 assert found <= most
             except RpcError:
                 assert found > most

@@ -9,7 +9,7 @@ import pytest
 from evaluator.http.deferred import Deferred
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.http.routes import Routes
-from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_framing import frame
 from evaluator.server.monitoring.rpcs import Durations, watched
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 

@@ -14,14 +14,14 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, Request, RpcError
 from evaluator.resolving.resolution import FlagType
-from evaluator.served.store import Content, Report, Store
 from evaluator.server.context import ContextSources
-from evaluator.server.ofrep.answers import PREFIX, Ofrep
+from evaluator.server.ofrep.evaluate_flags import PREFIX, Ofrep
 from evaluator.server.rpc.evaluation import Evaluation
-from evaluator.server.rpc.events import EventStreams
+from evaluator.server.rpc.event_stream import EventStreams
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import StoreBackend
-from evaluator.wire.messages import Payload
+from evaluator.store.store import Content, Report, Store
+from evaluator.wire.sync_messages import Payload
 
 from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, settled, unhurried
 

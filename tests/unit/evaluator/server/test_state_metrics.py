@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from evaluator.served.store import Report, Store
 from evaluator.server.monitoring.state_metrics import SourceState, StateMetrics
+from evaluator.store.store import Report, Store
 from tests.stores import confirm, fail, swap
 
 from . import fakes

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from evaluator.settings import InvalidSettingError, Settings, from_env, load
-from evaluator.settings.model import PodName
 from evaluator.settings.options import OPTIONS, Kind
+from evaluator.settings.settings import PodName
 from evaluator.sync.config import Provider, SourceConfig
 
 FILE = ("file:flags.json",)

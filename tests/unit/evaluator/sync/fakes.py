@@ -7,7 +7,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from evaluator.served.store import Store
+from evaluator.store.store import Store
 from evaluator.sync.follow import Followers
 from evaluator.sync.source import Delivery
 

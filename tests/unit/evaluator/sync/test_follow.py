@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from evaluator.flags.model import REVISION_KEY
-from evaluator.served.store import Store
 from evaluator.server.monitoring.state_metrics import state
 from evaluator.server.syncing import StoreBackend
+from evaluator.store.store import Store
 from evaluator.sync import follow, follower
 from evaluator.sync.lastgood import LastGood
 from evaluator.sync.schedule import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
-from evaluator.wire.messages import Payload
+from evaluator.wire.sync_messages import Payload
 from tests.unit.evaluator.server.fakes import call
 from tests.unit.evaluator.sync.fakes import (
     Clock,

@@ -13,8 +13,8 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as sync_grpc
 
-from evaluator.served.store import Store
 from evaluator.settings import InvalidSettingError, OtelSettings, Settings
+from evaluator.store.store import Store
 from evaluator.telemetry.observed import Observed
 from evaluator.wiring import serve
 from tests.stores import swap

@@ -12,14 +12,14 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 
 from evaluator.http.messages import Call, Request, RpcError
 from evaluator.http.routes import Routes
-from evaluator.served.store import Store
 from evaluator.server.context import ContextSources
 from evaluator.server.monitoring.metrics import Metrics
-from evaluator.server.ofrep import answers as ofrep
-from evaluator.server.ofrep.answers import Ofrep
+from evaluator.server.ofrep import evaluate_flags as ofrep
+from evaluator.server.ofrep.evaluate_flags import Ofrep
 from evaluator.server.rpc.evaluation import METHODS, Evaluation
 from evaluator.server.service import EvaluationService
 from evaluator.settings import InvalidSettingError, OtelSettings, load
+from evaluator.store.store import Store
 from evaluator.telemetry.observed import open_session
 from tests.stores import swap
 from tests.unit.evaluator.server import fakes

@@ -11,8 +11,8 @@ from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.hub import Hub
-from evaluator.wire.messages import Payload
 from evaluator.wire.servicer import Deliver, Make, Missing, SyncService
+from evaluator.wire.sync_messages import Payload
 from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, settled
 
 from .fakes import FakeScheduler
