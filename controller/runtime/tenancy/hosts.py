@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from controller.api.parsing.addresses import effective
+from controller.api.parsing.addresses import AddressRefused, effective, require_public
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class Hosts:
     """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
     plain_http: bool = True
     """Whether http:// is allowed."""
+    local: bool | None = None
+    """Whether private addresses may be reached (see `require_public`); None: `denied` alone decides."""
 
     def require_scheme(self, scheme: str) -> None:
         """Raise Stalled (URLInvalid) for http if it is not allowed."""
@@ -161,6 +163,11 @@ class Hosts:
         for entries, option in self._denials():
             if _within(address, _networks(entries)):
                 raise Stalled(REASON, f"{subject} denied by {option}")
+        if self.local is not None:
+            try:
+                require_public(address.partition("%")[0], allow_local=self.local)
+            except AddressRefused as error:
+                raise Stalled(REASON, f"{subject} denied: {error}") from None
 
     def _denials(self) -> tuple[tuple[tuple[str, ...], str], ...]:
         """Lists, and the options that say so."""
