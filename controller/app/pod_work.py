@@ -75,7 +75,7 @@ def pod_work_of(
         files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
         watch(FILES_SELECTOR, reading)
     if settings.flag_readers:
-        places: KeyedQueue[str] = KeyedQueue(clock, random.random)
+        places: KeyedQueue[str] = KeyedQueue(clock, random.random, places=4, group=str)
         accounts = MarkedPods(views, flag_readers.account_of, places.put)
         rights = ClusterWorkloads(cluster, flag_readers.NAME)
         readers = FlagReaders(rights, places, accounts, settings.namespaces)

@@ -9,6 +9,7 @@ import secrets
 import signal
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.app.settings import ProxySettings
+    from controller.delivery.claims import Place
     from controller.runtime.events import EventSink
 
 LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
@@ -107,7 +109,8 @@ def _joined(
 ) -> ProxyReplica:
     loop = asyncio.get_running_loop()
     namespaces = tuple(settings.namespaces or ("",))
-    schedule = Schedule(KeyedQueue(loop.time, random.random), loop.time)
+    queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random, places=8, group=itemgetter(0))
+    schedule = Schedule(queue, loop.time)
 
     def gone(uid: str) -> None:
         # No Pod goes before the watches run, and the proxy is there by then.

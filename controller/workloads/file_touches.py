@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.injection.names import FLAGS_CHANGED
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.injection.reading.files import FlagFile
+    from controller.runtime.reconciling.setbacks import Setback
     from controller.workloads.pods import FilePod, FilePods
 
-log = logging.getLogger(__name__)
-
-AT_ONCE: Final = 16
-"""Workers of a queue of files, and keys that it gives out at a time."""
+_AT_ONCE: Final = 16
+"""Files that are worked on at a time."""
 
 
 def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
     """A queue in which one namespace has half of the places at most, and each has one."""
-    places = AT_ONCE // 2
+    places = _AT_ONCE // 2
     return KeyedQueue(clock, random, places=places, firsts=places, group=attrgetter("namespace"))
 
 
@@ -61,29 +58,20 @@ class FileTouches:
 
     async def run(self, failed: Callable[[FlagFile, Setback], None]) -> None:
         """Annotate pods until cancelled; `failed` receives each file where that is refused."""
-
-        async def touch(file: FlagFile) -> None:
-            try:
-                await self.touch(file)
-            except Setback as setback:
-                failed(file, setback)
-            except Exception:
-                log.exception("an unexpected error; pods of %s/%s", file.namespace, file.name)
-
-        await self.queue.work(AT_ONCE, touch)
+        await self.queue.work(self.touch, failed)
 
     async def touch(self, file: FlagFile) -> None:
         """Annotate the pods of one file. Raises a Setback where that is refused."""
-        version, since = self._changes[file]
+        change = version, since = self._changes[file]
         rest = since - self.clock()
         if rest > 0:
             # It changed again while it waited, which the kubelets may not have seen.
             self.queue.put(file, rest)
-        else:
-            del self._changes[file]
         # Also those that came meanwhile: they may have been started without the ConfigMap.
         for pod in self.pods.readers(file):
             async with self._turn:
                 # At most 50 pods a second, of all files together.
                 await self.sleep(1 / 50)
             await self.cluster.touch(pod, {FLAGS_CHANGED: version})
+        if rest <= 0 and self._changes[file] == change:
+            del self._changes[file]

@@ -20,7 +20,6 @@ from controller.injection.options import SERVED
 from controller.injection.reading.files import FlagFile
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
-from controller.workloads.file_touches import AT_ONCE
 from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
@@ -97,30 +96,24 @@ class FlagFiles:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.touches.run(self._refused))
-            group.create_task(self.queue.work(AT_ONCE, self.keep))
+            group.create_task(self.queue.work(self.keep, self._refused, longest=LOOK))
 
     async def keep(self, file: FlagFile) -> None:
-        """Update one file to the delivered flags; look again later. A file without readers is left alone."""
+        """Update one file to the delivered flags, and compare again later. A file without readers is left
+        alone. Raises a Setback.
+        """
         readers = self.pods.readers(file)
         if not readers:
             self.queue.forget(file)
             self._failed.pop(file, None)
             return
         found = self._served(file)
-        key = _key(file, found)
         try:
             await self._keep(file, found, readers)
         except Waiting as waiting:
-            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(key))
-        except Setback as setback:
-            self._refused(file, setback)
-            self.queue.put_after_failure(file, LOOK)
-        except Exception:
-            log.exception("an unexpected error", extra=about(key))
-            self.queue.put_after_failure(file, LOOK)
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(_key(file, found)))
         else:
             self._failed.pop(file, None)
-            self.queue.succeeded(file)
 
     async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
         there = await self.cluster.config_map(file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.injection.names import FLAG_READER
 from controller.runtime.objects.applier import Applier
-from controller.runtime.reconciling.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Stalled
 from controller.workloads.manifests import MANAGED_BY, OURS, is_ours
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.runtime.reconciling.queue import KeyedQueue
+    from controller.runtime.reconciling.setbacks import Setback
     from controller.workloads.pods import MarkedPods
 
 log = logging.getLogger(__name__)
@@ -68,26 +69,19 @@ class FlagReaders:
         )
         for each in places:
             self.queue.put(each)
-        await self.queue.work(4, self.keep)
+        await self.queue.work(self.keep, _log_refused, longest=LOOK)
 
     async def keep(self, namespace: str) -> None:
-        """Update the rights in one namespace to the needs of its pods; look again later."""
+        """Update the rights in one namespace to the needs of its pods; compare again later. Raises a
+        Setback.
+        """
         self.queue.put(namespace, LOOK)
         accounts = self.pods.texts(namespace)
-        try:
-            for type_, rest in _wanted(namespace, accounts):
-                await self._keep(type_, namespace, rest if accounts else None)
-        except Setback as setback:
-            log.warning("the right to read FeatureFlags of %s: %s", namespace, setback.message)
-            self.queue.put_after_failure(namespace, LOOK)
-        except Exception:
-            log.exception("an unexpected error; namespace %s", namespace)
-            self.queue.put_after_failure(namespace, LOOK)
-        else:
-            self.queue.succeeded(namespace)
-            # A pod may have come meanwhile, which has woken us.
-            if not self.pods.texts(namespace):
-                self.queue.forget(namespace)
+        for type_, rest in _wanted(namespace, accounts):
+            await self._keep(type_, namespace, rest if accounts else None)
+        # A pod may have come meanwhile, which has woken us.
+        if not self.pods.texts(namespace):
+            self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
         """Apply an object that differs; `rest` is its content beside metadata, None deletes it."""
@@ -107,6 +101,10 @@ class FlagReaders:
             meta = {"name": NAME, "namespace": namespace, "labels": {MANAGED_BY: OURS}}
             body = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": meta, **rest}
             await self.cluster.apply(body, manager=MANAGER)
+
+
+def _log_refused(namespace: str, setback: Setback) -> None:
+    log.warning("the right to read FeatureFlags of %s: %s", namespace, setback.message)
 
 
 def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:

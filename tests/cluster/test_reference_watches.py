@@ -19,21 +19,16 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.watch_health import WatchHealth
 from controller.sources.stage import BY_SECRET
 from tests.cluster.controllers import SYSTEM
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from controller.runtime.objects.cache import Change
     from tests.cluster.plane import Plane
 
 CONTENT = "hunter2-of-the-shop"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
-            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import socket
@@ -28,24 +27,16 @@ from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.replica import started
 from tests.cluster.spines import spine_in
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cluster.plane import Plane
 
 TAKEOVER_SECONDS = 15.0
 """Promised: that long after a leader was killed, a standby acts."""
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Look often, and not for ever."""
-    for _ in range(1500):
-        if true():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come true within 30 s")
 
 
 def holder(plane: Plane, name: str) -> str | None:

@@ -32,7 +32,6 @@ TICK: Final = 1.0
 RENEW: Final = 5.0
 DURATION: Final = 15
 """Seconds after which the leader takes a proxy that does not renew its Lease for dead."""
-WORKERS: Final = 4
 LOOK: Final = 60.0
 """Seconds between two checks whether a receipt is still there: it may have been deleted by hand."""
 MOST_LOOKS: Final = 100
@@ -73,8 +72,14 @@ class Schedule:
 
     def changed(self, place: Place) -> None:
         """The receipts of a flag set have changed."""
-        since = self._clock() - self._begun.get(place, -PACE)
-        self.queue.put(place, max(SETTLE, PACE - since))
+        self.queue.put(place, max(SETTLE, self._rest(place)))
+
+    def is_early(self, place: Place) -> bool:
+        """Whether the flag set was written a moment ago: a change that came as that began is put off."""
+        rest = self._rest(place)
+        if rest > 0:
+            self.queue.put(place, rest)
+        return rest > 0
 
     def begin(self, place: Place) -> float:
         """Note that the flag set is being written, and return the time."""
@@ -84,6 +89,11 @@ class Schedule:
     def forget(self, place: Place) -> None:
         """Drop a flag set without subscribers."""
         self._begun.pop(place, None)
+
+    def _rest(self, place: Place) -> float:
+        """Seconds until the flag set may be written again."""
+        begun = self._begun.get(place)
+        return 0.0 if begun is None else PACE - (self._clock() - begun)
 
 
 @dataclass(slots=True)
@@ -107,8 +117,7 @@ class Recorder:
             tasks.create_task(self._keep_lease())
             tasks.create_task(self._tick())
             tasks.create_task(self._look_after())
-            for _ in range(WORKERS):
-                tasks.create_task(self._work())
+            tasks.create_task(self.schedule.queue.work(self._record, _log_unwritten))
 
     async def close(self) -> None:
         """Delete the Lease, so that the leader need not wait for it to run out. Never raises."""
@@ -128,19 +137,6 @@ class Recorder:
             self.receipts.tick(now - before)
             before = now
 
-    async def _work(self) -> None:
-        queue = self.schedule.queue
-        while True:
-            place = await queue.take()
-            try:
-                await self._record(place)
-                queue.succeeded(place)
-            except Setback as setback:
-                _log.warning("the receipts of %s/%s: %s", *place, setback.message)
-                queue.put_after_failure(place)
-            finally:
-                queue.done(place)
-
     async def _record(self, place: Place) -> None:
         subscribers, known = self.receipts.subscribers(place), self._written.get(place)
         if subscribers is None or subscribers.empty:
@@ -150,6 +146,8 @@ class Recorder:
         if owner is None or owner.key.kind != CONFIGURATION:
             # Kubernetes deletes the receipt with its owner.
             self._written.pop(place, None)
+            return
+        if self.schedule.is_early(place):
             return
         # Before it is known whether the status differs: summing up needs a pause even if nothing changed.
         now = self.schedule.begin(place)
@@ -262,6 +260,10 @@ class Recorder:
             "spec": {"configuration": owner.name, "proxy": self.identity},
             "status": status,
         }
+
+
+def _log_unwritten(place: Place, setback: Setback) -> None:
+    _log.warning("the receipts of %s/%s: %s", *place, setback.message)
 
 
 def _uid(body: Mapping[str, Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.objects.meta import REQUESTED_AT, about
 from controller.api.objects.status import Status
 from controller.runtime.events import Severity
+from controller.runtime.reconciling.queue import RetryLater
 from controller.runtime.reconciling.result import Result
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.reconciling.settle import Settled, progressing, settle
@@ -98,32 +98,15 @@ class Loop:
 
     async def run(self) -> None:
         """Work until cancelled, on as many objects at a time as the queue gives out."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                key = await self.queue.take()
-                # Not the work's own last step: one that is cancelled before its first has none.
-                group.create_task(self._work(key)).add_done_callback(partial(self._worked, key))
+        await self.queue.work(self._reconcile_key, _log_unwritten, longest=MOST_UNWRITTEN)
 
-    def _worked(self, key: ObjectKey, _: asyncio.Task[None]) -> None:
-        self.queue.done(key)
-
-    async def _work(self, key: ObjectKey) -> None:
-        try:
-            await self._look(key)
-        except Setback as setback:
-            log.warning("the status was not written: %s", setback.message, extra=about(key))
-            self.queue.put_after_failure(key, MOST_UNWRITTEN)
-        except Exception:
-            log.exception("the reconcile loop failed unexpectedly", extra=about(key))
-            self.queue.put_after_failure(key)
-
-    async def _look(self, key: ObjectKey) -> None:
+    async def _reconcile_key(self, key: ObjectKey) -> None:
+        """Reconcile one object. Raises Setback where the status was not written, RetryLater for a failure
+        that the status shows.
+        """
         resource = self._statuses.newest(key)
-        if resource is None:
-            # The object was deleted after it was queued: nothing is counted.
-            self.queue.succeeded(key)
-            return
-        if resource.deleting or resource.suspended:
+        if resource is None or resource.deleting or resource.suspended:
+            # Deleted after it was queued, or left alone: nothing is counted.
             return
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)
@@ -137,7 +120,10 @@ class Loop:
         settled = settle(_judged(resource, latest), result, self._now())
         self._outputs.observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
         await self._write(latest, settled)
-        self._schedule(key, settled)
+        if settled.retry:
+            raise RetryLater
+        if settled.next_look is not None:
+            self.queue.put(key, settled.next_look)
 
     async def _reconcile(self, resource: Resource) -> Result:
         slow: list[asyncio.Task[None]] = []
@@ -176,14 +162,9 @@ class Loop:
             level = logging.WARNING if event.severity is Severity.WARNING else logging.INFO
             log.log(level, "%s: %s", event.reason, event.message, extra=about(event.object, event.revision))
 
-    def _schedule(self, key: ObjectKey, settled: Settled) -> None:
-        if settled.retry:
-            self.queue.put_after_failure(key)
-            return
-        self.queue.succeeded(key)
-        after = settled.next_look
-        if after is not None:
-            self.queue.put(key, after)
+
+def _log_unwritten(key: ObjectKey, setback: Setback) -> None:
+    log.warning("the status was not written: %s", setback.message, extra=about(key))
 
 
 def _steady(resource: Resource) -> bool:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.tenancy.shares import FairShare
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
+
+log = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound="Hashable")
 _STALE: Final = 64
@@ -33,6 +38,10 @@ class Backoff:
         """Return the seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
         delay = min(self.most, self.first * 2.0 ** min(failures - 1, 60))
         return delay * (1.0 - self.jitter * random)
+
+
+class RetryLater(Exception):
+    """Raised by a handler that has reported its failure: the key comes again after its backoff."""
 
 
 class KeyedQueue(Generic[Key]):
@@ -110,7 +119,7 @@ class KeyedQueue(Generic[Key]):
     async def take(self) -> Key:
         """Wait for a due key whose turn it is; `done` must follow."""
         while True:
-            wait = self._collect(self._clock())
+            wait = self._move_due(self._clock())
             key = self._shares.take()
             if key is not None:
                 del self._due[key]
@@ -134,25 +143,58 @@ class KeyedQueue(Generic[Key]):
             self._shares.add(self._group(key), key)
         self._changed.set()
 
-    async def work(self, workers: int, keep: Callable[[Key], Awaitable[None]]) -> None:
-        """Have `keep`, which must not fail, look at each key that is taken, by so many workers at a time."""
+    @property
+    def busy(self) -> bool:
+        """Whether a key is due or worked on."""
+        return bool(self._taken) or len(self) > 0
 
-        async def worker() -> None:
+    async def work(
+        self,
+        handler: Callable[[Key], Awaitable[None]],
+        failed: Callable[[Key, Setback], None],
+        *,
+        longest: float = math.inf,
+    ) -> None:
+        """Have `handler` work on each key as it becomes due, until cancelled: on as many at a time as there
+        are places.
+
+        A key whose handler returns begins with a short backoff the next time. One whose handler raises comes
+        again after its backoff: a Setback, or Failed (InternalError) for an exception, which is logged, is
+        passed to `failed` and waits `longest` seconds at most; RetryLater is not reported, without a bound.
+        """
+        async with asyncio.TaskGroup() as group:
             while True:
                 key = await self.take()
-                try:
-                    await keep(key)
-                finally:
-                    self.done(key)
+                # Not the handler's own last step: a task that is cancelled before its first step has none.
+                task = group.create_task(self._handle(key, handler, failed, longest))
+                task.add_done_callback(partial(self._handled, key))
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(worker())
+    def _handled(self, key: Key, _: asyncio.Task[None]) -> None:
+        self.done(key)
 
-    def _collect(self, now: float) -> float | None:
-        """Have those wait for their turn whose time has come; the seconds until the next one's, None where
-        there is none.
-        """
+    async def _handle(
+        self,
+        key: Key,
+        handler: Callable[[Key], Awaitable[None]],
+        failed: Callable[[Key, Setback], None],
+        longest: float,
+    ) -> None:
+        try:
+            await handler(key)
+        except RetryLater:
+            self.put_after_failure(key)
+        except Setback as setback:
+            failed(key, setback)
+            self.put_after_failure(key, longest)
+        except Exception as error:
+            log.exception("work on a key failed unexpectedly", extra={"key": str(key)})
+            failed(key, Failed("InternalError", f"{type(error).__name__}; the log has more"))
+            self.put_after_failure(key, longest)
+        else:
+            self.succeeded(key)
+
+    def _move_due(self, now: float) -> float | None:
+        """Move due keys to the fair queue; return the seconds until the next is due, or None."""
         while self._heap:
             due, _, key = self._heap[0]
             current = self._due.get(key) == due

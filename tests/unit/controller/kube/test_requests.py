@@ -15,9 +15,9 @@ from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, WatchScope
 from controller.kube.requests import Requests
 from tests.stub_api import stub_api
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 PATH = "/apis/flagstaff.dev/v1beta1/flagsets"
@@ -35,12 +35,6 @@ class Nobody:
 
     def listed(self, kind: str, namespace: str) -> None:
         """Not looked at."""
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 - what is waited for is state of another thread
-            await asyncio.sleep(0.01)
 
 
 async def test_retry_after_is_obeyed_by_a_request(tmp_path: Path) -> None:

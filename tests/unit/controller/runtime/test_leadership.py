@@ -12,6 +12,7 @@ import pytest
 from controller.runtime.process import lasting, leadership
 from controller.runtime.process.leadership import Leadership, Role
 from controller.runtime.reconciling.setbacks import Failed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,12 +54,6 @@ class Votes:
 
     async def release(self) -> None:
         self.released += 1
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
-            await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager

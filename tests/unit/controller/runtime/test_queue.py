@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import weakref
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.reconciling.queue import Backoff, KeyedQueue
+from controller.runtime.reconciling.queue import Backoff, KeyedQueue, RetryLater
+from controller.runtime.reconciling.setbacks import Failed, Setback
+from tests.waiting import until
 
 
 class Clock:
@@ -128,13 +132,22 @@ async def test_its_length_is_what_is_due(queue: KeyedQueue[str], clock: Clock) -
     assert len(queue) == 2
 
 
-async def test_what_was_moved_forward_often_leaves_no_heap_behind(queue: KeyedQueue[str]) -> None:
+class Name(str):
+    """A key that shows whether anybody still holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
+async def test_a_key_that_is_moved_forward_often_leaves_no_entries_behind(clock: Clock) -> None:
+    queue: KeyedQueue[Name] = KeyedQueue(clock, lambda: 0.0)
+    keys: list[weakref.ref[Name]] = []
     for _ in range(1000):
-        queue.put("a", 600.0)
-        queue.put("a")
-        assert ready(queue) == ["a"]
-        queue.done("a")
-    assert len(queue._heap) < 100
+        late, soon = Name("a"), Name("a")
+        queue.put(late, 600.0)
+        queue.put(soon)
+        queue.done(await queue.take())
+        keys.append(weakref.ref(late))
+    assert sum(key() is not None for key in keys) < 100
 
 
 @pytest.fixture
@@ -175,24 +188,101 @@ async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(sha
 
 
 @pytest.mark.parametrize("state", ["waits for its time", "is due", "is out", "is out again"])
-async def test_nothing_is_kept_of_a_key_that_is_forgotten(
-    shared: KeyedQueue[str], clock: Clock, state: str
-) -> None:
-    shared.put_after_failure("a1", 5.0)
+async def test_nothing_is_kept_of_a_key_that_is_forgotten(clock: Clock, state: str) -> None:
+    queue: KeyedQueue[Name] = KeyedQueue(clock, lambda: 0.0, places=4, group=lambda key: key[0])
+    key = Name("a1")
+    queue.put_after_failure(key, 5.0)
     clock.now += 0.0 if state == "waits for its time" else 5.0
     if state.startswith("is out"):
-        assert ready(shared) == ["a1"]
+        assert await queue.take() is key
     if state == "is out again":
-        shared.put("a1")
-        assert ready(shared) == []
-    shared.forget("a1")
-    shared.done("a1")
+        queue.put(key)
+        queue.put(Name("a2"))
+        assert await queue.take() == "a2"
+    queue.forget(key)
+    queue.done(key)
     clock.now += 60.0
-    assert ready(shared) == []
-    kept = (
-        shared._due, shared._failures, shared._taken, shared._again, shared._heap, shared._shares._waiting,
-    )  # fmt: skip
-    assert [len(each) for each in kept] == [0] * 6
+    queue.put(Name("a3"))
+    assert await queue.take() == "a3"
+    held = weakref.ref(key)
+    del key
+    assert held() is None
+
+
+class Handler:
+    """Fails as it is told, and notes when each key came."""
+
+    def __init__(self, queue: KeyedQueue[str], *errors: Exception) -> None:
+        self.queue = queue
+        self.errors = list(errors)
+        self.calls: list[str] = []
+        self.failures: list[tuple[str, str]] = []
+
+    async def __call__(self, key: str) -> None:
+        self.calls.append(key)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def failed(self, key: str, setback: Setback) -> None:
+        self.failures.append((key, setback.reason))
+
+    async def work(self, longest: float = math.inf) -> None:
+        """Work on all that is due."""
+        task = asyncio.create_task(self.queue.work(self, self.failed, longest=longest))
+        await until(lambda: not self.queue.busy)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (Failed("Refused", "no"), [("a", "Refused")]),
+        (KeyError("a bug"), [("a", "InternalError")]),
+        (RetryLater(), []),
+    ],
+    ids=["setback", "exception", "reported by itself"],
+)
+async def test_a_key_whose_handler_raises_comes_again_after_its_backoff(
+    queue: KeyedQueue[str], clock: Clock, error: Exception, reported: list[tuple[str, str]]
+) -> None:
+    handler = Handler(queue, error, error)
+    queue.put("a")
+    for seconds in (0.0, 0.5, 0.25, 1.0, 0.5, 60.0):
+        clock.now += seconds
+        await handler.work()
+    assert (len(handler.calls), handler.failures) == (3, reported * 2)
+    # After a success the backoff is short again.
+    assert queue.put_after_failure("a") == 0.75
+
+
+async def test_a_setback_waits_no_longer_than_the_bound(queue: KeyedQueue[str], clock: Clock) -> None:
+    handler = Handler(queue, *[Failed("Refused", "no")] * 9)
+    queue.put("a")
+    for _ in range(10):
+        await handler.work(longest=2.0)
+        clock.now += 2.0
+    assert len(handler.calls) == 10
+
+
+async def test_other_keys_are_worked_on_while_one_takes_long(queue: KeyedQueue[str]) -> None:
+    gate, came = asyncio.Event(), list[str]()
+
+    async def handler(key: str) -> None:
+        came.append(key)
+        if key == "slow":
+            await gate.wait()
+
+    queue.put("slow")
+    task = asyncio.create_task(queue.work(handler, lambda _key, _setback: None))
+    await until(lambda: came == ["slow"])
+    queue.put("slow")
+    queue.put("quick")
+    await until(lambda: came == ["slow", "quick"])
+    gate.set()
+    await until(lambda: came == ["slow", "quick", "slow"])
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_key_that_no_worker_holds_frees_no_place_when_it_is_done(shared: KeyedQueue[str]) -> None:

@@ -19,11 +19,11 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.reconciling.watches import indexes_of
 from controller.workloads import flag_files
-from controller.workloads.file_touches import AT_ONCE, FileTouches, queue_of_files
+from controller.workloads.file_touches import FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
 from controller.workloads.pods import FilePod, FilePods
 from tests.cluster.objects import flags
-from tests.cluster.patience import PATIENCE
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -102,15 +102,9 @@ class World:
         return len(self.queue) > 0
 
     async def look(self) -> None:
-        """Whatever is due."""
-        while self.due():
-            file = await self.queue.take()
-            await self.files.keep(file)
-            self.queue.done(file)
-        while len(self.touches.queue):
-            file = await self.touches.queue.take()
-            await self.touches.touch(file)
-            self.touches.queue.done(file)
+        """Work on all that is due."""
+        async with self.running():
+            await until(lambda: not (self.queue.busy or self.touches.queue.busy))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -313,9 +307,7 @@ async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on
     world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
-    file = await world.queue.take()
-    await world.files.keep(file)
-    world.queue.done(file)
+    await world.look()
     assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
     assert "not of Flagstaff; rename it" in world.events[0].message
     world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
@@ -329,9 +321,7 @@ async def test_the_same_failure_is_reported_once() -> None:
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
     for _ in range(3):
-        file = await world.queue.take()
-        await world.files.keep(file)
-        world.queue.done(file)
+        await world.look()
         world.time += flag_files.LOOK
     assert world.reasons == ["FlagFileFailed"]
     world.failing = None
@@ -344,26 +334,19 @@ async def test_a_content_larger_than_a_config_map_is_reported(monkeypatch: pytes
     world = World()
     world.flags(flagSpec=document(banner="on"))
     world.pods.learn("Pod", pod("a"))
-    file = await world.queue.take()
-    await world.files.keep(file)
+    await world.look()
     assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
-
-
-async def until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not found():  # noqa: ASYNC110 - what is waited for is state of the code under test
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("verb", ["apply", "touch"])
 async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> None:
     world = World(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
-    for number in range(3 * AT_ONCE):
+    for number in range(48):
         world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
         world.pods.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
     async with world.running():
         # As many as one namespace has alone.
-        await until(lambda: world.waiting == AT_ONCE // 4)
+        await until(lambda: world.waiting == 4)
         world.flags(flagSpec=document(banner="on"))
         world.pods.learn("Pod", pod("a"))
         await until(lambda: world.touched == ["a"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed
 from controller.workloads.flag_readers import LOOK, NAME, FlagReaders, account_of
 from controller.workloads.pods import MarkedPods
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +42,13 @@ class World:
         self.readers = FlagReaders(self, self.queue, self.pods)
 
     async def look(self, seconds: float = 0.0) -> list[str]:
-        """The writes, once all that is due then was looked at."""
+        """The writes, once all that is due then was worked on."""
         self.time += seconds
-        while len(self.queue):
-            namespace = await self.queue.take()
-            await self.readers.keep(namespace)
-            self.queue.done(namespace)
+        work = self.queue.work(self.readers.keep, lambda _key, _setback: None, longest=LOOK)
+        task = asyncio.create_task(work)
+        await until(lambda: not self.queue.busy)
+        task.cancel()
+        await asyncio.wait([task])
         writes, self.writes = self.writes, []
         return writes
 
@@ -132,10 +135,7 @@ async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_n
 async def test_somebody_elses_role_is_left_alone() -> None:
     world = World(objects={"Role": {"metadata": {"uid": "x"}}})
     world.pods.learn("Pod", pod("a", "till"))
-    namespace = await world.queue.take()
-    await world.readers.keep(namespace)
-    world.queue.done(namespace)
-    assert (world.writes, [*world.objects]) == ([], ["Role"])
+    assert (await world.look(), [*world.objects]) == ([], ["Role"])
     world.pods.forget("Pod", "shop", "a")
     assert await world.look(LOOK) == []
 
