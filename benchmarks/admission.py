@@ -29,9 +29,9 @@ import trustme
 
 from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
-from controller.injection.adding.pod import inject
-from controller.injection.options import Options
 from controller.migration.objects import Given
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import Options
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.admission.known import KnownObjects
-from controller.admission.server import LIMITS, ServedCertificate, Validator
-from controller.certificates.keeper import SERVING, STARTING, CertificateRotation
-from controller.certificates.renewal import renewed
 from controller.configurations.validation import objection
-from controller.injection.options import Options
 from controller.kube.adapters.certificates import AdmissionObjects, ProxyCertificates
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.admission.webhooks import LIMITS, ServedCertificate, Validator
+from controller.pods.certificates.renewal import renewed
+from controller.pods.certificates.rotation import SERVING, STARTING, CertificateRotation
+from controller.pods.injection.installation import Options
 from controller.runtime.clock import now
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
@@ -24,9 +24,9 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.admission.server import Injector
     from controller.app.settings import ControllerSettings
     from controller.kube.client import Cluster
+    from controller.pods.admission.webhooks import Injector
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.leadership import Role
     from controller.runtime.process.metrics import Metrics

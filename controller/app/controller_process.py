@@ -13,8 +13,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.admission.refusals import FlagSetRefusals, Refusals
-from controller.admission.server import Injector
 from controller.api import flagsource
 from controller.api.kinds import WATCHED
 from controller.app.admission_port import known_objects, open_admission, options_of, proxy_keeper
@@ -37,6 +35,8 @@ from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
+from controller.pods.admission.refusals import FlagSetRefusals, Refusals
+from controller.pods.admission.webhooks import Injector
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.server import Receiver
 from controller.runtime.clock import now

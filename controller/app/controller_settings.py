@@ -21,7 +21,7 @@ from controller.app.settings_values import (
     own_pod,
 )
 from controller.flagsets.building.provenance import ProvenanceDetail
-from controller.injection.options import AUDIENCE, IMAGE
+from controller.pods.injection.installation import AUDIENCE, IMAGE
 from controller.runtime.tenancy.hosts import DENIED
 
 

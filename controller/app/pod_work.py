@@ -14,14 +14,14 @@ from controller.app.settings import InvalidSettingError
 from controller.configurations.stage import BY_SHARD
 from controller.kube.adapters.workloads import FILES_ROLE, ClusterFiles, ClusterScale, ClusterWorkloads
 from controller.kube.reflector import Reflector, WatchScope
+from controller.pods.workloads import flag_readers, proxy_scale
+from controller.pods.workloads.file_touches import FileTouches, queue_of_files
+from controller.pods.workloads.flag_files import FlagFiles
+from controller.pods.workloads.flag_readers import FlagReaders
+from controller.pods.workloads.marked_pods import FILES_SELECTOR, FilePods, MarkedPods
+from controller.pods.workloads.proxy_scale import ProxyScale
 from controller.runtime.clock import now
 from controller.runtime.reconciling.queue import KeyedQueue
-from controller.workloads import flag_readers, proxy_scale
-from controller.workloads.file_touches import FileTouches, queue_of_files
-from controller.workloads.flag_files import FlagFiles
-from controller.workloads.flag_readers import FlagReaders
-from controller.workloads.pods import FILES_SELECTOR, FilePods, MarkedPods
-from controller.workloads.proxy_scale import ProxyScale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

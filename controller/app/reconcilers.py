@@ -22,6 +22,11 @@ from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
+from controller.pods.upgrades.stage import EVALUATOR_UPGRADES
+from controller.pods.workloads.reconciler import FlagdReconciler
+from controller.pods.workloads.settings_reconciler import SettingsReconciler
+from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.tenancy.places import Places
@@ -32,16 +37,10 @@ from controller.sources.looking.freshness import LookSchedule
 from controller.sources.oci.factory import OciFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
-from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
-from controller.upgrades.stage import EVALUATOR_UPGRADES
-from controller.workloads.reconciler import FlagdReconciler
-from controller.workloads.settings_reconciler import SettingsReconciler
-from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from controller.admission.known import KnownObjects
     from controller.app.namespace_quotas import Usage
     from controller.app.notifications import Notifying
     from controller.app.settings import ControllerSettings
@@ -49,8 +48,9 @@ if TYPE_CHECKING:
     from controller.artifacts.storages import Storages
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import Claims
-    from controller.injection.options import Options
     from controller.kube.accounts import Accounts
+    from controller.pods.admission.known_objects import KnownObjects
+    from controller.pods.injection.installation import Options
     from controller.receiver.endpoints import Endpoints
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.helpers import Helpers

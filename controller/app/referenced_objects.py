@@ -11,10 +11,10 @@ from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.kube.reference_watches import ReferenceWatches
 from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
 from controller.notifications.stage import SELECTING
+from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS
+from controller.pods.workloads.stage import BY_SOURCE
 from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
-from controller.workloads.manifests import MANAGED_BY, OURS
-from controller.workloads.stage import BY_SOURCE
 
 if TYPE_CHECKING:
     from controller.kube.client import Cluster

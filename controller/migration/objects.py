@@ -11,19 +11,19 @@ from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.objects.fields import InvalidSpecError, read
 from controller.api.objects.meta import Resource
 from controller.delivery.grants import denied, granted, pods
-from controller.injection.adding.workloads import TEMPLATES
-from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
 from controller.migration.trial import Trial
 from controller.migration.workloads import workload
+from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
+from controller.pods.injection.templates import TEMPLATES
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from controller.injection.options import Known, Options
+    from controller.pods.injection.installation import Known, Options
 
 GROUP: Final = "core.openfeature.dev"
 

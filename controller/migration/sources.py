@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.injection.making.operators import KEPT
-from controller.injection.options import SERVED, Refused
-from controller.injection.reading.files import PROVIDER, TOKEN_PROVIDERS
-from controller.injection.reading.source import CREDENTIALS, FIELDS, PROXIED
 from controller.migration.finding import Fate, Finding
+from controller.pods.injection.flag_file import PROVIDER, TOKEN_PROVIDERS
+from controller.pods.injection.installation import SERVED, Refused
+from controller.pods.injection.operators_sidecar import KEPT
+from controller.pods.injection.source_settings import CREDENTIALS, FIELDS, PROXIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.options import Known
     from controller.migration.finding import Path
+    from controller.pods.injection.installation import Known
 
 _KNOWN: Final = {field.alias: name for name, field in FeatureFlagSourceSpec.model_fields.items()}
 _THROUGH_PROXY: Final = (

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocess
-from controller.injection import names
-from controller.injection.adding.pod import inject
-from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
 from controller.migration.finding import Fate, Finding
+from controller.pods.injection import well_known
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from controller.injection.options import Options
     from controller.migration.finding import Path
+    from controller.pods.injection.installation import Options
 
-_ANNOTATIONS: Final = {featureflagsource.KIND: names.SOURCES, inprocess.KIND: names.IN_PROCESS}
+_ANNOTATIONS: Final = {featureflagsource.KIND: well_known.SOURCES, inprocess.KIND: well_known.IN_PROCESS}
 _NEEDED: Final[Mapping[str, dict[str, Any]]] = {
     featureflagsource.KIND: {"sources": [{"source": "flags"}]},
     inprocess.KIND: {"selector": "flags"},
@@ -109,7 +109,7 @@ class Trial:
 
     def _tried(self, spec: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """(why a pod that names the object is refused, empty where it is not; warnings)."""
-        annotations = {names.ENABLED: "true", _ANNOTATIONS[self.kind]: self.name}
+        annotations = {well_known.ENABLED: "true", _ANNOTATIONS[self.kind]: self.name}
         pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}
         try:
             changes = inject(pod, self.namespace, self.options, _Only(spec))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection.names import OPERATORS
 from controller.migration.finding import Fate, leaves
+from controller.pods.injection.well_known import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource
-from controller.injection import names
-from controller.injection.adding.pod import inject
-from controller.injection.adding.workloads import TEMPLATES
-from controller.injection.options import Refused
 from controller.migration.finding import Fate, Finding
+from controller.pods.injection import well_known
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import Refused
+from controller.pods.injection.templates import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.injection.options import Known, Options
     from controller.migration.finding import Path
+    from controller.pods.injection.installation import Known, Options
 
 _OPERATORS: Final = "openfeature.dev"
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -24,13 +24,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 """What OpenFeature Operator's definition of FeatureFlagSource fills in as one is stored."""
 _HISTORIC: Final = {
-    _OPERATORS: f'write {names.ENABLED}: "true"',
-    names.OLD_SOURCES: f"names FeatureFlagSources; write {names.SOURCES}",
-    names.OLD_FLAGS: f"names flag sets; write {names.FLAG_SET}, or {names.SOURCES} for several",
+    _OPERATORS: f'write {well_known.ENABLED}: "true"',
+    well_known.OLD_SOURCES: f"names FeatureFlagSources; write {well_known.SOURCES}",
+    well_known.OLD_FLAGS: f"names flag sets; write {well_known.FLAG_SET}, or {well_known.SOURCES} for "
+    "several",
 }
 _GONE: Final = "OpenFeature Operator has not read it since 0.5: nothing is injected for it"
 _LEFT_OVER: Final = "nothing comes of it: the pod does not ask, or names what it follows in a newer way"
-_EVALUATORS: Final = frozenset({names.CONTAINER, names.OPERATORS_CONTAINER})
+_EVALUATORS: Final = frozenset({well_known.CONTAINER, well_known.OPERATORS_CONTAINER})
 
 
 def workload(
@@ -51,7 +52,7 @@ def workload(
                     "annotations of a workload itself are not read: nothing is injected for it",
                 )  # fmt: skip
     path: Path = (*steps, "metadata", "annotations")
-    asks = annotations.get(names.ENABLED) == "true"
+    asks = annotations.get(well_known.ENABLED) == "true"
     bare = not steps and not (manifest.get("metadata") or {}).get("ownerReferences")
     for name, value in annotations.items():
         if _is_operators(name):
@@ -60,7 +61,7 @@ def workload(
             else:
                 yield _annotation(name, value, asks=asks, bare=bare, path=path)
     if asks:
-        yield from _overlaid(annotations, namespace, known, (*path, names.SOURCES))
+        yield from _overlaid(annotations, namespace, known, (*path, well_known.SOURCES))
         yield from _created(template, namespace, options, known, steps)
 
 
@@ -68,21 +69,21 @@ def _historic(name: str, annotations: Mapping[str, Any], here: Path) -> Finding:
     """The finding on an annotation that the operator read until 0.5."""
     if name == _OPERATORS:
         return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
-    newer = annotations.keys() & {names.SOURCES, names.FLAG_SET, names.IN_PROCESS}
-    if newer or annotations.get(names.ENABLED) != "true":
+    newer = annotations.keys() & {well_known.SOURCES, well_known.FLAG_SET, well_known.IN_PROCESS}
+    if newer or annotations.get(well_known.ENABLED) != "true":
         return Finding(Fate.IGNORED, here, _LEFT_OVER)
     return Finding(Fate.CHANGED, here, _HISTORIC[name], _GONE)
 
 
 def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) -> Finding:
     here = (*path, name)
-    if name == names.ENABLED and not asks:
+    if name == well_known.ENABLED and not asks:
         return Finding(Fate.KEPT, here, "the pod does not ask" if value == "false" else 'only "true" asks')
-    if name == names.ENABLED and bare:
+    if name == well_known.ENABLED and bare:
         return Finding(
             Fate.CHANGED, here, "pods without an owner are injected, too", "pods without an owner are refused"
         )
-    if name == names.ALLOW_SYNC:
+    if name == well_known.ALLOW_SYNC:
         return Finding(Fate.IGNORED, here, "written by OpenFeature Operator for itself")
     return Finding(Fate.KEPT, here)
 
@@ -90,7 +91,7 @@ def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) ->
 def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path: Path) -> Iterator[Finding]:
     """Fields that a later FeatureFlagSource resets, perhaps without its author's knowing."""
     found: dict[str, tuple[str, Any]] = {}
-    for name in str(annotations.get(names.SOURCES) or "").split(","):
+    for name in str(annotations.get(well_known.SOURCES) or "").split(","):
         try:
             spec = known.spec(featureflagsource.KIND, namespace, name.strip().rpartition("/")[2])
         except Refused:
@@ -127,16 +128,16 @@ def _created(template: Any, namespace: str, options: Options, known: Known, step
         if not warning.startswith(featureflagsource.KIND):
             # What is said of these is found where they stand.
             yield Finding(Fate.CHANGED, (*steps, "spec"), warning)
-    if not options.compat and names.OPERATORS_CONTAINER in present:
+    if not options.compat and well_known.OPERATORS_CONTAINER in present:
         yield Finding(
             Fate.CHANGED, (*steps, "spec"),
-            f"has a container {names.OPERATORS_CONTAINER} of its own; our evaluator is put beside it",
+            f"has a container {well_known.OPERATORS_CONTAINER} of its own; our evaluator is put beside it",
         )  # fmt: skip
 
 
 def unserved(pod: Mapping[str, Any]) -> bool:
     """Return whether a running pod asks for an evaluator and has none."""
-    return _annotations(pod).get(names.ENABLED) == "true" and not _containers(pod) & _EVALUATORS
+    return _annotations(pod).get(well_known.ENABLED) == "true" and not _containers(pod) & _EVALUATORS
 
 
 def _containers(pod: Any) -> set[Any]:

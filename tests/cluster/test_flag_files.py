@@ -8,10 +8,10 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from controller.admission.known import KnownObjects
 from controller.api.objects.meta import Resource
-from controller.injection.adding.workloads import injected
-from controller.injection.options import Options
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.injection.installation import Options
+from controller.pods.injection.templates import injected
 from controller.runtime.objects.cache import Cache
 from tests.clients.evaluator import evaluator
 from tests.cluster.objects import Namespace, configuration, flags, manifest

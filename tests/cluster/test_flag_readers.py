@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from controller.admission.known import KnownObjects
 from controller.api.objects.meta import Resource
-from controller.injection.adding.workloads import injected
-from controller.injection.options import Options
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.injection.installation import Options
+from controller.pods.injection.templates import injected
 from controller.runtime.objects.cache import Cache
 from tests.cluster.controllers import controller
 from tests.cluster.objects import Namespace, flags, manifest

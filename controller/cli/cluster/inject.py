@@ -10,10 +10,10 @@ import yaml
 
 from controller.cli.shared.ending import OK, PROBLEM, Exit
 from controller.cli.shared.manifests import reading
-from controller.injection.adding.workloads import injected
-from controller.injection.names import OPERATORS
-from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, Options, Refused
 from controller.migration.objects import Given
+from controller.pods.injection.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
+from controller.pods.injection.templates import injected
+from controller.pods.injection.well_known import OPERATORS
 
 if TYPE_CHECKING:
     import argparse

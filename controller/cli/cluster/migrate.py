@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from controller.cli.shared.clusters import run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 from controller.cli.shared.manifests import ObjectManifest, read_manifests
-from controller.injection.names import OPERATORS
-from controller.injection.options import Options
 from controller.migration.finding import Fate
 from controller.migration.objects import Given, MigratedObject, subject
 from controller.migration.steps import Installed, MigrationStep, steps
 from controller.migration.values import Value
 from controller.migration.values import options as options_of
+from controller.pods.injection.installation import Options
+from controller.pods.injection.well_known import OPERATORS
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import kinds
-from controller.injection.adding.workloads import TEMPLATES
 from controller.kube.answers import require_good
 from controller.kube.client import Cluster
 from controller.kube.paths import root_of
@@ -26,6 +25,7 @@ from controller.migration.steps import (
     ObjectChange,
 )
 from controller.migration.workloads import unserved
+from controller.pods.injection.templates import TEMPLATES
 from controller.runtime.reconciling.setbacks import Failed
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from controller.kube.adapters.granting import granting
 from controller.kube.answers import expected
 from controller.kube.paths import path_of
 from controller.kube.requests import JSON, MERGE
+from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS
 from controller.runtime.reconciling.setbacks import Failed
-from controller.workloads.manifests import MANAGED_BY, OURS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from controller.api.kinds import ResourceType
-    from controller.injection.reading.files import FlagFile
     from controller.kube.client import Cluster
-    from controller.workloads.pods import FilePod
+    from controller.pods.injection.flag_file import FlagFile
+    from controller.pods.workloads.marked_pods import FilePod
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from controller.cli import main
-from controller.injection.adding.pod import inject
-from controller.injection.options import FlagSetFound, Options
-from tests.unit.controller.injection.pods import pod
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import FlagSetFound, Options
+from tests.unit.controller.pods.injection.pods import pod
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.injection.options import Options
 from controller.migration.finding import Fate, Finding
 from controller.migration.objects import Given, subject
 from controller.migration.steps import Installed, steps
+from controller.pods.injection.installation import Options
 
 ENABLED = {"openfeature.dev/enabled": "true"}
 ASKS = {**ENABLED, "openfeature.dev/featureflagsource": "a,b"}

@@ -1,1 +1,0 @@
-"""Adds the evaluator to a pod, for the webhook and for manifests."""

@@ -1,1 +1,0 @@
-"""Makes the evaluator's container, its volumes, and the variables of applications."""

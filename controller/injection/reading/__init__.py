@@ -1,1 +1,0 @@
-"""Reads the annotations of a pod and the objects that they name."""

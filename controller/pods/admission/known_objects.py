@@ -1,0 +1,83 @@
+"""Finds the objects that a pod's annotations name among those that the controller knows. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.api import flagset, grant
+from controller.api.configuration import ConfigurationStatus
+from controller.api.flagset import FlagSetStatus
+from controller.api.objects.meta import ObjectKey
+from controller.delivery.grants import denied, granted, pods
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import FLAG_SETS, FlagSetFound, NotThere, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from controller.api.objects.meta import Resource
+    from controller.runtime.objects.cache import Cache
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """Implements injection's `Known`."""
+
+    objects: Cache
+    namespaces: Sequence[str]
+    """The namespaces that the controller works in; empty: all."""
+    open: bool = False
+    """Whether pods may refer to other namespaces without a grant, as with OpenFeature Operator."""
+
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        """See Known."""
+        who = pods(reader)
+        found = granted(self.objects.of_kind(grant.KIND, namespace), who, name, kinds)
+        if found:
+            return found, ""
+        message = denied(who, namespace, name, kinds)
+        if not self.open:
+            raise Refused(message)
+        return tuple(kinds), f"{message} (--allow-cross-namespace=ofo lets it pass)"
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
+        """See Known."""
+        for kind in kinds:
+            found = self.objects.get(ObjectKey(kind, namespace, name))
+            if found is not None:
+                return _found(found)
+        what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+        raise self._missing(what, kinds, namespace, name)
+
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        """See Known."""
+        found = self.objects.get(ObjectKey(kind, namespace, name))
+        if found is None:
+            raise self._missing(kind, (kind,), namespace, name)
+        return found.spec
+
+    def _missing(self, what: str, kinds: Iterable[str], namespace: str, name: str) -> Refused:
+        if self.namespaces and namespace not in self.namespaces:
+            return Refused(
+                f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
+                f"add it to its option --namespaces, or set {well_known.ENABLED} to false"
+            )
+        there = sorted({each.name for kind in kinds for each in self.objects.of_kind(kind, namespace)})
+        near = difflib.get_close_matches(name, there[:1000], n=1)
+        return NotThere(
+            f"namespace {namespace} has no {what} {name}; create it, or correct the name"
+            + (f" (did you mean {near[0]}?)" if near else "")
+        )
+
+
+def _found(served: Resource) -> FlagSetFound:
+    """Return the served object: a FlagSet may write one of another name."""
+    if served.key.kind == flagset.KIND:
+        name, revision = flagset.target_name(served), FlagSetStatus.of(served).last_applied_revision
+    else:
+        name, revision = served.name, ConfigurationStatus.of(served).revision
+    return FlagSetFound(name, f"{served.key.kind}/{served.name}", revision or "")

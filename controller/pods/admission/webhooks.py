@@ -1,0 +1,174 @@
+"""The webhooks, by HTTPS and answered by every replica: evaluators for pods, and flags written by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from controller.api import configuration
+from controller.api.objects.meta import Resource
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import Refused
+from controller.runtime.user_text.plain_text import one_line
+from evaluator.host.durable import write_file
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from controller.pods.certificates.renewal import Certificates
+    from controller.pods.injection.installation import Known, Options
+    from evaluator.http.messages import Request, Streamed
+    from evaluator.http.offload import Offload
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=16 * 1024 * 1024)
+"""A review holds one object, of an update also the one before, which have 1.5 MiB at most each."""
+INJECTED: Final = "injected"
+REFUSED: Final = "refused"
+UNCHANGED: Final = "unchanged"
+_JSON: Final = (("content-type", "application/json"),)
+_LOGGED: Final = 1_000
+
+
+class InvalidReviewError(ValueError):
+    """The body is no AdmissionReview of a pod."""
+
+
+def answer(review: object, options: Options, known: Known) -> tuple[str, dict[str, Any]]:
+    """(INJECTED, REFUSED or UNCHANGED; the AdmissionReview to send back). Raises InvalidReviewError."""
+    request = review.get("request") if isinstance(review, dict) else None
+    pod = request.get("object") if isinstance(request, dict) else None
+    if not (isinstance(request, dict) and isinstance(pod, dict) and pod.get("kind") == "Pod"):
+        raise InvalidReviewError("not an AdmissionReview of a Pod")
+    uid, namespace = str(request.get("uid", "")), str(request.get("namespace", ""))
+    try:
+        changes = inject(pod, namespace, options, known)
+    except Refused as refusal:
+        return REFUSED, _reviewed(uid, str(refusal))
+    warnings = () if changes is None else changes.warnings
+    if changes is None or not changes.patch:
+        return UNCHANGED, _reviewed(uid, warnings=warnings)
+    patch = base64.b64encode(json.dumps(changes.patch).encode()).decode()
+    return INJECTED, _reviewed(uid, warnings=warnings, patchType="JSONPatch", patch=patch)
+
+
+def _reviewed(uid: str, refusal: str = "", warnings: Sequence[str] = (), **patch: str) -> dict[str, Any]:
+    """The AdmissionReview to send back."""
+    response: dict[str, Any] = {"uid": uid, "allowed": not refusal, **patch}
+    if refusal:
+        response["status"] = {"code": 422, "reason": "Invalid", "message": refusal}
+    if warnings:
+        response["warnings"] = list(warnings)
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+@dataclass(frozen=True, slots=True)
+class Injector:
+    """Injects evaluators within the request: everything that it needs is known."""
+
+    known: Known
+    options: Options
+    ready: Callable[[], bool]
+    """Whether all objects are known: before that, nothing can be said to be missing."""
+    answered: Callable[[str], None]
+    """Receives the outcome of each review."""
+    refused: Callable[[Mapping[str, Any], str], None]
+    """Receives the request of each review that is refused, and why; must not wait."""
+
+    def routes(self) -> Routes:
+        """`POST /inject`."""
+        return Routes(http={("POST", "/inject"): self.answer})
+
+    def answer(self, request: Request) -> Response:
+        """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
+        if not self.ready():
+            return _failed(503, "this replica does not know all objects yet; try again")
+        try:
+            review = orjson.loads(request.body)
+            outcome, reply = answer(review, self.options, self.known)
+        except (ValueError, InvalidReviewError):
+            return _failed(400, "not an AdmissionReview of a Pod")
+        if outcome == REFUSED:
+            message = reply["response"]["status"]["message"]
+            log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
+            self.refused(review["request"], message)
+        self.answered(outcome)
+        return Response(200, orjson.dumps(reply), _JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Refuses flags that no evaluator would serve. Changes nothing, so a dry run is like any other."""
+
+    objection: Callable[[Resource], tuple[str, Sequence[str]]]
+    """(why the object is refused, or empty; what its writer is warned of). Called in a thread."""
+    offload: Offload
+    answered: Callable[[str, str], None]
+    """Called with the kind and the outcome, `allowed` or `refused`, of each review. Called in a thread."""
+    namespaces: Sequence[str] = ()
+    """The namespaces that the controller works in; empty: all. Objects elsewhere are allowed."""
+
+    def routes(self) -> Routes:
+        """`POST /validate`."""
+        return Routes(http={("POST", "/validate"): self.answer})
+
+    def answer(self, request: Request) -> Response | Streamed:
+        """Answer an AdmissionReview; 400 for another body, 503 if too many wait already."""
+        try:
+            asked = orjson.loads(request.body)["request"]
+            uid, resource = str(asked["uid"]), Resource.of(asked["object"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return _failed(400, "not an AdmissionReview")
+        if resource.key.kind not in (configuration.KIND, configuration.FLAG_KIND):
+            return _failed(400, "not an AdmissionReview of flags")
+        if self.namespaces and resource.namespace not in self.namespaces:
+            return Response(200, orjson.dumps(_reviewed(uid)), _JSON)
+        return self.offload.answer(_JSON, partial(self._judged, uid, resource))
+
+    def _judged(self, uid: str, resource: Resource) -> bytes:
+        refusal, warnings = self.objection(resource)
+        if refusal:
+            log.info("%s is refused: %s", one_line(str(resource.key), _LOGGED), one_line(refusal, _LOGGED))
+        self.answered(resource.key.kind, REFUSED if refusal else "allowed")
+        return orjson.dumps(_reviewed(uid, refusal, warnings))
+
+
+def _failed(status: int, message: str) -> Response:
+    """An answer that is no review."""
+    return Response(status, orjson.dumps({"message": message}), _JSON)
+
+
+class _OwnFiles(TlsFiles):
+    """Files that no other process writes."""
+
+    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing to look for: `refresh` follows each write."""
+
+
+class ServedCertificate:
+    """Certificate and key in one file, so that both change at once: OpenSSL reads files alone."""
+
+    def __init__(self, folder: Path, first: Certificates, client_ca: str | None = None) -> None:
+        """`client_ca`: a file of authorities, which issue callers' certificates. Raises OSError."""
+        self._file = folder / "server.pem"
+        write_file(self._file, first.certificate + first.key)
+        files = _OwnFiles if client_ca is None else TlsFiles
+        self.tls = files(self._file, self._file, client_ca)
+
+    def replace(self, certificates: Certificates) -> None:
+        """Serve these on connections from now on. Raises OSError."""
+        write_file(self._file, certificates.certificate + certificates.key)
+        self.tls.refresh()

@@ -1,0 +1,191 @@
+"""The values of a pod's annotations, each read and judged by itself. Pure.
+
+`given` is an annotation's text, None where the pod has none; every function raises Refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from controller.api.objects.fields import Duration
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import NAME, Refused
+from controller.runtime.user_text.plain_text import json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.pods.injection.installation import Known
+
+_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
+_DEADLINE: Final = TypeAdapter(Duration)
+_LONGEST_START: Final = 3600.0
+_SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
+_SHARED: Final = frozenset(
+    {"/var/run", "/var/lib", well_known.TOKEN_PATH, well_known.CA_PATH, well_known.STATE_PATH}
+)
+"""Folders that hold more than a socket."""
+_PORTS: Final = {
+    well_known.PORT: 8013,
+    well_known.MANAGEMENT_PORT: 8014,
+    well_known.SYNC_PORT: 8015,
+    well_known.OFREP_PORT: 8016,
+}
+
+
+def containers(given: str | None) -> frozenset[str] | None:
+    """Names of the containers that get the evaluator's address; None: all."""
+    if given is None:
+        return None
+    found = frozenset(each.strip() for each in given.split(",") if each.strip())
+    if not found:
+        raise Refused(
+            f"annotation {well_known.CONTAINERS}: names no container; "
+            "remove it to have all of them know the evaluator"
+        )
+    return found
+
+
+def image(given: str | None) -> str:
+    """The evaluator's image; empty: the installation's."""
+    what = "no image; write one such as registry.example/evaluator:1.0"
+    return _matching(given, well_known.IMAGE, _IMAGE, 100, what)
+
+
+def claim(given: str | None) -> str:
+    """Name of the PersistentVolumeClaim of the last good flags; empty: none."""
+    what = "no object's name; write the name of a PersistentVolumeClaim"
+    return _matching(given, well_known.STATE_CLAIM, NAME, 253, what)
+
+
+def _matching(given: str | None, annotation: str, pattern: re.Pattern[str], shown: int, what: str) -> str:
+    if given is not None and not pattern.fullmatch(given):
+        raise Refused(f"annotation {annotation}: {given[:shown]!r} is {what}")
+    return given or ""
+
+
+def resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The sidecar's requests and limits, from a JSON object."""
+    if given is None:
+        return default
+    found = json_object(given)
+    if found is None or not found.keys() <= {"requests", "limits"}:
+        raise Refused(
+            f"annotation {well_known.RESOURCES}: must be a JSON object with requests, limits or both, "
+            """such as {"requests":{"memory":"64Mi"}}"""
+        )
+    for part, amounts in found.items():
+        if not isinstance(amounts, dict):
+            raise Refused(
+                f"annotation {well_known.RESOURCES}: {part} must be an object of amounts by resource"
+            )
+        for resource, amount in amounts.items():
+            if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
+                raise Refused(
+                    f"annotation {well_known.RESOURCES}: {part}.{resource} is no amount; "
+                    "write one such as 100m or 64Mi"
+                )
+    return found
+
+
+def choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
+    """Return a value if it is one of `allowed`; `where` names the annotation or the field in the message."""
+    found = default if given is None else given
+    if found not in allowed:
+        what = where if " " in where else f"annotation {where}"
+        raise Refused(f"{what}: is {found[:100]!r}; write one of {', '.join(allowed)}")
+    return found
+
+
+def ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the ports by the annotation that changes each; `settings` are the FeatureFlagSources'."""
+    ports: dict[str, int] = {}
+    for name, default in {**_PORTS, **settings}.items():
+        given = annotations.get(name, str(default))
+        if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
+            raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
+        other = next((each for each, number in ports.items() if number == int(given)), None)
+        if other:
+            raise Refused(
+                f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
+            )
+        ports[name] = int(given)
+    return ports
+
+
+def deadline(given: str | None, setting: float | None) -> float:
+    """Seconds that an application waits for flags, an hour at most."""
+    if given is None:
+        return min(setting or 30.0, _LONGEST_START)
+    try:
+        return min(_DEADLINE.validate_python(given), _LONGEST_START)
+    except ValidationError:
+        raise Refused(
+            f"annotation {well_known.START_DEADLINE}: is {given[:100]!r}; write a duration such as 30s or 1m"
+        ) from None
+
+
+def socket(annotations: Mapping[str, str], setting: str | None) -> str:
+    """Path of the evaluator's socket; empty: none."""
+    given = annotations.get(well_known.SOCKET_PATH)
+    path = (setting or "") if given is None else given
+    if path and (
+        len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
+    ):  # A socket's path has 107 bytes at most.
+        where = "FeatureFlagSource socketPath" if given is None else f"annotation {well_known.SOCKET_PATH}"
+        raise Refused(
+            f"{where}: is {path[:100]!r}; write a path in a folder of its own, "
+            "such as /var/run/flagd/flagd.sock"
+        )
+    return path
+
+
+class NamedObject(NamedTuple):
+    """What an annotation names."""
+
+    namespace: str
+    name: str
+    kinds: tuple[str, ...]
+    """The kinds that the name may refer to."""
+
+    def shown_to(self, reader: str) -> str:
+        """Return the object's name as pods of the namespace `reader` write it."""
+        return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
+
+
+class PodReferences:
+    """What a pod refers to, and the warnings that come of it."""
+
+    def __init__(self, namespace: str, known: Known) -> None:
+        self.namespace = namespace
+        self.known = known
+        self.warnings: list[str] = []
+
+    def named(self, given: str, annotation: str, kinds: tuple[str, ...]) -> NamedObject:
+        """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
+        place, slash, name = given.rpartition("/")
+        where = f"annotation {annotation}"
+        if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
+            kind = f"{'an' if kinds[0].startswith('I') else 'a'} {kinds[0]}"
+            raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
+        return NamedObject(place or self.namespace, name, self.permitted(kinds, place, name, where))
+
+    def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
+        """The objects that `given` names, separated by commas. Raises Refused."""
+        return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
+
+    def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
+        """Return those of `kinds` that the pod may refer to in `place` (empty: its own). Raises Refused."""
+        if place in {"", self.namespace}:
+            return kinds
+        try:
+            allowed, warning = self.known.refer(self.namespace, kinds, place, name)
+        except Refused as refusal:
+            raise Refused(f"{where}: {refusal}") from None
+        if warning:
+            self.warnings.append(f"{where}: {warning}")
+        return allowed

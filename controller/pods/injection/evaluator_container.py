@@ -1,0 +1,121 @@
+"""What is made for a pod: an evaluator, ours or OpenFeature Operator's, its volumes, and variables. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from controller.pods.injection import flag_file as files
+from controller.pods.injection import operators_sidecar as operators
+from controller.pods.injection import sidecar, well_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.pods.injection.installation import Options
+    from controller.pods.injection.pod_settings import PodSettings
+
+
+def evaluator(wanted: PodSettings) -> dict[str, Any]:
+    """The evaluator's container."""
+    made = operators.container(wanted) if wanted.options.compat else sidecar.container(wanted)
+    mounts = [each.mount for each in mounted(wanted)]
+    return {**made, **({"volumeMounts": mounts} if mounts else {})}
+
+
+def volumes(wanted: PodSettings) -> list[dict[str, Any]]:
+    """What that container mounts."""
+    return [each.volume for each in mounted(wanted)]
+
+
+def variables(wanted: PodSettings) -> list[dict[str, Any]]:
+    """The variables of the application's containers."""
+    return operators.variables(wanted) if wanted.options.compat else sidecar.variables(wanted)
+
+
+def marks(wanted: PodSettings, account: str | None) -> Iterator[tuple[str, str, str]]:
+    """(labels or annotations, name, value) of a pod that the controller is to find."""
+    yield from files.marks(wanted.files)
+    direct = wanted.direct
+    asked = any(each.get("selector") not in direct for each in wanted.follows if "provider" not in each)
+    if asked or (wanted.files and not wanted.options.compat):
+        yield from proxied(wanted.options)
+    if direct:
+        yield "labels", well_known.FLAG_READER, "true"
+        yield "annotations", well_known.FLAG_READER, account or "default"
+
+
+def proxied(options: Options) -> Iterator[tuple[str, str, str]]:
+    """Return the marks, as `marks` does, for a pod whose evaluator asks the proxy."""
+    if options.proxy_on_demand:
+        yield "labels", well_known.PROXIED, "true"
+
+
+class Mounted(NamedTuple):
+    """A volume and its folder: a whole one, since what is mounted by `subPath` is never updated."""
+
+    name: str
+    source: Mapping[str, Any]
+    """The volume without its name."""
+    folder: str
+    writable: bool = False
+
+    @property
+    def volume(self) -> dict[str, Any]:
+        """Return the entry of the pod's `volumes`."""
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """Return the entry of the container's `volumeMounts`."""
+        return {"name": self.name, "mountPath": self.folder, **({} if self.writable else {"readOnly": True})}
+
+
+def mounted(wanted: PodSettings) -> tuple[Mounted, ...]:
+    """Return all volumes of the evaluator's container."""
+    options = wanted.options
+    if options.compat:
+        # Stock flagd ends where there is no file.
+        return (*socket(wanted), *_files(wanted, optional=False))
+    token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
+    projected = {"projected": {"sources": [{"serviceAccountToken": token}]}}
+    # Of the folder: twice the most that a source may deliver, with room to replace it.
+    claimed = {"persistentVolumeClaim": {"claimName": wanted.claim}}
+    state = claimed if wanted.claim else {"emptyDir": {"sizeLimit": "256Mi"}}
+    return (
+        Mounted(well_known.TOKEN, projected, well_known.TOKEN_PATH),
+        Mounted(well_known.STATE, state, well_known.STATE_PATH, writable=True),
+        *socket(wanted),
+        # The startup probe says how long an application waits for flags.
+        *_files(wanted, optional=True),
+        *_tokens(wanted),
+        *authority(options),
+    )
+
+
+def socket(wanted: PodSettings) -> tuple[Mounted, ...]:
+    """The volume of the Unix socket, where there is one; the application's containers mount it, too."""
+    folder = wanted.socket_path.rpartition("/")[0]
+    memory = {"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return (Mounted(well_known.SOCKET, memory, folder, writable=True),) if folder else ()
+
+
+def authority(options: Options) -> tuple[Mounted, ...]:
+    """The volume of the authority that signed the proxy's certificate, where there is one."""
+    source = {"configMap": {"name": options.proxy_ca, "optional": True}}
+    return (Mounted(well_known.CA, source, well_known.CA_PATH),) if options.proxy_ca else ()
+
+
+def _files(wanted: PodSettings, *, optional: bool) -> Iterator[Mounted]:
+    """Return a volume for each flag set in a file. `optional`: the pod starts without its ConfigMap, too."""
+    more = {"optional": True} if optional else {}
+    for number, each in enumerate(wanted.files):
+        yield Mounted(f"flagstaff-file-{number}", {"configMap": {"name": each.name, **more}}, each.folder)
+
+
+def _tokens(wanted: PodSettings) -> Iterator[Mounted]:
+    """Return a volume for each source's token. A pod starts without the Secret, too."""
+    items = [{"key": files.TOKEN_KEY, "path": files.TOKEN_KEY}]
+    for number, each in enumerate(wanted.settings.sources):
+        if each.secret_ref:
+            secret = {"secretName": each.secret_ref.name, "items": items, "optional": True}
+            yield Mounted(f"flagstaff-source-{number}", {"secret": secret}, files.token_folder(number))

@@ -1,0 +1,119 @@
+"""Variables of applications that evaluate by themselves, as OpenFeature Operator gives them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import inprocess
+from controller.api.inprocess import DEFAULTS
+from controller.pods.injection import source_settings as source
+from controller.pods.injection import well_known
+from controller.pods.injection.evaluator_container import authority
+from controller.pods.injection.installation import SERVED, Refused
+from controller.pods.injection.pod_settings import read_in_process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controller.api.inprocess import InProcessConfigurationSpec
+    from controller.pods.injection.annotation_values import PodReferences
+    from controller.pods.injection.evaluator_container import Mounted
+    from controller.pods.injection.installation import Known, Options
+
+_VARIABLES: Final = {
+    "HOST": "host",
+    "PORT": "port",
+    "TLS": "tls",
+    "CACHE": "cache",
+    "MAX_CACHE_SIZE": "cache_max_size",
+    "RESOLVER": "resolver",
+    "SOCKET_PATH": "socket_path",
+    "OFFLINE_FLAG_SOURCE_PATH": "offline_flag_source_path",
+    "SOURCE_SELECTOR": "selector",
+    "SERVER_CERT_PATH": "server_cert_path",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """What an application that evaluates by itself gets."""
+
+    followed: str
+    """The entry of the pod's record."""
+    variables: list[dict[str, Any]]
+    selector: str
+    """The flag set that it asks our proxy for, as `NAMESPACE/NAME`; empty where it asks another server."""
+    mounted: tuple[Mounted, ...]
+    """The authority of the proxy's certificate, where the application needs it."""
+    containers: frozenset[str] | None
+    """The containers to change, see PodSettings."""
+    warnings: tuple[str, ...]
+
+
+def provided(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> InProcess:
+    """Return what the InProcessConfigurations that the annotations name require. Raises Refused."""
+    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+    given = _merged(specs)
+    elsewhere = {"host", "socket_path", "offline_flag_source_path"}
+    asks = not options.compat and elsewhere.isdisjoint(given)
+    proxied = _proxied(given, options, referring) if asks else {}
+    settings = {**DEFAULTS, **given, **proxied, "resolver": "in-process"}
+    return InProcess(
+        ",".join(f"InProcessConfiguration/{each}" for each in asked),
+        _variables(settings, specs),
+        proxied.get("selector", ""),
+        authority(options) if asks else (),
+        chosen,
+        tuple(referring.warnings),
+    )
+
+
+def _merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
+    """Merge the settings: a later one wins; values that it lacks, or has by default, stay."""
+    found: dict[str, Any] = {}
+    for spec in specs:
+        for name in spec.model_fields_set - {"env_vars"}:
+            value = getattr(spec, name)
+            if value not in (None, "") and value != DEFAULTS.get(name):
+                found[name] = value
+    return found
+
+
+def _variables(
+    settings: Mapping[str, Any], specs: Sequence[InProcessConfigurationSpec]
+) -> list[dict[str, Any]]:
+    variables = []
+    for name, field in _VARIABLES.items():
+        value = settings.get(field)
+        if value not in (None, ""):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            variables.append({"name": _prefixed(settings, name), "value": text})
+    theirs = [
+        {**each, "name": _prefixed(settings, source.name_of(each, inprocess.KIND))}
+        for each in source.operators_variables(specs)
+    ]
+    own = {each["name"] for each in theirs}
+    return [*theirs, *(each for each in variables if each["name"] not in own)]
+
+
+def _proxied(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:
+    """Return the settings with which an in-process provider asks our proxy."""
+    selector = str(given.get("selector") or "")
+    if not selector:
+        raise Refused(
+            "InProcessConfiguration: selector is missing; write the name of a flag set, or the host of "
+            "a server of your own"
+        )
+    where = "InProcessConfiguration: selector"
+    place, name = source.flag_set_place(selector, where)
+    referring.permitted(SERVED, place, name, where)
+    host, _, port = options.proxy_address.rpartition(":")
+    secured = {"tls": True, "server_cert_path": f"{well_known.CA_PATH}/ca.crt"} if options.proxy_ca else {}
+    selector = f"{place or referring.namespace}/{name}"
+    return {"host": host, "port": port, "tls": False, "selector": selector, **secured}
+
+
+def _prefixed(settings: Mapping[str, Any], name: str) -> str:
+    prefix = str(settings["env_var_prefix"]).strip()
+    return f"{prefix}_{name}" if prefix else name

@@ -1,0 +1,231 @@
+"""A pod in, the pod with its evaluator out: for the webhook and for `flagstaff inject` alike. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from controller.pods.injection import in_process, well_known
+from controller.pods.injection import operators_sidecar as operators
+from controller.pods.injection.changes import Changes, record_of
+from controller.pods.injection.evaluator_container import (
+    evaluator,
+    marks,
+    proxied,
+    socket,
+    variables,
+    volumes,
+)
+from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_containers import (
+    check_form,
+    containers,
+    mounted_at,
+    pod_warnings,
+    require_containers,
+    taken_ports,
+)
+from controller.pods.injection.pod_settings import is_enabled, read
+from controller.runtime.user_text.plain_text import json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.pods.injection.evaluator_container import Mounted
+    from controller.pods.injection.in_process import InProcess
+    from controller.pods.injection.installation import Known, Options
+    from controller.pods.injection.pod_settings import PodSettings
+
+
+def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
+    """What is added to a pod of `namespace`, or to a workload's template of one; None where it asks for
+    nothing. An injected pod stays as it is, but for containers that came later. Raises Refused.
+    """
+    meta = pod.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    if not (isinstance(annotations, dict) and is_enabled(annotations)):
+        return None
+    check_form(pod, annotations)
+    if _evaluates_itself(annotations):
+        return _in_process(pod, namespace, options, known)
+    wanted = read(annotations, namespace, options, known)
+    changes = Changes(pod)
+    if options.compat and well_known.INJECTED not in annotations and _has_container(pod, options):
+        changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
+        return changes
+    changes.warnings = pod_warnings(pod, wanted)
+    if not _is_injected(pod, annotations, wanted):
+        _check_free(pod, wanted)
+        _add_sidecar(changes, wanted)
+    given = variables(wanted)
+    for path, each in _clients(changes.after, wanted):
+        _extend(changes, path, each, given, socket(wanted))
+    return changes
+
+
+def _extend(
+    changes: Changes,
+    path: tuple[str | int, ...],
+    container: Mapping[str, Any],
+    given: Iterable[Mapping[str, Any]],
+    shared: Iterable[Mounted],
+) -> None:
+    """Variables that the application sets itself stay."""
+    own, mounted = {each.get("name") for each in container.get("env") or ()}, mounted_at(container)
+    changes.extend((*path, "env"), [each for each in given if each["name"] not in own])
+    changes.extend((*path, "volumeMounts"), [each.mount for each in shared if each.folder not in mounted])
+
+
+def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
+    """Variables alone, and where it is needed the proxy's authority; no container."""
+    made = in_process.provided(pod["metadata"]["annotations"], namespace, options, known)
+    changes = Changes(pod)
+    changes.warnings = made.warnings
+    require_containers(pod, made.containers)
+    there = {each.get("name") for each in pod["spec"].get("volumes") or ()}
+    changes.extend(("spec", "volumes"), [each.volume for each in made.mounted if each.name not in there])
+    for path, each in containers(changes.after):
+        chosen = made.containers is None or each["name"] in made.containers
+        if chosen and (path[1] == "containers" or not options.compat):
+            _extend(changes, path, each, made.variables, made.mounted)
+    if changes.patch:
+        _annotate(changes, _record_in_process(made))
+        if made.selector:
+            _mark(changes, proxied(options))
+    return changes
+
+
+def due(
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
+) -> dict[str, str] | None:
+    """Return `flagstaff.dev/injected` for a new pod; None: it wants no evaluator. Raises Refused."""
+    if not is_enabled(annotations):
+        return None
+    if _evaluates_itself(annotations):
+        return _record_in_process(in_process.provided(annotations, namespace, options, known))
+    wanted = read(annotations, namespace, options, known)
+    return _record(evaluator(wanted), wanted)
+
+
+def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
+    """Whether the application does, so that it gets variables alone."""
+    return well_known.IN_PROCESS in annotations and not annotations.keys() & {
+        well_known.SOURCES,
+        well_known.FLAG_SET,
+    }
+
+
+def _record_in_process(made: InProcess) -> dict[str, str]:
+    folder = made.mounted[0].folder if made.mounted else ""
+    return record_of({"from": made.followed}, None, made.variables, folder, made.containers)
+
+
+def _record(made: Mapping[str, Any], wanted: PodSettings) -> dict[str, str]:
+    beside = volumes(wanted), variables(wanted)
+    return record_of(wanted.followed, made, *beside, wanted.containers)
+
+
+def _annotate(changes: Changes, record: Mapping[str, str]) -> None:
+    text = json.dumps(record, separators=(",", ":"))
+    changes.set(("metadata", "annotations", well_known.INJECTED), text)
+
+
+def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
+    return any(each["name"] == options.container for _, each in containers(pod))
+
+
+def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: PodSettings) -> bool:
+    given = annotations.get(well_known.INJECTED)
+    container = wanted.options.container
+    present = _has_container(pod, wanted.options)
+    if given is None and present:
+        raise Refused(
+            f"container {container}: the pod has one of this name already; remove it, or set "
+            f"{well_known.ENABLED} to false to keep your own"
+        )
+    if given is None or not present:
+        return False
+    # A FeatureFlagSource may have changed since: the pod keeps what it was given.
+    field = "from" if well_known.sources(annotations) else "flagSet"
+    before = (json_object(given) or {}).get(field)
+    if before != wanted.followed[field]:
+        raise Refused(
+            f"annotation {well_known.INJECTED}: the pod's evaluator follows {before}, and the pod now asks "
+            f"for {wanted.followed[field]}; remove the annotation and the container {container}"
+        )
+    return True
+
+
+def _check_free(pod: Mapping[str, Any], wanted: PodSettings) -> None:
+    """Raise Refused where what is to be added is there, or a container that is named is not."""
+    own = {each["name"] for each in volumes(wanted)}
+    for volume in pod["spec"].get("volumes") or ():
+        if volume.get("name") in own:
+            raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
+    require_containers(pod, wanted.containers)
+    if wanted.socket_path:
+        _check_mounts(pod, wanted)
+    if not wanted.options.compat:
+        for complaint in taken_ports(pod, wanted):
+            raise Refused(complaint)
+
+
+def _check_mounts(pod: Mapping[str, Any], wanted: PodSettings) -> None:
+    folder = wanted.socket_path.rpartition("/")[0]
+    for _, each in _clients(pod, wanted):
+        if folder in mounted_at(each):
+            raise Refused(
+                f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
+                f"is to be; choose another with the annotation {well_known.SOCKET_PATH}"
+            )
+
+
+def _add_sidecar(changes: Changes, wanted: PodSettings) -> None:
+    made = evaluator(wanted)
+    if wanted.native:
+        # First, so that the init containers behind it can evaluate.
+        changes.extend(("spec", "initContainers"), [_with_access(made, changes.after)], first=True)
+    else:
+        changes.extend(("spec", "containers"), [_with_access(made, changes.after)])
+    changes.extend(("spec", "volumes"), volumes(wanted))
+    _annotate(changes, _record(made, wanted))
+    if wanted.options.compat and operators.asks_for_kubernetes(wanted):
+        changes.set(("metadata", "annotations", well_known.ALLOW_SYNC), "true")
+    _mark(changes, marks(wanted, changes.after["spec"].get("serviceAccountName")))
+
+
+def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the volume of the API server's token, as the API server does itself: if that added it after us, it
+    would have the pod reviewed a second time.
+    """
+    mounts = (
+        each
+        for container in pod["spec"]["containers"]
+        for each in container.get("volumeMounts") or ()
+        if each.get("mountPath") == "/var/run/secrets/kubernetes.io/serviceaccount"
+    )
+    found = next(mounts, None)
+    if found is None or not str(found.get("name")).startswith("kube-api-access-"):
+        return made
+    return {**made, "volumeMounts": [*made.get("volumeMounts", ()), found]}
+
+
+def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
+    for part, name, value in given:
+        if changes.after["metadata"].get(part):
+            changes.set(("metadata", part, name), value)
+        else:
+            changes.set(("metadata", part), {name: value})
+
+
+def _clients(
+    pod: Mapping[str, Any], wanted: PodSettings
+) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """The containers that get the evaluator's address. Before a plain sidecar no init container can ask it;
+    OpenFeature Operator gives it to none.
+    """
+    early = wanted.native and not wanted.options.compat
+    for path, each in containers(pod):
+        asks = wanted.containers is None or each["name"] in wanted.containers
+        if asks and each["name"] != wanted.options.container and (early or path[1] == "containers"):
+            yield path, each

@@ -1,0 +1,132 @@
+"""The containers of a pod, as far as they can be read: its manifest may hold anything. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.pods.injection import operators_sidecar as operators
+from controller.pods.injection import source_settings as source
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.pods.injection.pod_settings import PodSettings
+
+_LISTS: Final = ("initContainers", "containers")
+_OF_CONTAINERS: Final = (
+    ("env", "name", "[{name: LOG_LEVEL, value: info}]"),
+    ("volumeMounts", "mountPath", "[{name: data, mountPath: /data}]"),
+    ("ports", "name", "[{name: http, containerPort: 8080}]"),
+)
+"""Lists: the field, the text by which its objects are known, and an example."""
+
+
+def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
+    """Raise Refused for what the other functions cannot read."""
+    for name, text in annotations.items():
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise Refused(f"annotation {name}: is no string; put it in quotes")
+    labels = pod["metadata"].get("labels")
+    if not isinstance(labels, dict | None):
+        raise Refused("metadata.labels: is no object; write labels such as {app: shop}")
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        raise Refused("spec: is no object; write a pod's spec")
+    _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
+    for part in _LISTS:
+        found = spec.get(part)
+        if not isinstance(found, list | None):
+            raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
+        for each in found or ():
+            if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
+                raise Refused(f"spec.{part}: each must be an object with a name; add it")
+            for field in _OF_CONTAINERS:
+                _check_list(each, f"container {each['name']}: ", *field)
+    if not spec.get("containers"):
+        raise Refused("spec.containers: is empty; add the application's container")
+
+
+def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str, example: str) -> None:
+    found = holder.get(field)
+    if found is None:
+        return
+    if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+        raise Refused(f"{where}{field}: is no list of objects; write one such as {example}")
+    if not all(isinstance(each.get(known_by), str | None) for each in found):
+        raise Refused(f"{where}{field}: a {known_by} is no text; write it as in {example}")
+
+
+def containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Each container with its path, in the order in which they start."""
+    for part in _LISTS:
+        for number, each in enumerate(pod["spec"].get(part) or ()):
+            yield ("spec", part, number), each
+
+
+def mounted_at(container: Mapping[str, Any]) -> set[Any]:
+    """The paths that volumes are mounted at."""
+    return {each.get("mountPath") for each in container.get("volumeMounts") or ()}
+
+
+def ports_of(container: Mapping[str, Any]) -> Iterator[int]:
+    """The numbers that a container is known to listen on."""
+    for port in container.get("ports") or ():
+        if port.get("protocol", "TCP") == "TCP":
+            number = port.get("containerPort")
+            if isinstance(number, int):
+                yield number
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        probe = container.get(name)
+        for asked in probe.values() if isinstance(probe, dict) else ():
+            if isinstance(asked, dict) and isinstance(asked.get("port"), int):
+                yield asked["port"]
+
+
+def require_containers(pod: Mapping[str, Any], chosen: frozenset[str] | None) -> None:
+    """Raise Refused where the pod lacks a container that its annotation names."""
+    present = {each["name"] for _, each in containers(pod)}
+    for name in sorted((chosen or frozenset()) - present):
+        raise Refused(
+            f"annotation {well_known.CONTAINERS}: the pod has no container {name[:63]!r}; "
+            f"it has {', '.join(sorted(present))}"
+        )
+
+
+def warnings(wanted: PodSettings) -> tuple[str, ...]:
+    """Return warnings of settings that are ignored or cause problems, whatever the pod is."""
+    if wanted.options.compat:
+        unused = source.warnings(wanted.settings, operators.KEPT)
+        return (*wanted.warnings, *unused, *operators.warnings(wanted))
+    return (*wanted.warnings, *source.warnings(wanted.settings))
+
+
+def pod_warnings(pod: Mapping[str, Any], wanted: PodSettings) -> tuple[str, ...]:
+    """Return the settings' warnings, and those about problems of this pod."""
+    found = warnings(wanted)
+    if wanted.options.compat:
+        found += (*taken_ports(pod, wanted),)
+    security = pod["spec"].get("securityContext")
+    if wanted.claim and not (isinstance(security, dict) and security.get("fsGroup")):
+        found += (
+            f"annotation {well_known.STATE_CLAIM}: set fsGroup in the pod's securityContext, such as 65532, "
+            "or the evaluator may not write there",
+        )
+    return found
+
+
+def taken_ports(pod: Mapping[str, Any], wanted: PodSettings) -> Iterator[str]:
+    """The evaluator's ports that the application uses itself, with what to do."""
+    by_number = {
+        number: annotation
+        for annotation, number in wanted.ports.items()
+        if not (wanted.socket_path and annotation == well_known.PORT)
+    }
+    for _, each in containers(pod):
+        for port in ports_of(each) if each["name"] != wanted.options.container else ():
+            if port in by_number:
+                yield (
+                    f"container {each['name']}: uses port {port}, which is the evaluator's; "
+                    f"give the evaluator another with the annotation {by_number[port]}"
+                )

@@ -1,0 +1,278 @@
+"""A pod's annotations, read and judged. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.api import featureflagsource, inprocess
+from controller.api.configuration import FLAG_KIND
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.fields import read as parse_spec
+from controller.pods.injection import annotation_values as values
+from controller.pods.injection import source_settings as source
+from controller.pods.injection import well_known
+from controller.pods.injection.annotation_values import PodReferences
+from controller.pods.injection.installation import FLAG_SETS, SERVED, NotThere, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.pods.injection.annotation_values import NamedObject
+    from controller.pods.injection.flag_file import FlagFile
+    from controller.pods.injection.installation import Known, Options
+
+S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
+
+_FORMATS: Final = ("json", "console")
+_SIDECARS: Final = ("native", "plain")
+_LEVELS: Final = ("debug", "info", "warning", "error")
+WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
+_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+"""Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_OPERATORS_RESOURCES: Final = {
+    "requests": {"cpu": "200m", "memory": "32Mi"},
+    "limits": {"cpu": "500m", "memory": "64Mi"},
+}
+"""The resources in the operator's manifests."""
+_OURS_ALONE: Final = (
+    well_known.ON_MISSING,
+    well_known.START_DEADLINE,
+    well_known.STATE_CLAIM,
+    well_known.SYNC_PORT,
+)
+"""Annotations that have no effect on OpenFeature Operator's container."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """The settings of one pod by its annotations, and the installation's options."""
+
+    options: Options
+    follows: tuple[Mapping[str, Any], ...]
+    """Entries of the evaluator's `--sources`; those of the proxy have a `selector` alone."""
+    followed: Mapping[str, str]
+    """What is recorded in the pod about its flags: `flagSet`, `from`, `revision`, as far as each is known."""
+    settings: FeatureFlagSourceSpec
+    """The merged FeatureFlagSources that the pod names."""
+    containers: frozenset[str] | None
+    """The containers that get the evaluator's address; None: all."""
+    image: str
+    """The evaluator's image; empty: the installation's."""
+    resources: Mapping[str, Mapping[str, Any]]
+    log_level: str
+    log_format: str
+    native: bool
+    """Whether the sidecar is an init container that stays (Kubernetes 1.29)."""
+    ports: Mapping[str, int]
+    """The ports by the annotation that changes each."""
+    missing: str
+    """What happens to an application without flags: one of MISSING."""
+    start_deadline: float
+    """The seconds after which `Wait` stops waiting."""
+    socket_path: str
+    """The Unix socket that evaluation uses in place of its port; empty: none."""
+    claim: str
+    """The PersistentVolumeClaim for the last good flags; empty: they are deleted with the pod."""
+    warnings: tuple[str, ...] = ()
+    """Warnings for the creator of the pod."""
+    everywhere: bool = False
+    """Whether other pods use this evaluator, too."""
+    files: tuple[FlagFile, ...] = ()
+    """The entries of `follows` that are files."""
+    cluster_flags: frozenset[str] = frozenset()
+    """The selectors in `follows` of flags that stock flagd could read from the API server."""
+
+    @property
+    def direct(self) -> frozenset[str]:
+        """Selectors of the FeatureFlags that the evaluator reads from the API server."""
+        return self.cluster_flags if self.options.compat and self.options.flag_readers else frozenset()
+
+
+def is_enabled(annotations: Mapping[str, Any]) -> bool:
+    """Return whether the pod asks for an evaluator. A true that is not a string is reported later."""
+    return annotations.get(well_known.ENABLED) in ("true", True)
+
+
+def read(annotations: Mapping[str, str], namespace: str, options: Options, known: Known) -> PodSettings:
+    """Read a pod's annotations. Raises Refused, also if there is nothing to follow."""
+    compat = options.compat
+    _check_names(annotations, compat=compat)
+    referring = PodReferences(namespace, known)
+    settings, follows, followed = _followed(annotations, referring, compat=compat)
+    amounts = settings.resources or {}
+    # Of the operator's, requests and limits are each replaced as a whole.
+    theirs = {**_OPERATORS_RESOURCES, **{part: each for part, each in amounts.items() if each}}
+    default = theirs if compat else amounts or _RESOURCES
+    level = "debug" if settings.debug_logging else "info"
+    given = {
+        well_known.PORT: settings.port,
+        well_known.MANAGEMENT_PORT: settings.management_port,
+        well_known.OFREP_PORT: settings.ofrep_port,
+    }
+    wanted = PodSettings(
+        options,
+        follows.sources,
+        followed,
+        settings,
+        containers=values.containers(annotations.get(well_known.CONTAINERS)),
+        image=values.image(annotations.get(well_known.IMAGE)),
+        resources=values.resources(annotations.get(well_known.RESOURCES), default),
+        log_level=values.choice(annotations.get(well_known.LOG_LEVEL), well_known.LOG_LEVEL, _LEVELS, level),
+        log_format=values.choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
+        native=values.choice(annotations.get(well_known.SIDECAR), well_known.SIDECAR, _SIDECARS, _SIDECARS[0])
+        == _SIDECARS[0],
+        ports=values.ports(annotations, {name: port for name, port in given.items() if port}),
+        missing=values.choice(
+            annotations.get(well_known.ON_MISSING, settings.on_missing_flags),
+            well_known.ON_MISSING
+            if well_known.ON_MISSING in annotations
+            else "FeatureFlagSource onMissingFlags",
+            MISSING,
+            WAIT,
+        ),
+        start_deadline=values.deadline(annotations.get(well_known.START_DEADLINE), settings.start_deadline),
+        socket_path=values.socket(annotations, settings.socket_path),
+        claim=values.claim(annotations.get(well_known.STATE_CLAIM)),
+        warnings=tuple(referring.warnings),
+        files=follows.files,
+        cluster_flags=follows.cluster_flags,
+    )
+    _require_flags(wanted, known)
+    return wanted
+
+
+def _require_flags(wanted: PodSettings, known: Known) -> None:
+    """Raise Refused where there would be nothing that the evaluator is to read."""
+    for each in sorted(wanted.direct):
+        place, _, name = each.partition("/")
+        try:
+            known.flag_set(place, name, (FLAG_KIND,))
+        except Refused:
+            raise Refused(
+                f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
+                "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
+            ) from None
+    if wanted.files and not wanted.options.flag_files:
+        raise Refused(
+            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
+            "these flags; add the option, or write the provider kubernetes"
+        )
+
+
+def read_in_process(
+    annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, PodReferences]:
+    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted, what it refers to).
+    Raises Refused.
+    """
+    _check_names(annotations, compat=compat)
+    referring = PodReferences(namespace, known)
+    asked, specs = _specs(
+        annotations[well_known.IN_PROCESS],
+        well_known.IN_PROCESS,
+        inprocess.KIND,
+        InProcessConfigurationSpec,
+        referring,
+    )
+    shown = [each.shown_to(namespace) for each in asked]
+    return shown, specs, values.containers(annotations.get(well_known.CONTAINERS)), referring
+
+
+def _followed(
+    annotations: Mapping[str, str], referring: PodReferences, *, compat: bool
+) -> tuple[FeatureFlagSourceSpec, source.Followed, Mapping[str, str]]:
+    """(settings, what is followed, what the pod's record says of that)."""
+    namespace, known = referring.namespace, referring.known
+    annotation = well_known.sources(annotations)
+    if not annotation:
+        annotation, flag_sets = _flag_sets(annotations, referring)
+        with _named_by(annotation):
+            found = [known.flag_set(each.namespace, each.name, each.kinds) for each in flag_sets]
+        selectors = [f"{each.namespace}/{one.name}" for each, one in zip(flag_sets, found, strict=True)]
+        record = {
+            "flagSet": ",".join(selectors),
+            "from": ",".join(each.source for each in found if each.source),
+            "revision": ",".join(each.revision for each in found if each.revision),
+        }
+        follows = source.Followed(tuple({"selector": each} for each in selectors), (), frozenset())
+        return source.NOTHING, follows, {name: text for name, text in record.items() if text}
+    if well_known.FLAG_SET in annotations:
+        raise Refused(
+            f"annotation {well_known.FLAG_SET}: {annotation} names flag sets already; remove one of the two"
+        )
+    asked, specs = _specs(
+        annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
+    )
+    for named, spec in zip(asked, specs, strict=True):
+        if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
+            # Its author decides where the token is sent.
+            raise Refused(
+                f"FeatureFlagSource {named.shown_to(namespace)}: secretRef: one of another namespace may "
+                f"name no Secret of {namespace}; write a FeatureFlagSource of its own"
+            )
+    settings = source.merged(specs)
+    if compat:
+        settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
+    follows = source.followed(settings, referring, compat=compat)
+    return settings, follows, {
+        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows.sources),
+        "from": ",".join(f"FeatureFlagSource/{each.shown_to(namespace)}" for each in asked),
+    }  # fmt: skip
+
+
+@contextmanager
+def _named_by(annotation: str) -> Iterator[None]:
+    try:
+        yield
+    except NotThere as refusal:
+        raise Refused(f"annotation {annotation}: {refusal}") from None
+
+
+def _specs(
+    given: str, annotation: str, kind: str, model: type[S], referring: PodReferences
+) -> tuple[list[NamedObject], list[S]]:
+    """(what the annotation names by `given`, the spec of each). Raises Refused."""
+    asked = referring.listed(given, annotation, (kind,))
+    specs = []
+    for each in asked:
+        with _named_by(annotation):
+            found = referring.known.spec(kind, each.namespace, each.name)
+        try:
+            specs.append(parse_spec(model, found))
+        except InvalidSpecError as error:
+            raise Refused(f"{kind} {each.shown_to(referring.namespace)}: {error}; correct it") from None
+    return asked, specs
+
+
+def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
+    for name in annotations:
+        if compat and name in _OURS_ALONE:
+            raise Refused(
+                f"annotation {name}: the controller runs with --compat {well_known.OPERATORS}, whose "
+                "evaluator has no such setting; remove it"
+            )
+        if name.startswith(well_known.PREFIX) and name not in well_known.KNOWN:
+            known = [each.removeprefix(well_known.PREFIX) for each in well_known.ASKED]
+            near = difflib.get_close_matches(name.removeprefix(well_known.PREFIX), known, n=1)
+            guess = f"did you mean {well_known.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
+            raise Refused(f"annotation {name}: unknown; {guess}")
+
+
+def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
+    """Return the annotation that names flag sets, and its value."""
+    given = annotations.get(well_known.FLAG_SET, "").strip()
+    if well_known.FLAG_SET not in annotations and well_known.OLD_FLAGS in annotations:
+        return well_known.OLD_FLAGS, referring.listed(
+            annotations[well_known.OLD_FLAGS], well_known.OLD_FLAGS, SERVED
+        )
+    if not given:
+        raise Refused(
+            f"annotation {well_known.ENABLED} is true: name the flag set too, as in "
+            f'{well_known.FLAG_SET}: "checkout-production"'
+        )
+    return well_known.FLAG_SET, [referring.named(given, well_known.FLAG_SET, FLAG_SETS)]

@@ -1,0 +1,213 @@
+"""FeatureFlagSources of a pod, merged: what a later one says wins, field by field. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.api import featureflagsource
+from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.pods.injection import flag_file as files
+from controller.pods.injection.installation import NAME, SERVED, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from controller.api.featureflagsource import SourceSpec
+    from controller.api.inprocess import InProcessConfigurationSpec
+    from controller.pods.injection.annotation_values import PodReferences
+
+
+NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())
+PREFIX: Final = "FLAGD"
+KUBERNETES: Final = "kubernetes"
+PROXIED: Final = frozenset({KUBERNETES, "flagd-proxy"})
+FIELDS: Final = {
+    "http": ("interval",),
+    "grpc": ("certPath", "tls", "providerID", "selector"),
+    "gcs": ("interval",),
+    "azblob": ("interval",),
+    "s3": ("interval",),
+}
+"""The fields of a source that each provider reads."""
+CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
+"""Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
+
+
+def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
+    """Merge the settings. Sources are joined; variables, context and resources are merged name by name."""
+    found: dict[str, Any] = {}
+    for spec in specs:
+        for name in spec.model_fields_set:
+            value, before = getattr(spec, name), found.get(name)
+            if not value and value is not False:
+                continue
+            found[name] = _joined(name, before, value) if before else value
+    return FeatureFlagSourceSpec.model_construct(**found)
+
+
+def _joined(name: str, before: Any, value: Any) -> Any:
+    if name == "sources":
+        return (*before, *value)
+    if name == "env_vars":
+        return tuple({each.get("name"): each for each in (*before, *value)}.values())
+    if name == "resources":
+        parts = {**before, **value}
+        return {part: {**before.get(part, {}), **value.get(part, {})} for part in parts}
+    return {**before, **value} if isinstance(value, dict) else value
+
+
+def operators_variables(
+    specs: Iterable[FeatureFlagSourceSpec | InProcessConfigurationSpec],
+) -> tuple[dict[str, Any], ...]:
+    """Return the variables in OpenFeature Operator's order: each merge reverses the list."""
+    found: tuple[dict[str, Any], ...] = ()
+    for spec in specs:
+        if spec.env_vars:
+            kept: dict[Any, dict[str, Any]] = {}
+            for each in reversed((*found, *spec.env_vars)):
+                kept.setdefault(each.get("name"), each)
+            found = tuple(kept.values())
+    return found
+
+
+class Followed(NamedTuple):
+    """The merged sources of one pod."""
+
+    sources: tuple[Mapping[str, Any], ...]
+    """Entries of `--sources`; those of the proxy have a selector alone."""
+    files: tuple[files.FlagFile, ...]
+    """The entries that are files, each once."""
+    cluster_flags: frozenset[str]
+    """Selectors among them of flag sets of the pod's namespace that stock flagd could read itself."""
+
+
+def followed(spec: FeatureFlagSourceSpec, referring: PodReferences, *, compat: bool) -> Followed:
+    """What the evaluator is to follow. With `compat`, tokens may stand in arguments. Raises Refused."""
+    namespace = referring.namespace
+    found: list[Mapping[str, Any]] = []
+    in_files: dict[files.FlagFile, None] = {}
+    cluster_flags: set[str] = set()
+    for number, source in enumerate(spec.sources):
+        provider = provider_of(source, spec)
+        where = f"FeatureFlagSource: sources[{number}]"
+        files.check_token(source, provider, where, compat=compat)
+        if provider == files.PROVIDER:
+            file = _file(source, namespace, where)
+            in_files[file] = None
+            found.append(file.source)
+        elif provider in PROXIED:
+            place, name = flag_set_place(source.source, where)
+            referring.permitted(SERVED, place, name, where)
+            found.append({"selector": f"{place or namespace}/{name}"})
+            if provider == KUBERNETES and place in {"", namespace}:
+                cluster_flags.add(f"{namespace}/{name}")
+        elif provider in FIELDS:
+            found.append(_passed_on(source, provider, number, where, compat=compat))
+        else:
+            known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
+            raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
+    return Followed(tuple(found), tuple(in_files), frozenset(cluster_flags))
+
+
+def provider_of(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
+    """The one that it names, or that the FeatureFlagSource gives to those that name none."""
+    return source.provider or spec.default_sync_provider or KUBERNETES
+
+
+def flag_set_place(given: str, where: str) -> tuple[str, str]:
+    """The namespace, or nothing, and the name of a flag set."""
+    place, slash, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
+    if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
+        raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
+    return place, name
+
+
+def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
+    place, name = flag_set_place(source.source, where)
+    if place not in {"", namespace}:
+        raise Refused(
+            f"{where}: a pod mounts ConfigMaps of its own namespace alone; for flags of {place} write the "
+            "provider kubernetes"
+        )
+    found = files.FlagFile(namespace, name)
+    if len(found.key) > files.MOST_KEY:
+        raise Refused(
+            f"{where}: {found.key!r} is too long for a key of a ConfigMap; shorten the flag set's name"
+        )
+    return found
+
+
+def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
+    token = source.http_sync_bearer_token
+    header = {"bearerTokenFile": files.token_file(number)} if source.secret_ref else {}
+    if token and not header and provider in files.TOKEN_PROVIDERS:
+        if not compat:
+            raise Refused(
+                f"{where}: httpSyncBearerToken would stand in the pod's arguments; keep it in a Secret, as "
+                f"the key {files.TOKEN_KEY}, and name that in secretRef"
+            )
+        # flagd dropped bearerToken, which OpenFeature Operator still writes.
+        header = {"authHeader": f"Bearer {token}"} if provider == "http" else {}
+    given = source.model_dump(by_alias=True, exclude_none=True)
+    return {"uri": source.source, "provider": provider, **header} | {
+        name: given[name] for name in FIELDS[provider] if given.get(name)
+    }
+
+
+def prefixed(spec: FeatureFlagSourceSpec, name: str) -> str:
+    """A variable's name as applications read it."""
+    prefix = (PREFIX if spec.env_var_prefix is None else spec.env_var_prefix).strip()
+    return f"{prefix}_{name}" if prefix else name
+
+
+def name_of(variable: Mapping[str, Any], kind: str) -> str:
+    """The name of one of the envVars of an object of this kind. Raises Refused."""
+    name = variable.get("name")
+    if not isinstance(name, str) or not name:
+        raise Refused(f"{kind}: envVars: each must have a name; add it")
+    return name
+
+
+def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], bool]]:
+    """(a variable as containers have it, whether it is the evaluator's alone). Raises Refused."""
+    for each in spec.env_vars:
+        name = name_of(each, featureflagsource.KIND)
+        secret = name.startswith(CREDENTIALS)
+        yield {**each, "name": name if secret else prefixed(spec, name)}, secret
+
+
+def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
+    """What is passed on to the evaluator, in a fixed order."""
+    return [
+        *_pairs("--context-value", spec.context_values),
+        *_pairs("--context-from-header", spec.header_to_context_mappings),
+        *(f"--cors-origin={origin}" for origin in spec.cors),
+    ]
+
+
+def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
+    # The kubelet makes one dollar sign of two, and nothing of `$(NAME)` then.
+    return (f"{option}={key}={text}".replace("$", "$$") for key, text in sorted((given or {}).items()))
+
+
+def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[str, ...]:
+    """Return warnings of settings that are ignored; the fields `kept` are not."""
+    fields = (
+        f"FeatureFlagSource: {FeatureFlagSourceSpec.model_fields[name].alias} is ignored: {why}"
+        for name, why in IGNORED.items()
+        if getattr(spec, name) and name not in kept
+    )
+    unused = (
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: {why}; "
+        "everyone who may read FeatureFlagSources reads this one, so remove it"
+        for number, each in enumerate(spec.sources)
+        if (why := each.http_sync_bearer_token and _why_unused(each, provider_of(each, spec)))
+    )
+    return (*fields, *unused)
+
+
+def _why_unused(source: SourceSpec, provider: str) -> str:
+    """Return why its plain-text token has no effect; empty where it has one."""
+    if source.secret_ref:
+        return "secretRef has the token"
+    return "" if provider in files.TOKEN_PROVIDERS else f"provider {provider[:63]} sends no token"

@@ -1,0 +1,67 @@
+"""Workloads as manifests have them: where each keeps its pods' template. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.pods.injection.installation import Known, Options
+
+_TEMPLATE: Final = ("spec", "template")
+TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "Deployment": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+    "DaemonSet": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "Job": _TEMPLATE,
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+
+
+def injected(manifest: Any, namespace: str, options: Options, known: Known) -> Any:
+    """A manifest with its pods' template injected, or as it is where it has none or asks for nothing.
+
+    `namespace` is that of manifests that name none. Raises Refused, which names the object.
+    """
+    if not isinstance(manifest, dict):
+        return manifest
+    if manifest.get("kind") == "List" and isinstance(manifest.get("items"), list):
+        return {
+            **manifest,
+            "items": [injected(each, namespace, options, known) for each in manifest["items"]],
+        }
+    path = TEMPLATES.get(str(manifest.get("kind")))
+    if path is None:
+        return manifest
+    meta = manifest.get("metadata")
+    own = meta if isinstance(meta, dict) else {}
+    where = own.get("namespace") or namespace
+    try:
+        return _with_template(manifest, path, str(where), options, known)
+    except Refused as refusal:
+        raise Refused(f"{manifest['kind']} {where}/{own.get('name', '')}: {refusal}") from None
+
+
+def _with_template(
+    manifest: Mapping[str, Any], path: tuple[str, ...], namespace: str, options: Options, known: Known
+) -> Any:
+    made: Any = copy.deepcopy(dict(manifest))
+    holder, template = None, made
+    for step in path:
+        holder, template = template, template.get(step)
+        if not isinstance(template, dict):
+            raise Refused(f"{'.'.join(path)}: is no object; write a pod's template")
+    changes = inject(template, namespace, options, known)
+    if changes is None:
+        return manifest
+    if holder is None:
+        return changes.after
+    holder[path[-1]] = changes.after
+    return made

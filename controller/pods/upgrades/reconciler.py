@@ -1,0 +1,294 @@
+"""EvaluatorUpgrade: counts pods with an older evaluator, and restarts their workloads one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
+from controller.api.objects.meta import RESUME, ObjectKey, timestamp
+from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
+from controller.pods.injection import well_known
+from controller.pods.injection.changes import Injected, injected_of
+from controller.pods.injection.inject import due, inject
+from controller.pods.injection.installation import Refused
+from controller.pods.upgrades.observed import Budgets, budget_of, pod_of, workload_of
+from controller.pods.upgrades.progress import fields_of, listed, progress_of
+from controller.pods.upgrades.restart_plan import Policy, State, plan
+from controller.runtime.events import Occurrence
+from controller.runtime.reconciling.result import Done, Result, spec_of
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import Resource
+    from controller.pods.injection.installation import Known, Options
+    from controller.pods.upgrades.observed import Pod, Workload
+    from controller.pods.upgrades.restart_plan import UpgradeProgress, UpgradeStep
+
+_TYPES: Final = {each.kind: each for each in RESTARTED}
+
+
+class Restarts(Protocol):
+    """Port to the cluster. Every method raises a Setback."""
+
+    def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
+        """List all objects of a kind in a namespace."""
+
+    async def annotate_template(
+        self, type_: ResourceType, key: ObjectKey, version: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Annotate the pods' template of a workload that is still at this resourceVersion."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """The selected pods, and what injection would give each now."""
+
+    all: tuple[Pod, ...]
+    due: Mapping[str, Injected | str]
+    """Injection by the pod's name; a text is the reason for refusing it."""
+
+    @property
+    def outdated(self) -> list[Pod]:
+        """Pods that would get something else; unknown for those that would be refused."""
+        return [each for each in self.all if self.is_outdated(each)]
+
+    def is_outdated(self, pod: Pod) -> bool:
+        """Whether the pod would get something else."""
+        wanted = self.due[pod.name]
+        return isinstance(wanted, Injected) and wanted != pod.injected
+
+
+_Found: TypeAlias = "tuple[list[Workload], Budgets]"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorUpgradeReconciler:
+    """Restarts outdated workloads. Stateless: annotations of the workloads record the restarts."""
+
+    cluster: Restarts
+    known: Known
+    options: Options
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Count, plan one step, and do it."""
+        spec = spec_of(EvaluatorUpgradeSpec, resource)
+        namespace, progress = resource.namespace, progress_of(resource, now)
+        labels = {} if spec.selector is None else spec.selector.match_labels
+        found: _Found | None = None
+        if EvaluatorUpgradeStatus.of(resource).outdated or progress.restarting or progress.halt is not None:
+            found = await self._found(namespace)
+        # After workloads: one that changes from here on is not restarted for what its pods were.
+        pods = await self._pods(namespace, labels)
+        if pods.outdated and found is None:
+            found, pods = await self._found(namespace), await self._pods(namespace, labels)
+        states = [] if found is None else await self._states(found, pods, labels, progress)
+        step = await self._planned(namespace, states, _policy(spec), progress, now)
+        step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
+        counts = EvaluatorUpgradeStatus(
+            pods=len(pods.all),
+            current=sum(each.injected == pods.due[each.name] for each in pods.all),
+            outdated=len(pods.outdated),
+        )
+        restarted: list[State] = []
+        try:
+            for each in step.restart:
+                await self._restart(namespace, each, now)
+                restarted.append(each)
+        except Setback as setback:
+            status = counts | fields_of(resource, step.after(restarted))
+            return Result.of(setback, status=status, events=_events(step, restarted))
+        return _judged(resource, step, counts)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Do nothing: there is no state."""
+
+    async def _pods(self, namespace: str, labels: Mapping[str, str]) -> _Pods:
+        found: list[Pod] = []
+        async for body in self.cluster.each(POD, namespace):
+            each = pod_of(body)
+            if each is not None and labels.items() <= each.labels.items():
+                found.append(each)
+                await _turn(len(found))
+        # Pods of one template ask for the same: it is looked for once.
+        answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
+        wanted = {}
+        for number, each in enumerate(found):
+            await _turn(number)
+            asks = tuple(sorted(each.asks.items()))
+            if asks not in answers:
+                answers[asks] = self._due(each, namespace)
+            wanted[each.name] = answers[asks]
+        return _Pods(tuple(found), wanted)
+
+    def _due(self, pod: Pod, namespace: str) -> Injected | str:
+        try:
+            record = due(pod.asks, namespace, self.options, self.known)
+        except Refused as refusal:
+            return str(refusal)
+        # It was injected, and its annotations ask no more: that change leaves the running pod as it is.
+        return pod.injected if record is None else injected_of(record)
+
+    async def _found(self, namespace: str) -> _Found:
+        budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
+        workloads = [
+            workload_of(type_.kind, body)
+            for type_ in RESTARTED
+            async for body in self.cluster.each(type_, namespace)
+        ]
+        return workloads, Budgets(budgets)
+
+    async def _states(
+        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: UpgradeProgress
+    ) -> list[State]:
+        owned: dict[str, list[Pod]] = defaultdict(list)
+        for pod in pods.all:
+            owned[pod.owner].append(pod)
+        (workloads, budgets), states = found, []
+        for number, each in enumerate(workloads):
+            await _turn(number)
+            template = (each.template.get("metadata") or {}).get("labels") or {}
+            # One that was restarted may have no pod at the moment.
+            if (
+                each.name in owned
+                or each.name in progress.restarting
+                or (each.restarted_at is not None and labels.items() <= template.items())
+            ):
+                states.append(_state(each, owned.get(each.name, ()), pods, budgets))
+        return states
+
+    async def _planned(
+        self,
+        namespace: str,
+        states: Sequence[State],
+        policy: Policy,
+        progress: UpgradeProgress,
+        now: datetime,
+    ) -> UpgradeStep:
+        """The next step, without workloads whose pods would be refused.
+
+        The check is slow: only workloads about to be restarted are checked, and after a refusal the next
+        ones, twice as many each time.
+        """
+        beyond = 0
+        while True:
+            step = plan(states, policy, progress, now)
+            waiting = [each for each in states if each.name in step.waiting] if step.restart else []
+            refused = {}
+            for number, each in enumerate((*step.restart, *waiting[:beyond])):
+                await _turn(number)
+                if why := self._refusal(each.workload, namespace):
+                    refused[each.name] = why
+            if not refused.keys() & {each.name for each in step.restart}:
+                return step
+            states = [replace(each, left=refused.get(each.name, each.left)) for each in states]
+            beyond = 2 * beyond + 1
+
+    def _refusal(self, workload: Workload, namespace: str) -> str:
+        """Return why pods of its template would be refused now; empty: they would not be."""
+        try:
+            inject(workload.template, namespace, self.options, self.known)
+        except Refused as refusal:
+            return f"its pods would be refused: {refusal}"
+        return ""
+
+    async def _restart(self, namespace: str, state: State, now: datetime) -> None:
+        kind, _, name = state.name.partition("/")
+        annotations = {well_known.RESTARTED_AT: timestamp(now), well_known.RESTARTED_FOR: state.target}
+        key = ObjectKey(kind, namespace, name)
+        await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
+
+
+async def _turn(number: int) -> None:
+    """Yield to the event loop after each fifty pods or workloads."""
+    if number % 50 == 0:
+        await asyncio.sleep(0)
+
+
+def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
+    outdated = [each for each in own if pods.is_outdated(each)]
+    current = [each for each in own if not pods.is_outdated(each)]
+    wanted = sorted({str(pods.due[each.name]) for each in own})
+    selecting = {each.name: each for pod in own for each in budgets.selecting(pod.labels)}
+    return State(
+        workload,
+        len(own),
+        len(outdated),
+        hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16],
+        tuple(selecting.values()),
+        workload.left,
+        # Those that came after the restart say what is wrong with it.
+        next((f"Pod/{each.name}: {each.trouble}" for each in (*current, *outdated) if each.trouble), ""),
+        max((each.ready_at for each in current if each.ready_at is not None), default=None),
+    )
+
+
+def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
+    canary = spec.canary
+    named = None if canary is None else canary.workload_ref
+    return Policy(
+        spec.max_concurrent,
+        timedelta(seconds=spec.pause),
+        timedelta(seconds=spec.ready_deadline),
+        None if canary is None else timedelta(seconds=canary.soak),
+        "" if named is None else f"{named.kind}/{named.name}",
+    )
+
+
+def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
+    """Return outdated pods without a restartable owner."""
+    owners = Counter(each.owner for each in outdated if each.owner.partition("/")[0] not in _TYPES)
+    return {name: f"{count} outdated, which nothing restarts" for name, count in owners.items()}
+
+
+def _refused(pods: _Pods) -> dict[str, str]:
+    refusals = ((each.owner, pods.due[each.name]) for each in pods.all)
+    return {owner: f"its pods would be refused: {why}" for owner, why in refusals if isinstance(why, str)}
+
+
+def _events(step: UpgradeStep, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
+    since = str(step.progress.pause_since)
+    finished = (
+        Occurrence("Upgraded", f"{name} is rolled out with its new evaluator", version=since)
+        for name in step.finished
+    )
+    begun = (
+        Occurrence(
+            "Restarted",
+            f"{each.name} restarted: {each.outdated} of its {each.pods} pods have an older evaluator",
+            version=f"{each.workload.version} {each.target}",
+        )
+        for each in restarted
+    )
+    return (*finished, *begun)
+
+
+def _judged(resource: Resource, step: UpgradeStep, counts: EvaluatorUpgradeStatus) -> Result:
+    """Return the result as conditions and a message."""
+    progress = step.progress
+    message = f"{counts.current} of {counts.pods} pods are current"
+    left = listed("left alone", step.left)
+    outcome: Done | Setback
+    if progress.halt is not None:
+        halt = progress.halt
+        how = f"put it right, then change the annotation {RESUME} or the spec"
+        outcome = Stalled("Halted", f"{halt.workload} was restarted without success: {halt.message}; {how}")
+    elif progress.restarting or step.waiting:
+        going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
+        outcome = Waiting("Progressing", message + going + listed("waiting", step.waiting) + left)
+    else:
+        outcome = Done(message + left)
+    return Result(
+        outcome,
+        status=counts | fields_of(resource, progress),
+        events=_events(step, step.restart),
+        next_look=60.0 if isinstance(outcome, Done) else 5.0,
+    )

@@ -1,0 +1,275 @@
+"""Which workloads are restarted next. Marks on them, and the status, say what was restarted before. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.pods.upgrades.observed import Budget, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A workload with its injected pods."""
+
+    workload: Workload
+    pods: int
+    outdated: int
+    target: str
+    """Digest of what injection would give to all of its pods now."""
+    budgets: tuple[Budget, ...] = ()
+    """The PodDisruptionBudgets that select one of its pods."""
+    left: str = ""
+    """Why it is not to be restarted; empty: it may be."""
+    trouble: str = ""
+    """A pod that is not ready, and why."""
+    progressed_at: datetime | None = None
+    """Time at which the last of its current pods became ready."""
+
+    @property
+    def name(self) -> str:
+        """`Kind/name`."""
+        return self.workload.name
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.workload.settled and not self.outdated
+
+    @property
+    def restarted(self) -> bool:
+        """Whether it was restarted for its current target."""
+        return self.workload.restarted_for == self.target and self.workload.restarted_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The pace of restarts, of the user's spec."""
+
+    max_concurrent: int = 1
+    pause: timedelta = timedelta()
+    deadline: timedelta = timedelta(minutes=10)
+    """Most time from a restart, or from one ready pod, to the next ready pod."""
+    soak: timedelta | None = None
+    """Time for which the canary is observed; None: there is no canary."""
+    canary: str = ""
+    """`Kind/name`; empty: the one with the fewest pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The reason for which restarts are halted."""
+
+    workload: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeProgress:
+    """The progress that the status stores between looks."""
+
+    restarting: Mapping[str, datetime] = field(default_factory=dict)
+    """Time of each running restart."""
+    canary: str = ""
+    canary_ready_at: datetime | None = None
+    canary_passed: bool = False
+    """Whether it stayed ready for its time. Later changes to it, such as by an autoscaler, stop nothing."""
+    pause_since: datetime | None = None
+    """Time of the last finished restart, or of the last new reason to restart."""
+    targets: str = ""
+    """A digest of what all that is or may be restarted is to get; empty: there is none."""
+    resumed_at: datetime | None = None
+    halt: Halt | None = None
+
+    def resumed_after(self, time: datetime) -> bool:
+        """Whether a person resumed it since."""
+        return self.resumed_at is not None and self.resumed_at > time
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeStep:
+    """The next actions."""
+
+    progress: UpgradeProgress
+    restart: tuple[State, ...] = ()
+    finished: tuple[str, ...] = ()
+    """The workloads that were restarting and are rolled out now."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """Outdated workloads that are restarted later, with the reason for waiting."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Outdated workloads that are not restarted, with the reason."""
+
+    def after(self, restarted: Iterable[State]) -> UpgradeProgress:
+        """Return the progress if only these of `restart` could be restarted."""
+        failed = {each.name for each in self.restart} - {each.name for each in restarted}
+        restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
+        return replace(self.progress, restarting=restarting)
+
+
+def plan(states: Sequence[State], policy: Policy, before: UpgradeProgress, now: datetime) -> UpgradeStep:
+    """Return the next step; its workloads count as restarting from now on."""
+    by_name = {each.name: each for each in states}
+    going = {each.name: each for each in states if _going(each, policy, before, now)}
+    finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
+    progress = replace(
+        before,
+        restarting={
+            name: at for name, each in going.items() if (at := each.workload.restarted_at) is not None
+        },
+        targets=_targets(states, going),
+    )
+    if finished or progress.targets not in ("", before.targets):
+        # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
+        progress = replace(progress, pause_since=now)
+    left, pending = _divided(states, going)
+    if progress.halt is None:
+        progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
+    if progress.halt is not None:
+        return UpgradeStep(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
+    if not pending and not going:
+        # The next time there may be another canary.
+        return UpgradeStep(_without_canary(progress), (), finished, {}, left)
+    waiting, able = _judged(pending, going)
+    progress, free, why = _after_canary(progress, policy, by_name, able, now)
+    if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
+        free, why = {}, "the pause between two restarts"
+    chosen = tuple(_chosen(free, going, policy))
+    names = {each.name: now for each in chosen}
+    held = {name: why or "others roll out" for name in pending if name not in names}
+    progress = replace(progress, restarting={**progress.restarting, **names})
+    return UpgradeStep(progress, chosen, finished, held | waiting, left)
+
+
+def _going(state: State, policy: Policy, before: UpgradeProgress, now: datetime) -> bool:
+    """Return whether a restart of ours is in progress. Failures long after a restart do not count."""
+    at = state.workload.restarted_at
+    if state.done or at is None:
+        return False
+    if before.canary_passed and state.name == before.canary and not state.outdated:
+        return False
+    recent = now - at < policy.deadline
+    known = recent or state.name in before.restarting
+    if state.workload.left:
+        # Its owner excluded it: it halts nothing.
+        return recent and not state.workload.settled
+    if not state.workload.settled:
+        return known
+    # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
+    return state.restarted and known and not before.resumed_after(at)
+
+
+def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
+    # Of one that would be refused, too: that is known only after the pause.
+    pending = {each.target for each in states if each.outdated and not each.workload.left}
+    found = pending | {each.workload.restarted_for for each in going.values()}
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else ""
+
+
+def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
+    """(outdated workloads that are left alone, with why; those that are still to be restarted)."""
+    left, pending = {}, {}
+    for each in sorted(states, key=lambda state: state.name):
+        if not each.outdated or each.name in going:
+            continue
+        if each.left:
+            left[each.name] = each.left
+        else:
+            pending[each.name] = each
+    return left, pending
+
+
+def _undone(states: Mapping[str, State], before: UpgradeProgress) -> Halt | None:
+    """Halt at a workload whose restart mark another party removed: restarts could repeat for ever."""
+    for name, at in sorted(before.restarting.items()):
+        each = states.get(name)
+        if each is None or not each.outdated or each.workload.left:
+            continue
+        mark = each.workload.restarted_at
+        if (mark is None or mark < at) and not before.resumed_after(at):
+            return Halt(name, "its restart was undone")
+    return None
+
+
+def _halt(going: Mapping[str, State], policy: Policy, before: UpgradeProgress, now: datetime) -> Halt | None:
+    for name, each in sorted(going.items()):
+        times = (each.workload.restarted_at, each.progressed_at, before.resumed_at)
+        if now - max(time for time in times if time is not None) >= policy.deadline:
+            why = each.trouble or (
+                "its pods are outdated" if each.workload.settled else "it is not rolled out"
+            )
+            return Halt(name, why)
+    return None
+
+
+def _judged(
+    pending: Mapping[str, State], going: Mapping[str, State]
+) -> tuple[dict[str, str], dict[str, State]]:
+    """(those that cannot be restarted now, with why; the others)."""
+    waiting, free = {}, {}
+    for name, each in pending.items():
+        short = next((one for one in each.budgets if not _allows(one, each, going.values())), None)
+        if not each.workload.settled:
+            waiting[name] = "it is not rolled out" + (f": {each.trouble}" if each.trouble else "")
+        elif short is not None:
+            waiting[name] = f"PodDisruptionBudget {short.name} allows {short.allowed} disruptions"
+        else:
+            free[name] = each
+    return waiting, free
+
+
+def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
+    """Whether the budget has room in addition to the current rollouts."""
+    taken = sum(each.workload.at_once for each in others if budget.name in {one.name for one in each.budgets})
+    return budget.allowed - taken >= state.workload.at_once
+
+
+def _after_canary(
+    progress: UpgradeProgress,
+    policy: Policy,
+    states: Mapping[str, State],
+    free: Mapping[str, State],
+    now: datetime,
+) -> tuple[UpgradeProgress, Mapping[str, State], str]:
+    """Return (canary's progress, workloads of `free` to restart, reason for which the others wait)."""
+    if policy.soak is None:
+        return _without_canary(progress), free, ""
+    name = policy.canary or progress.canary
+    found = states.get(name)
+    if not policy.canary and (found is None or (found.outdated and found.left)):
+        name = min(free, key=lambda each: (free[each].pods, each), default="")
+        found = states.get(name)
+    if name != progress.canary:
+        progress = replace(_without_canary(progress), canary=name)
+    if found is None:
+        return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
+    if progress.canary_passed and not found.outdated:
+        return progress, free, ""
+    if not found.done:
+        progress = replace(_without_canary(progress), canary=name)
+        return progress, {name: found} if name in free else {}, f"the canary {name}"
+    since = progress.canary_ready_at or now
+    progress = replace(progress, canary_ready_at=since)
+    if now - since < policy.soak:
+        return progress, {}, f"the canary {name} to stay ready"
+    return replace(progress, canary_passed=True), free, ""
+
+
+def _without_canary(progress: UpgradeProgress) -> UpgradeProgress:
+    return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
+
+
+def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
+    """Return as many as may roll out at a time, by name."""
+    taken = dict(going)
+    for name, each in free.items():
+        if len(taken) >= policy.max_concurrent:
+            return
+        if all(_allows(budget, each, taken.values()) for budget in each.budgets):
+            taken[name] = each
+            yield each

@@ -1,0 +1,223 @@
+"""Flag sets as ConfigMaps, for pods that read them as files: made when the first such pod is there, kept at
+what is delivered, and owned by what owns the pods, so that Kubernetes removes each with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api import shard
+from controller.api.configuration import MissingShardsError
+from controller.api.kinds import CONFIG_MAP
+from controller.api.objects.fields import InvalidSpecError
+from controller.api.objects.meta import ObjectKey, about, generation_of
+from controller.delivery.delivered import delivered
+from controller.pods.injection.flag_file import FlagFile
+from controller.pods.injection.installation import SERVED
+from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
+from controller.runtime.events import Occurrence, event_of
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+from evaluator.flags.canonical import canonical
+from evaluator.flags.model import DIGEST_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from controller.api.objects.meta import Resource
+    from controller.pods.workloads.file_touches import FileTouches
+    from controller.pods.workloads.marked_pods import FilePod, FilePods
+    from controller.runtime.events import EventSink
+    from controller.runtime.objects.cache import Cache, Change, Index
+    from controller.runtime.reconciling.queue import KeyedQueue
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "flagstaff-flag-files"
+"""The field manager."""
+OPERATORS_MARK: Final = "openfeature.dev/featureflag"
+"""The annotation by which OpenFeature Operator marks its ConfigMaps, with the flag set's name."""
+LOOK: Final = 60.0
+"""Seconds from one comparison with the cluster to the next."""
+MOST_BYTES: Final = 1_000_000
+"""Most bytes of flags: 1 MiB of a ConfigMap, less the rest of it."""
+
+
+class FileObjects(Protocol):
+    """ConfigMaps. Every method raises a Setback."""
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """See Applier."""
+
+    async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
+        """The ConfigMap's body, or None."""
+
+    async def adopt(self, file: FlagFile) -> None:
+        """Put our label on the operator's ConfigMap."""
+
+
+@dataclass(slots=True)
+class FlagFiles:
+    """Writes the ConfigMaps of flag sets that pods read as files."""
+
+    objects: Cache
+    cluster: FileObjects
+    sinks: Iterable[EventSink]
+    now: Callable[[], datetime]
+    queue: KeyedQueue[FlagFile]
+    by_shard: Index
+    """FeatureFlagConfigurations by the FlagShards that they consist of."""
+    pods: FilePods
+    touches: FileTouches
+    _failed: dict[FlagFile, str] = field(default_factory=dict)
+    """The failure that was reported last of each file."""
+
+    def changed(self, change: Change) -> tuple[()]:
+        """Handle a change of any object."""
+        key = change.latest.key
+        if generation_of(change.before) == generation_of(change.after):
+            return ()
+        if key.kind in SERVED:
+            self._wake(FlagFile(key.namespace, key.name))
+        elif key.kind == shard.KIND:
+            for each in self.objects.find(self.by_shard, key.namespace, key.name):
+                self._wake(FlagFile(each.namespace, each.name))
+        return ()
+
+    def _wake(self, file: FlagFile) -> None:
+        if self.pods.readers(file):
+            self.queue.put(file)
+
+    async def run(self) -> None:
+        """Keep files until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.touches.run(self._refused))
+            group.create_task(self.queue.work(self.keep, self._refused, longest=LOOK))
+
+    async def keep(self, file: FlagFile) -> None:
+        """Update one file to the delivered flags, and compare again later. A file without readers is left
+        alone. Raises a Setback.
+        """
+        readers = self.pods.readers(file)
+        if not readers:
+            self.queue.forget(file)
+            self._failed.pop(file, None)
+            return
+        found = self._served(file)
+        try:
+            await self._keep(file, found, readers)
+        except Waiting as waiting:
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(_key(file, found)))
+        else:
+            self._failed.pop(file, None)
+
+    async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
+        there = await self.cluster.config_map(file)
+        if found is None and not is_ours(there):
+            # The flag set wakes us.
+            return
+        self.queue.put(file, LOOK)
+        if there is not None and not is_ours(there):
+            await self._adopt(there, file)
+        before = ((there or {}).get("data") or {}).get(file.key)
+        text, setback = before, None
+        if found is not None:
+            try:
+                part = shard.finder(self.objects.get, file.namespace)
+                text = await asyncio.to_thread(_text, found, part, before)
+            except Setback as raised:
+                setback = raised
+        references = _owners(there, readers)
+        if text is not None and (text != before or references != _references(there)):
+            # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
+            # owner of older ones.
+            there, _ = await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+        if setback is not None:
+            raise setback
+        if found is not None and there is not None and text != before:
+            self._report(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
+            # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
+            self.touches.put(file, there["metadata"]["resourceVersion"])
+
+    def _served(self, file: FlagFile) -> Resource | None:
+        keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
+        return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
+
+    async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
+        """Adopt the operator's ConfigMap. Raises Stalled if it has another owner."""
+        if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
+            raise Stalled(
+                "OwnershipConflict",
+                f"ConfigMap {file.name} is there, and not of Flagstaff; rename it, or use the provider "
+                "kubernetes",
+            )
+        await self.cluster.adopt(file)
+
+    def _refused(self, file: FlagFile, setback: Setback) -> None:
+        found = self._served(file)
+        log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
+        if found is not None and self._failed.get(file) != setback.message:
+            self._failed[file] = setback.message
+            self._report(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+
+    def _report(self, found: Resource, occurrence: Occurrence) -> None:
+        event = event_of(found, occurrence, self.now())
+        for sink in self.sinks:
+            sink.accept(event)
+
+
+def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
+    return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
+
+
+def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
+    """Return the file's content; an invalid flag keeps its present text. Raises a setback."""
+    previous = None if before is None else before.encode()
+    try:
+        made = delivered(found, part, previous=previous)
+    except MissingShardsError as missing:
+        raise Waiting("ShardsMissing", str(missing)) from missing
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+    if not made.digest:
+        raise Stalled("InvalidFlags", made.cause)
+    metadata = MappingProxyType({**made.flag_set.metadata, DIGEST_KEY: made.digest})
+    content = canonical(replace(made.flag_set, metadata=metadata), provenance=True)
+    if len(content) > MOST_BYTES:
+        raise Stalled(
+            "TooLarge",
+            f"{len(content)} bytes of flags are more than a ConfigMap holds; use the provider kubernetes",
+        )
+    return content.decode()
+
+
+def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return list((there or {"metadata": {}})["metadata"].get("ownerReferences") or ())
+
+
+def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
+    """Return the present owners, which Kubernetes removes as they are deleted, and those of the readers."""
+    found = {each["uid"]: each for each in _references(there)}
+    for pod in readers:
+        if len(found) < 200:
+            found.setdefault(pod.owner["uid"], dict(pod.owner))
+    return list(found.values())
+
+
+def _manifest(file: FlagFile, text: str, references: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": file.name,
+            "namespace": file.namespace,
+            "labels": {MANAGED_BY: OURS},
+            "annotations": {OPERATORS_MARK: file.name},
+            "ownerReferences": references,
+        },
+        "data": {file.key: text},
+    }

@@ -1,0 +1,205 @@
+"""Reconciler of Flagd: a Deployment of the evaluator, its Service and its routes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api import featureflagsource
+from controller.api.flagd import DeploymentStatus, FlagdSpec, FlagdStatus
+from controller.api.kinds import HTTP_ROUTE
+from controller.api.objects.meta import ObjectKey, Resource, version_of
+from controller.pods.injection import well_known
+from controller.pods.injection.installation import Refused
+from controller.pods.injection.pod_containers import warnings
+from controller.pods.injection.pod_settings import read as read_wanted
+from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests
+from controller.pods.workloads.stage import BY_OWNER
+from controller.runtime.events import Occurrence
+from controller.runtime.objects.applier import Applier
+from controller.runtime.reconciling.result import Done, Result, spec_of
+from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.pods.injection.installation import Known, Options
+    from controller.pods.injection.pod_settings import PodSettings
+    from controller.runtime.objects.cache import Cache
+
+MANAGER: Final = "flagstaff-flagd"
+"""The field manager."""
+
+
+class Workloads(Applier, Protocol):
+    """Port to the objects of a Flagd. Every method raises a Setback."""
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object's body, or None."""
+
+    async def serves(self, api_version: str, plural: str) -> bool:
+        """Whether the cluster has the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """The applied manifest of one object, and the resulting object."""
+
+    manifest: Mapping[str, Any]
+    found: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class FlagdReconciler:
+    """Applies the objects of a Flagd according to it and its FeatureFlagSource."""
+
+    objects: Cache
+    workloads: Workloads
+    applied: Callable[[dict[str, Any]], None]
+    """Receives each object that was written."""
+    known: Known
+    options: Options
+    _taken: dict[ObjectKey, dict[ObjectKey, _Applied]] = field(default_factory=dict)
+    """Applied objects by Flagd, then by object."""
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Apply the objects, delete those no longer needed, and report the state of the Deployment."""
+        del now
+        events: list[Occurrence] = []
+        try:
+            wanted, made = self._made(resource)
+            routeless = await self._apply_all(resource, made, events)
+            events += await self._prune(resource, {ObjectKey.of(each) for each in made})
+            result = self._judged(made, wanted, tuple(events))
+        except Setback as setback:
+            return Result.of(setback, events=tuple(events))
+        if routeless is not None:
+            return Result.of(routeless, status=result.status, events=result.events)
+        return result
+
+    def forget(self, key: ObjectKey) -> None:
+        """Forget a deleted Flagd; Kubernetes deletes its objects."""
+        self._taken.pop(key, None)
+
+    def _made(self, resource: Resource) -> tuple[PodSettings, list[dict[str, Any]]]:
+        spec = spec_of(FlagdSpec, resource)
+        name = spec.feature_flag_source
+        if self.objects.get(ObjectKey(featureflagsource.KIND, resource.namespace, name)) is None:
+            raise Waiting("SourceNotFound", f"FeatureFlagSource {name} not found")
+        try:
+            wanted = read_wanted({well_known.SOURCES: name}, resource.namespace, self.options, self.known)
+        except Refused as refusal:
+            raise Stalled("InvalidSource", str(refusal)) from refusal
+        return wanted, [*manifests(resource, spec, wanted)]
+
+    async def _apply_all(
+        self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
+    ) -> Setback | None:
+        """Apply all. Raises Setback, but returns that of the HTTPRoute, which is optional."""
+        for each in made:
+            try:
+                events += await self._apply(owner, each)
+            except Setback as setback:
+                if each["kind"] != HTTP_ROUTE.kind:
+                    raise
+                return setback
+        return None
+
+    async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
+        key = ObjectKey.of(manifest)
+        taken = self._taken.setdefault(owner.key, {})
+        last = taken.get(key)
+        there = self.objects.get(key)
+        if last is not None and last.manifest == manifest and there is not None and _same(there, last.found):
+            return ()
+        if key.kind == HTTP_ROUTE.kind and not await self.workloads.serves(
+            HTTP_ROUTE.api_version, HTTP_ROUTE.plural
+        ):
+            raise Waiting(
+                "GatewayApiMissing",
+                "the cluster has no kind HTTPRoute; install Gateway API, or set gatewayApiRoutes.enabled "
+                "to false",
+                delay=60.0,
+            )
+        if there is None:
+            # It may be there without our label, which is what is watched.
+            body = await self.workloads.get(manifest["apiVersion"], key.kind, key.namespace, key.name)
+            there = None if body is None else Resource.of(body)
+        if there is not None:
+            _require_ours(there, owner)
+        body, others = await self.workloads.apply(manifest, manager=MANAGER)
+        self.applied(body)
+        written = Resource.of(body)
+        taken[key] = _Applied(manifest, written)
+        if version_of(there) == version_of(written):
+            return ()
+        what, reason, why = f"{key.kind} {key.name}", "Applied", "created" if there is None else "changed"
+        if last is not None and (there is None or last.manifest == manifest):
+            by = f" by {others}" if others else ""
+            reason = "DriftCorrected"
+            why = f"{'was removed' if there is None else f'was changed{by}'}; restored"
+        return (Occurrence(reason, f"{what} {why}", version=written.resource_version),)
+
+    async def _prune(self, owner: Resource, wanted: set[ObjectKey]) -> list[Occurrence]:
+        events = []
+        for each in self.objects.find(BY_OWNER, owner.namespace, owner.name):
+            if each.key in wanted or each.deleting or not each.is_owned_by(owner):
+                continue
+            await self.workloads.delete(
+                each.api_version, each.key.kind, each.namespace, each.name, uid=each.uid
+            )
+            events.append(Occurrence("Pruned", f"{each.key.kind} {each.name} removed", version=each.uid))
+        taken = self._taken.get(owner.key, {})
+        for key in taken.keys() - wanted:
+            del taken[key]
+        return events
+
+    def _judged(
+        self, made: list[dict[str, Any]], wanted: PodSettings, events: tuple[Occurrence, ...]
+    ) -> Result:
+        deployment = self.objects.get(ObjectKey.of(made[0]))
+        if deployment is None:
+            return Result(Waiting("Progressing", "the Deployment was removed"), events=events)
+        containers = deployment.spec["template"]["spec"]["containers"]
+        image = next((each["image"] for each in containers if each["name"] == CONTAINER), None)
+        found, asked = DeploymentStatus.of(deployment), deployment.spec.get("replicas", 1)
+        status = FlagdStatus(replicas=asked, ready_replicas=found.ready_replicas, image=image)
+        message = f"{found.ready_replicas} of {asked} replicas are ready"
+        if found.stuck:
+            # Its own controller has given up.
+            outcome: Done | Setback = Stalled("DeploymentFailed", f"{message}; {found.stuck}")
+        elif not found.is_rolled_out(deployment.generation, asked):
+            outcome = Waiting("Progressing", message)
+        else:
+            outcome = Done("; ".join((message, *warnings(wanted))))
+        return Result(outcome, status=status, events=events)
+
+
+def _same(found: Resource, written: Resource) -> bool:
+    """Whether the fields that we write are unchanged."""
+    return (
+        found.uid == written.uid
+        and found.spec == written.spec
+        and found.labels == written.labels
+        and found.owners == written.owners
+        and written.annotations.items() <= found.annotations.items()
+    )
+
+
+def _require_ours(found: Resource, owner: Resource) -> None:
+    """Raise Stalled for an object of another owner."""
+    if found.is_owned_by(owner) and found.labels.get(MANAGED_BY) == OURS:
+        return
+    kind, name = found.key.kind, found.name
+    if found.is_owned_by(owner):
+        raise Stalled(
+            "OwnershipConflict",
+            f"{kind} {name} is OpenFeature Operator's; once that is stopped, hand it over: kubectl label "
+            f"--overwrite -n {found.namespace} {kind.lower()} {name} {MANAGED_BY}={OURS}",
+        )
+    raise Stalled(
+        "OwnershipConflict",
+        f"{kind} {name} is there already and does not belong to this Flagd; remove it, or give the Flagd "
+        "another name",
+    )

@@ -1,0 +1,115 @@
+"""Declares the changes that wake the reconcilers of Flagd and its settings kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api import featureflagsource, flagd, grant, inprocess
+from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
+from controller.api.objects.meta import ObjectKey, uid_and_spec
+from controller.pods.injection.installation import SERVED
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from controller.api.kinds import ResourceType
+    from controller.api.objects.meta import Resource
+    from controller.runtime.objects.cache import Cache, Change
+
+_MADE: Final = frozenset({each.kind for each in WORKLOADS})
+
+
+def _owners(resource: Resource) -> set[str]:
+    """The names of the Flagds that an object belongs to."""
+    return {str(each.get("name")) for each in resource.owners if each.get("kind") == flagd.KIND}
+
+
+BY_SOURCE: Final = Index(
+    "Flagd by FeatureFlagSource",
+    frozenset({flagd.KIND}),
+    lambda each: (str(each.spec.get("featureFlagSource")),),
+)
+BY_OWNER: Final = Index("workloads by Flagd", _MADE, _owners)
+
+
+def _content(resource: Resource | None) -> object:
+    """Return the fields that we write, and the state of the Deployment's pods."""
+    if resource is None:
+        return None
+    health = resource.status if resource.key.kind == DEPLOYMENT.kind else None
+    return resource.uid, resource.spec, resource.labels, resource.annotations, resource.owners, health
+
+
+def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """The Flagds that own the object now, and those that owned it before."""
+    for each in (change.before, change.after):
+        if each is not None:
+            yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))
+
+
+def _granted(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
+    """The objects of `kind` in the namespaces that a grant names, and named before."""
+
+    def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+        for each in (change.before, change.after):
+            listed = each.spec.get("from") if each is not None else ()
+            for entry in listed if isinstance(listed, list) else ():
+                if isinstance(entry, dict):
+                    yield from (found.key for found in cache.of_kind(kind, str(entry.get("namespace"))))
+
+    return keys
+
+
+def _place(resource: Resource, given: object) -> str:
+    """Resolve a name to `NAMESPACE/NAME`."""
+    place, _, name = str(given).removeprefix("core.openfeature.dev/").rpartition("/")
+    return f"{place or resource.namespace}/{name}"
+
+
+def _sources(resource: Resource) -> set[str]:
+    listed = resource.spec.get("sources")
+    found = listed if isinstance(listed, list) else ()
+    return {_place(resource, each.get("source")) for each in found if isinstance(each, dict)}
+
+
+BY_FLAGS: Final = Index(
+    "FeatureFlagSource by flag set", frozenset({featureflagsource.KIND}), _sources, everywhere=True
+)
+BY_SELECTOR: Final = Index(
+    "InProcessConfiguration by flag set",
+    frozenset({inprocess.KIND}),
+    lambda each: {_place(each, each.spec.get("selector"))},
+    everywhere=True,
+)
+
+
+def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
+    return Reconciles(
+        type_,
+        wakes=(
+            Watch(
+                frozenset(SERVED),
+                changed=lambda each: each is None,
+                keys=listed_by(index, lambda each: f"{each.namespace}/{each.name}"),
+            ),
+            Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(type_.kind)),
+        ),
+        indexes=(index,),
+    )
+
+
+FEATURE_FLAG_SOURCES: Final = _settings_stage(FEATURE_FLAG_SOURCE, BY_FLAGS)
+IN_PROCESS_CONFIGURATIONS: Final = _settings_stage(IN_PROCESS_CONFIGURATION, BY_SELECTOR)
+
+
+FLAGDS: Final = Reconciles(
+    FLAGD,
+    wakes=(
+        Watch(frozenset({featureflagsource.KIND}), changed=uid_and_spec, keys=listed_by(BY_SOURCE)),
+        Watch(frozenset({grant.KIND}), changed=uid_and_spec, keys=_granted(flagd.KIND)),
+        Watch(_MADE, changed=_content, keys=_owning),
+    ),
+    indexes=(BY_SOURCE, BY_OWNER),
+)

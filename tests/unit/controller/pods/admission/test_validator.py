@@ -1,0 +1,117 @@
+"""The webhook's answers about flags, in the form that the API server reads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.pods.admission.webhooks import Validator
+from evaluator.http.messages import Request, Response, Streamed
+from evaluator.http.offload import Offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.objects.meta import Resource
+
+FLAGS = {"kind": "FeatureFlag", "metadata": {"name": "x", "namespace": "shop"}, "spec": {"flagSpec": {}}}
+
+
+class Stream:
+    """What one answer sends."""
+
+    def __init__(self) -> None:
+        self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def finish(self, content: bytes) -> None:
+        self.body.set_result(content)
+
+    def break_off(self) -> None:
+        self.body.cancel()
+
+
+def objection(resource: Resource) -> tuple[str, tuple[str, ...]]:
+    name = resource.name
+    return ("no\nway" if name == "bad" else ""), (("odd",) if name == "odd" else ())
+
+
+async def reviewed(
+    content: Any, *namespaces: str, counted: Callable[[str, str], None] = lambda _kind, _outcome: None
+) -> tuple[int, dict[str, Any]]:
+    with contextlib.closing(Offload()) as offload:
+        answer = Validator(objection, offload, counted, namespaces).routes().http["POST", "/validate"]
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        response = answer(Request("POST", "/validate", "", (), body, "127.0.0.1:1"))
+        if isinstance(response, Response):
+            return response.status, json.loads(response.body) if response.status == 200 else {}
+        assert isinstance(response, Streamed)
+        stream = Stream()
+        response.start(stream)  # type: ignore[arg-type]
+        return response.status, json.loads(await stream.body)
+
+
+def review(name: str) -> dict[str, Any]:
+    body = {**FLAGS, "metadata": {"name": name, "namespace": "shop"}}
+    return {"request": {"uid": "u", "object": body}}
+
+
+@pytest.mark.parametrize(
+    ("name", "response"),
+    [
+        ("good", {"uid": "u", "allowed": True}),
+        ("odd", {"uid": "u", "allowed": True, "warnings": ["odd"]}),
+        (
+            "bad",
+            {
+                "uid": "u",
+                "allowed": False,
+                "status": {"code": 422, "reason": "Invalid", "message": "no\nway"},
+            },
+        ),
+    ],
+)
+async def test_an_objection_is_a_refusal_and_a_warning_is_none(name: str, response: dict[str, Any]) -> None:
+    assert await reviewed(review(name)) == (
+        200,
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response},
+    )
+
+
+async def test_each_review_is_counted_with_its_outcome() -> None:
+    counted: list[tuple[str, str]] = []
+    for name in ("good", "bad"):
+        await reviewed(review(name), counted=lambda *each: counted.append(each))
+    assert counted == [("FeatureFlag", "allowed"), ("FeatureFlag", "refused")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"request":{"uid":"u","object":{}}}',
+        b'{"request":{"uid":"u","object":null}}',
+        {"request": {"object": FLAGS}},
+        {"request": {"uid": "u", "object": {**FLAGS, "kind": "Pod"}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "kind": []}}},
+        {"request": {"uid": "u", "object": {**FLAGS, "metadata": []}}},
+        b"[" * 5_000,
+    ],
+)
+async def test_what_is_no_review_of_flags_is_400(content: Any) -> None:
+    assert (await reviewed(content))[0] == 400
+
+
+async def test_a_refusal_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await reviewed(review("bad"))
+    assert [each.getMessage() for each in caplog.records] == ["FeatureFlag/shop/bad is refused: no way"]
+
+
+async def test_flags_of_a_namespace_that_the_controller_does_not_work_in_are_let_pass() -> None:
+    assert (await reviewed(review("bad"), "pay", "search"))[1]["response"] == {"uid": "u", "allowed": True}
+    assert not (await reviewed(review("bad"), "pay", "shop"))[1]["response"]["allowed"]

@@ -1,0 +1,82 @@
+"""Pods that ask for an evaluator, and what is done to them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import FlagSetFound, Options, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controller.pods.injection.changes import Changes
+    from controller.pods.injection.installation import Known
+
+OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
+
+
+def pod(annotations: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """One with a container `app` that asks for the flag set `checkout`; None removes an annotation."""
+    asked = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "checkout", **(annotations or {})}
+    kept = {name: text for name, text in asked.items() if text is not None}
+    containers = [{"name": "app", "image": "app:1"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "checkout", "annotations": kept},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+class Objects:
+    """Every flag set is there, and FeatureFlagSources with these specs."""
+
+    def __init__(self, **sources: Mapping[str, Any]) -> None:
+        self._sources = sources
+
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        raise Refused(f"no pod of {reader} may refer to {kinds[0]} {namespace}/{name}")
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
+        del namespace, kinds
+        return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
+
+    def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        del kind
+        assert namespace == "shop"
+        return self._sources[name]
+
+
+KNOWN = Objects()
+
+
+def changed(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Changes:
+    """What is done to a pod of the namespace `shop`, which itself stays as it is."""
+    before = copy.deepcopy(given)
+    changes = inject(given, "shop", options, known)
+    assert given == before
+    assert changes is not None
+    return changes
+
+
+def injected(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> dict[str, Any]:
+    """The pod afterwards."""
+    return changed(given, options, known).after
+
+
+def refused(given: Mapping[str, Any], known: Known = KNOWN) -> str:
+    """Why it is."""
+    with pytest.raises(Refused) as refusal:
+        inject(given, "shop", OPTIONS, known)
+    return str(refusal.value)
+
+
+def env(container: Mapping[str, Any]) -> dict[str, str]:
+    """A container's variables, in order."""
+    return {each["name"]: each["value"] for each in container["env"]}

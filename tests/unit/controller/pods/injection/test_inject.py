@@ -1,0 +1,246 @@
+"""A pod in, the pod with its evaluator out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.pods.injection import well_known
+from controller.pods.injection.inject import inject
+from controller.pods.injection.installation import Options
+from evaluator.cli import parse
+from evaluator.settings import load
+from tests.unit.controller.pods.injection.pods import KNOWN, OPTIONS, changed, env, injected, pod, refused
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLE = Path(__file__).parents[5] / "examples" / "sidecar" / "deployment.yaml"
+VARIABLES = {
+    "FLAGD_MANAGEMENT_PORT": "8014", "FLAGD_PORT": "8013", "FLAGD_RESOLVER": "rpc", "FLAGD_HOST": "127.0.0.1",
+    "FLAGD_SYNC_PORT": "8015", "OFREP_ENDPOINT": "http://127.0.0.1:8016",
+}  # fmt: skip
+
+
+def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """RFC 6902, as far as it is used."""
+    found: dict[str, Any] = json.loads(json.dumps(document))
+    for each in patch:
+        assert each["op"] == "add"
+        *path, last = [
+            step.replace("~1", "/").replace("~0", "~") for step in each["path"].removeprefix("/").split("/")
+        ]
+        holder: Any = found
+        for step in path:
+            holder = holder[int(step) if isinstance(holder, list) else step]
+        if isinstance(holder, list):
+            holder.insert(len(holder) if last == "-" else int(last), each["value"])
+        else:
+            holder[last] = each["value"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {well_known.ENABLED: None},
+        {well_known.ENABLED: "false"},
+        {well_known.ENABLED: "TRUE"},
+        {well_known.ENABLED: ["true"]},
+    ],
+)
+def test_a_pod_that_does_not_ask_is_left_alone(annotations: dict[str, Any]) -> None:
+    assert inject(pod(annotations), "shop", OPTIONS, KNOWN) is None
+    assert inject({"spec": {}}, "shop", OPTIONS, KNOWN) is None
+
+
+def test_the_patch_is_as_it_was_agreed() -> None:
+    given = pod(
+        initContainers=[{"name": "migrate"}],
+        containers=[{"name": "app", "env": [{"name": "A", "value": "1"}]}, {"name": "log"}],
+        volumes=[{"name": "data", "emptyDir": {}}],
+    )
+    assert changed(given).patch == json.loads((GOLDEN / "patch.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"initContainers": [{"name": "a"}, {"name": "b", "env": []}]},
+        {"containers": [{"name": "app", "env": [{"name": "FLAGD_PORT", "value": "1"}]}, {"name": "b"}]},
+        {"volumes": [{"name": "data", "emptyDir": {}}], "initContainers": []},
+    ],
+)
+@pytest.mark.parametrize("sidecar", ["native", "plain"])
+def test_the_patch_makes_the_pod_that_is_printed(spec: dict[str, Any], sidecar: str) -> None:
+    given = pod({well_known.SIDECAR: sidecar}, **spec)
+    changes = changed(given)
+    assert patched(given, changes.patch) == changes.after
+
+
+def test_all_containers_get_the_variables_in_order_and_keep_what_they_set_themselves() -> None:
+    mine = {"name": "FLAGD_RESOLVER", "value": "in-process"}
+    found = injected(
+        pod(
+            containers=[{"name": "app", "env": [mine]}, {"name": "worker"}],
+            initContainers=[{"name": "migrate"}],
+        )
+    )
+    sidecar, migrate = found["spec"]["initContainers"]
+    app, worker = found["spec"]["containers"]
+    assert list(env(worker).items()) == list(env(migrate).items()) == list(VARIABLES.items())
+    assert env(app) == {**VARIABLES, "FLAGD_RESOLVER": "in-process"}
+    assert next(iter(env(app))) == "FLAGD_RESOLVER"
+    assert [each["name"] for each in sidecar["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "NODE_NAME"]
+
+
+def test_only_named_containers_get_the_variables() -> None:
+    found = injected(
+        pod({well_known.CONTAINERS: "worker, migrate"}, containers=[{"name": "app"}, {"name": "worker"}],
+            initContainers=[{"name": "migrate"}])
+    )  # fmt: skip
+    with_variables = [
+        each["name"]
+        for part in ("initContainers", "containers")
+        for each in found["spec"][part]
+        if "env" in each
+    ]
+    assert with_variables == [well_known.CONTAINER, "migrate", "worker"]
+
+
+def test_the_sidecar_starts_first_and_stays() -> None:
+    found = injected(pod(initContainers=[{"name": "migrate"}]))
+    first = found["spec"]["initContainers"][0]
+    assert (first["name"], first["restartPolicy"]) == (well_known.CONTAINER, "Always")
+    assert first["startupProbe"]["httpGet"]["path"] == "/startz"
+
+
+def test_a_plain_sidecar_is_a_container_and_init_containers_get_no_variables() -> None:
+    found = injected(pod({well_known.SIDECAR: "plain"}, initContainers=[{"name": "migrate"}]))
+    assert [each["name"] for each in found["spec"]["containers"]] == ["app", well_known.CONTAINER]
+    assert found["spec"]["initContainers"] == [{"name": "migrate"}]
+    assert "restartPolicy" not in found["spec"]["containers"][1]
+
+
+def test_an_injected_pod_changes_no_more() -> None:
+    once = injected(pod(initContainers=[{"name": "migrate"}]))
+    assert changed(once).patch == []
+
+
+def test_changes_of_others_to_the_sidecar_stay_and_a_container_added_later_gets_the_variables() -> None:
+    once = injected(pod())
+    once["spec"]["initContainers"][0]["image"] = "mirror/evaluator:1"
+    once["spec"]["containers"].append({"name": "mesh"})
+    twice = changed(once)
+    assert [each["path"] for each in twice.patch] == ["/spec/containers/1/env"]
+    assert twice.after["spec"]["initContainers"][0]["image"] == "mirror/evaluator:1"
+
+
+def test_the_annotation_says_what_was_injected_and_from_where() -> None:
+    annotation = json.loads(injected(pod())["metadata"]["annotations"][well_known.INJECTED])
+    assert annotation == {
+        "flagSet": "shop/checkout", "from": "FlagSet/checkout", "revision": "main@sha1:46ead10f53b7",
+        "image": "example/evaluator:1", "configuration": annotation["configuration"],
+    }  # fmt: skip
+
+
+def test_the_evaluator_understands_its_command_line_and_is_open_to_its_pod_alone() -> None:
+    sidecar = injected(pod({well_known.PORT: "9013"}))["spec"]["initContainers"][0]
+    found = load(parse(sidecar["args"]), {})
+    (source,) = found.settings.sources
+    assert found.warnings == ()
+    assert (source.uri, source.selector, source.tls) == ("proxy:8015", "shop/checkout", False)
+    assert (found.settings.host, found.settings.management_host) == ("127.0.0.1", "0.0.0.0")  # noqa: S104 - probes come from outside
+    assert (found.settings.port, found.settings.management_port) == (9013, 8014)
+    assert source.bearer_token_file == f"{well_known.TOKEN_PATH}/token"
+
+
+def test_with_an_authority_the_proxy_is_asked_over_tls() -> None:
+    found = injected(pod(), Options(proxy_ca="flagstaff-ca"))
+    sidecar = found["spec"]["initContainers"][0]
+    (source,) = load(parse(sidecar["args"]), {}).settings.sources
+    assert source.tls is True
+    assert {each["name"] for each in found["spec"]["volumes"]} == {
+        each["name"] for each in sidecar["volumeMounts"]
+    }
+
+
+def test_the_token_is_for_the_proxy_alone() -> None:
+    volumes = {
+        each["name"]: each for each in injected(pod(), Options(proxy_audience="flags"))["spec"]["volumes"]
+    }
+    (source,) = volumes[well_known.TOKEN]["projected"]["sources"]
+    assert source["serviceAccountToken"] == {"path": "token", "audience": "flags", "expirationSeconds": 3600}
+
+
+def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
+    documents = yaml.load_all(EXAMPLE.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    deployment = next(each for each in documents if each["kind"] == "Deployment")
+    by_hand = deployment["spec"]["template"]["spec"]
+    spec = injected(pod(), Options(proxy_ca="flagstaff-ca"))["spec"]
+    (theirs,), (ours,) = by_hand["initContainers"], spec["initContainers"]
+    numbers = [{each["name"]: each["containerPort"] for each in found["ports"]} for found in (theirs, ours)]
+    assert numbers[0] == numbers[1]
+    listening = [{each for each in found["args"] if "host=" in each} for found in (theirs, ours)]
+    assert listening == [{"--host=127.0.0.1", "--management-host=0.0.0.0"}] * 2
+    assert theirs["securityContext"].items() <= ours["securityContext"].items()
+    for field in ("name", "restartPolicy", "env", "resources"):
+        assert theirs[field] == ours[field]
+    by_name = [{each["name"]: each for each in found} for found in (by_hand["volumes"], spec["volumes"])]
+    assert by_name[0] == by_name[1]
+    mounts = [{each["name"]: each for each in found["volumeMounts"]} for found in (theirs, ours)]
+    assert mounts[0] == mounts[1]
+
+
+def test_a_conflict_with_the_pod_is_named_with_what_to_do() -> None:
+    messages = [
+        refused(pod(containers=[{"name": "app", "ports": [{"containerPort": 8014}]}])),
+        refused(pod(containers=[{"name": "app", "livenessProbe": {"httpGet": {"port": 8016}}}])),
+        refused(pod(initContainers=[{"name": well_known.CONTAINER}])),
+        refused(pod(volumes=[{"name": well_known.STATE}])),
+        refused(pod({well_known.CONTAINERS: "ap"})),
+    ]
+    assert messages == [
+        "container app: uses port 8014, which is the evaluator's; give the evaluator another with the "
+        "annotation flagstaff.dev/management-port",
+        "container app: uses port 8016, which is the evaluator's; give the evaluator another with the "
+        "annotation flagstaff.dev/ofrep-port",
+        "container flagstaff-evaluator: the pod has one of this name already; remove it, or set "
+        "openfeature.dev/enabled to false to keep your own",
+        "volume flagstaff-state: the evaluator's has this name; give yours another",
+        "annotation flagstaff.dev/containers: the pod has no container 'ap'; it has app",
+    ]
+
+
+def test_a_port_of_another_protocol_is_free() -> None:
+    ports = [{"containerPort": 8014, "protocol": "UDP"}]
+    assert injected(pod(containers=[{"name": "app", "ports": ports}]))
+
+
+def test_a_copy_that_asks_for_another_flag_set_is_refused() -> None:
+    once = injected(pod())
+    once["metadata"]["annotations"][well_known.FLAG_SET] = "search"
+    assert refused(once) == (
+        "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks "
+        "for shop/search; remove the annotation and the container flagstaff-evaluator"
+    )
+
+
+def test_a_copy_without_the_sidecar_gets_one() -> None:
+    once = injected(pod())
+    assert changed({**once, "spec": pod()["spec"]}).patch
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"spec": None}, "spec: is no object"),
+        ({"spec": {"containers": []}}, "spec.containers: is empty"),
+        ({"spec": {"containers": ["app"]}}, "spec.containers: each must be an object with a name"),
+    ],
+)
+def test_what_is_no_pod_is_refused(given: dict[str, Any], message: str) -> None:
+    assert refused({**pod(), **given}).startswith(message)

@@ -1,0 +1,410 @@
+"""ConfigMaps that follow the flags, and the annotations of pods that read them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
+from controller.pods.injection.flag_file import FlagFile
+from controller.pods.workloads import flag_files
+from controller.pods.workloads.file_touches import FileTouches, queue_of_files
+from controller.pods.workloads.flag_files import FlagFiles
+from controller.pods.workloads.marked_pods import FilePod, FilePods
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.watches import indexes_of
+from tests.cluster.objects import flags
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.runtime.events import Event
+    from controller.runtime.objects.cache import Change
+
+FILE = FlagFile("shop", "checkout")
+REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}
+
+
+def pod(
+    name: str, *owners: dict[str, Any], files: str = "checkout", namespace: str = "shop"
+) -> dict[str, Any]:
+    meta = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "ownerReferences": [*owners]}
+    return {"metadata": {**meta, "annotations": {"flagstaff.dev/flag-files": files}}}
+
+
+def document(**defaults: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(flags(**defaults))
+    return found
+
+
+@dataclass
+class World:
+    """A cluster that keeps one ConfigMap, and its pods and Events."""
+
+    config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
+    touched: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    """The versions in the pods' annotations."""
+    slept: float = 0.0
+    sleepers: int = 0
+    writes: int = 0
+    failing: Failed | None = None
+    untouchable: Failed | None = None
+    delay: float = 0.0
+    blocked: Callable[[str, str], bool] = lambda _verb, _namespace: False
+    """Which requests are never answered."""
+    events: list[Event] = field(default_factory=list)
+
+    waiting: int = 0
+    """Those that were made meanwhile."""
+
+    def __post_init__(self) -> None:
+        self.objects = Cache(indexes_of((CONFIGURATIONS,)))
+        self.time = 0.0
+        clock = lambda: self.time  # noqa: E731
+        self.queue = queue_of_files(clock, lambda: 0.0)
+        self.pods = FilePods(self.queue.put)
+        self.touches = FileTouches(
+            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), delay=self.delay, sleep=self.sleep
+        )
+        now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
+        self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
+
+        def changed(change: Change) -> None:
+            self.files.changed(change)
+
+        self.objects.on_change = changed
+
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [each.reason for each in self.events]
+
+    def flags(
+        self, generation: int = 1, name: str = "checkout", namespace: str = "shop", **spec: Any
+    ) -> None:
+        key = ObjectKey("FeatureFlagConfiguration", namespace, name)
+        self.objects.learn(Resource(key, "ffc-uid", generation, str(generation), spec))
+
+    def due(self) -> bool:
+        return len(self.queue) > 0
+
+    async def look(self) -> None:
+        """Work on all that is due."""
+        async with self.running():
+            await until(lambda: not (self.queue.busy or self.touches.queue.busy))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Its workers, for as long as the block lasts."""
+        task = asyncio.create_task(self.files.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """What the file says."""
+        content = json.loads(self.config_maps[FILE]["data"]["shop_checkout.flagd.json"])
+        return {key: each["defaultVariant"] for key, each in content["flags"].items()}
+
+    @property
+    def owners(self) -> list[str]:
+        return [each["uid"] for each in self.config_maps[FILE]["metadata"]["ownerReferences"]]
+
+    async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
+        if self.failing is not None:
+            raise self.failing
+        return deepcopy(self.config_maps.get(file))
+
+    async def adopt(self, file: FlagFile) -> None:
+        self.config_maps[file]["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "flagstaff"}
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        assert manager == "flagstaff-flag-files"
+        meta = manifest["metadata"]
+        await self.answered("apply", meta["namespace"])
+        self.writes += 1
+        body = deepcopy(dict(manifest))
+        body["metadata"]["resourceVersion"] = str(self.writes)
+        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = body
+        return deepcopy(body), ""
+
+    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+        assert annotations.keys() == {"flagstaff.dev/flags-changed"}
+        await self.answered("touch", pod.namespace)
+        if self.untouchable is not None:
+            raise self.untouchable
+        self.touched.append(pod.name)
+        self.versions.append(annotations["flagstaff.dev/flags-changed"])
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.sleepers += 1
+        assert self.sleepers == 1
+        await asyncio.sleep(0)
+        self.sleepers -= 1
+
+    async def answered(self, verb: str, namespace: str) -> None:
+        if self.blocked(verb, namespace):
+            self.waiting += 1
+            await asyncio.Event().wait()
+
+
+async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    assert not world.due()
+    world.pods.learn("Pod", pod("a", {**REPLICAS, "controller": True}))
+    world.pods.learn("Pod", pod("b", {**REPLICAS, "controller": True}))
+    await world.look()
+    assert (world.defaults, world.owners, sorted(world.touched)) == ({"banner": "on"}, ["rs-1"], ["a", "b"])
+    assert world.config_maps[FILE]["metadata"]["annotations"] == {"openfeature.dev/featureflag": "checkout"}
+    world.flags(2, flagSpec=document(banner="off"))
+    await world.look()
+    assert (world.defaults, sorted(world.touched)) == ({"banner": "off"}, ["a", "a", "b", "b"])
+    assert (world.writes, world.reasons) == (2, ["FlagFileWritten"] * 2)
+
+
+async def test_what_changes_no_flag_writes_nothing() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    # Its status, the pod's own change, and the look of every minute.
+    key = ObjectKey("FeatureFlagConfiguration", "shop", "checkout")
+    world.objects.learn(Resource(key, "ffc-uid", 1, "2", {"flagSpec": document(banner="on")}, {"flags": 1}))
+    world.pods.learn("Pod", pod("a"))
+    assert not world.due()
+    world.time += flag_files.LOOK
+    assert world.due()
+    await world.look()
+    assert (world.writes, world.touched) == (1, ["a"])
+
+
+async def test_what_was_deleted_is_made_again() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.config_maps.clear()
+    world.time += flag_files.LOOK
+    await world.look()
+    # Of the same flags, the pods are annotated once more.
+    assert (world.defaults, world.versions) == ({"banner": "on"}, ["1", "2"])
+
+
+async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on", cart="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    bad = document(banner="off", cart="off")
+    bad["flags"]["cart"] = "on"
+    world.flags(2, flagSpec=bad)
+    await world.look()
+    assert world.defaults == {"banner": "off", "cart": "on"}
+    world.flags(3, flagSpec="none at all")
+    await world.look()
+    assert (world.defaults, world.reasons[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
+
+
+async def test_the_flags_stay_where_the_flag_set_goes() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
+    await world.look()
+    assert (world.defaults, world.writes) == ({"banner": "on"}, 1)
+
+
+@pytest.mark.parametrize("flag_set", ["bad", "too large", "shards that lack", "deleted"])
+async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag_set: str) -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a", REPLICAS))
+    await world.look()
+    match flag_set:
+        case "bad":
+            world.flags(2, flagSpec="none at all")
+        case "too large":
+            variants = {"on": "x" * (flag_files.MOST_BYTES + 1)}
+            large = {"state": "ENABLED", "variants": variants, "defaultVariant": "on"}
+            world.flags(2, flagSpec={"flags": {"banner": large}})
+        case "shards that lack":
+            world.flags(2, shards=[{"name": "checkout-1", "digest": "sha256:" + "0" * 64}])
+        case _:
+            world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
+    await world.look()
+    world.pods.learn("Pod", pod("b", {**REPLICAS, "name": "app-2", "uid": "rs-2"}))
+    await world.look()
+    assert (world.defaults, world.owners, world.writes) == ({"banner": "on"}, ["rs-1", "rs-2"], 2)
+    # Kubernetes takes off what is gone, and the next look leaves it so.
+    del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
+    world.pods.forget("Pod", "shop", "a")
+    world.time += flag_files.LOOK
+    await world.look()
+    assert (world.owners, world.writes, world.reasons.count("FlagFileWritten")) == (["rs-2"], 2, 1)
+
+
+async def test_without_a_flag_set_no_file_is_kept_and_other_pods_are_not_annotated() -> None:
+    world = World()
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
+    world.pods.learn("Pod", pod("b"))
+    await world.look()
+    world.time += flag_files.LOOK
+    assert (world.writes, world.reasons, world.due()) == (0, [], False)
+
+
+async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a", REPLICAS))
+    await world.look()
+    world.pods.learn("Pod", pod("b"))
+    await world.look()
+    assert (world.owners, world.touched) == (["rs-1", "uid-b"], ["a"])
+    # One that Kubernetes removed does not come back.
+    del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
+    world.pods.forget("Pod", "shop", "a")
+    world.time += flag_files.LOOK
+    await world.look()
+    assert world.owners == ["uid-b"]
+
+
+async def test_a_file_without_readers_is_left_to_its_owners() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.pods.forget("Pod", "shop", "a")
+    world.flags(2, flagSpec=document(banner="off"))
+    world.time += flag_files.LOOK
+    await world.look()
+    world.time += flag_files.LOOK
+    assert (world.writes, world.due()) == (1, False)
+
+
+async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on_as_ours() -> None:
+    world = World()
+    world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    assert (world.writes, world.reasons) == (0, ["FlagFileFailed"])
+    assert "not of Flagstaff; rename it" in world.events[0].message
+    world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
+    world.time += flag_files.LOOK
+    await world.look()
+    assert world.defaults == {"banner": "on"}
+
+
+async def test_the_same_failure_is_reported_once() -> None:
+    world = World(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    for _ in range(3):
+        await world.look()
+        world.time += flag_files.LOOK
+    assert world.reasons == ["FlagFileFailed"]
+    world.failing = None
+    await world.look()
+    assert world.defaults == {"banner": "on"}
+
+
+async def test_a_content_larger_than_a_config_map_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flag_files, "MOST_BYTES", 10)
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
+
+
+@pytest.mark.parametrize("verb", ["apply", "touch"])
+async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> None:
+    world = World(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
+    for number in range(48):
+        world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
+        world.pods.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
+    async with world.running():
+        # As many as one namespace has alone.
+        await until(lambda: world.waiting == 4)
+        world.flags(flagSpec=document(banner="on"))
+        world.pods.learn("Pod", pod("a"))
+        await until(lambda: world.touched == ["a"])
+
+
+async def test_a_file_is_written_again_while_its_pods_are_annotated_for_the_last_change() -> None:
+    world = World(blocked=lambda verb, _namespace: verb == "touch")
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    async with world.running():
+        await until(lambda: world.writes == 1)
+        world.flags(2, flagSpec=document(banner="off"))
+        await until(lambda: world.writes == 2)
+    assert world.defaults == {"banner": "off"}
+
+
+async def test_kubelets_have_time_to_see_each_change_before_the_pods_are_annotated() -> None:
+    world = World(delay=1.0)
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    touched = []
+    for moment in (0.0, 0.75, 1.0, 1.5, 1.75):
+        world.time = moment
+        if moment == 0.75:
+            world.flags(2, flagSpec=document(banner="off"))
+        await world.look()
+        touched.append(len(world.touched))
+    assert touched == [0, 0, 1, 1, 2]
+
+
+async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_take() -> None:
+    world = World()
+    for name in ("f1", "f2"):
+        world.flags(name=name, flagSpec=document(banner="on"))
+        for number in range(50):
+            world.pods.learn("Pod", pod(f"{name}-{number}", files=name))
+    async with world.running():
+        await until(lambda: len(world.touched) == 100)
+    assert world.slept == pytest.approx(2.0)
+
+
+async def test_pods_that_may_not_be_annotated_are_reported() -> None:
+    world = World(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    world.pods.learn("Pod", pod("b"))
+    async with world.running():
+        await until(lambda: "FlagFileFailed" in world.reasons)
+    assert world.reasons == ["FlagFileWritten", "FlagFileFailed"]
+
+
+def test_a_pod_names_few_files() -> None:
+    woken: list[FlagFile] = []
+    pods = FilePods(woken.append)
+    pods.learn("Pod", pod("a", files=",".join(f"f{number}" for number in range(1000))))
+    assert len(woken) == 64
+    pods.learn("Pod", pod("a", files="f1"))
+    assert (
+        [each.name for each in pods.readers(FlagFile("shop", "f1"))],
+        pods.readers(FlagFile("shop", "f2")),
+    ) == (["a"], [])

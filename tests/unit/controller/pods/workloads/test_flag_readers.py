@@ -1,0 +1,156 @@
+"""The right to read FeatureFlags: whose it is, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.pods.workloads.flag_readers import LOOK, NAME, FlagReaders, account_of
+from controller.pods.workloads.marked_pods import MarkedPods
+from controller.runtime.reconciling.queue import KeyedQueue
+from controller.runtime.reconciling.setbacks import Failed
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+def pod(name: str, account: str, namespace: str = "shop") -> dict[str, Any]:
+    annotations = {"flagstaff.dev/flag-reader": account}
+    return {"metadata": {"namespace": namespace, "name": name, "annotations": annotations}}
+
+
+@dataclass
+class World:
+    """A cluster that keeps what is applied."""
+
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the namespace shop, by kind."""
+    writes: list[str] = field(default_factory=list)
+    failing: bool = False
+    deleted: Callable[[str], None] = lambda _kind: None
+    """What happens at that moment."""
+
+    def __post_init__(self) -> None:
+        self.time = 0.0
+        self.queue: KeyedQueue[str] = KeyedQueue(lambda: self.time, lambda: 0.0)
+        self.pods = MarkedPods([""], account_of, self.queue.put)
+        self.readers = FlagReaders(self, self.queue, self.pods)
+
+    async def look(self, seconds: float = 0.0) -> list[str]:
+        """The writes, once all that is due then was worked on."""
+        self.time += seconds
+        work = self.queue.work(self.readers.keep, lambda _key, _setback: None, longest=LOOK)
+        task = asyncio.create_task(work)
+        await until(lambda: not self.queue.busy)
+        task.cancel()
+        await asyncio.wait([task])
+        writes, self.writes = self.writes, []
+        return writes
+
+    @property
+    def accounts(self) -> list[str]:
+        return [each["name"] for each in self.objects["RoleBinding"]["subjects"]]
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        assert (api_version, namespace, name) == ("rbac.authorization.k8s.io/v1", "shop", NAME)
+        if self.failing:
+            raise Failed("AccessDenied", "no")
+        return deepcopy(self.objects.get(kind))
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        assert manager == "flagstaff-flag-readers"
+        self.writes.append(f"apply {manifest['kind']}")
+        body = deepcopy(dict(manifest))
+        body["metadata"]["uid"] = "u"
+        self.objects[manifest["kind"]] = body
+        return body, ""
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        del api_version
+        assert (namespace, name, uid) == ("shop", NAME, "u")
+        self.writes.append(f"delete {kind}")
+        del self.objects[kind]
+        self.deleted(kind)
+
+    async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
+        assert (api_version, plural, name) == ("rbac.authorization.k8s.io/v1", "rolebindings", NAME)
+        return {"shop"} if "RoleBinding" in self.objects else set()
+
+
+async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_pods() -> None:
+    world = World()
+    world.pods.learn("Pod", pod("a", "till"))
+    world.pods.learn("Pod", pod("b", "till"))
+    assert await world.look() == ["apply Role", "apply RoleBinding"]
+    assert world.objects["Role"]["rules"] == [
+        {
+            "apiGroups": ["core.openfeature.dev"],
+            "resources": ["featureflags"],
+            "verbs": ["get", "list", "watch"],
+        }
+    ]
+    world.pods.learn("Pod", pod("c", "default"))
+    assert await world.look() == ["apply RoleBinding"]
+    assert world.accounts == ["default", "till"]
+    world.pods.forget("Pod", "shop", "a")
+    world.pods.forget("Pod", "shop", "c")
+    assert (await world.look(), await world.look(LOOK)) == ([], ["apply RoleBinding"])
+    assert world.accounts == ["till"]
+    world.pods.forget("Pod", "shop", "b")
+    assert sorted(await world.look(LOOK)) == ["delete Role", "delete RoleBinding"]
+    assert (await world.look(LOOK), world.objects) == ([], {})
+
+
+@pytest.mark.parametrize("kind", ["Role", "RoleBinding"])
+async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: str) -> None:
+    world = World()
+    world.pods.learn("Pod", pod("till-0", "till"))
+    await world.look()
+    world.pods.forget("Pod", "shop", "till-0")
+
+    def deleted(what: str) -> None:
+        if what == kind:
+            world.pods.learn("Pod", pod("till-0", "till"))
+
+    world.deleted = deleted
+    await world.look(LOOK)
+    assert (sorted(world.objects), world.accounts) == (["Role", "RoleBinding"], ["till"])
+
+
+async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_not_written() -> None:
+    world = World()
+    world.pods.learn("Pod", pod("a", "till"))
+    await world.look()
+    assert await world.look(LOOK) == []
+    del world.objects["Role"]
+    world.objects["RoleBinding"]["subjects"] = []
+    assert await world.look(LOOK) == ["apply Role", "apply RoleBinding"]
+
+
+async def test_somebody_elses_role_is_left_alone() -> None:
+    world = World(objects={"Role": {"metadata": {"uid": "x"}}})
+    world.pods.learn("Pod", pod("a", "till"))
+    assert (await world.look(), [*world.objects]) == ([], ["Role"])
+    world.pods.forget("Pod", "shop", "a")
+    assert await world.look(LOOK) == []
+
+
+async def test_a_refusal_is_tried_again() -> None:
+    world = World(failing=True)
+    world.pods.learn("Pod", pod("a", "till"))
+    await world.look()
+    world.failing = False
+    assert await world.look(LOOK) == ["apply Role", "apply RoleBinding"]
+
+
+def test_nothing_is_known_before_every_namespace_was_listed() -> None:
+    pods = MarkedPods(["shop", "bank"])
+    pods.listed("Pod", "shop")
+    assert not pods.known.is_set()
+    pods.listed("Pod", "bank")
+    assert pods.known.is_set()

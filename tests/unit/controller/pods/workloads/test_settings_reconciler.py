@@ -1,0 +1,106 @@
+"""FeatureFlagSources and InProcessConfigurations: what their status says, and what wakes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.pods.admission.known_objects import KnownObjects
+from controller.pods.injection.installation import Options
+from controller.pods.workloads.settings_reconciler import SettingsReconciler
+from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS
+from controller.runtime.objects.cache import Cache, Change
+from controller.runtime.reconciling.settle import settle
+from controller.runtime.reconciling.watches import indexes_of, woken
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+STAGES = (FEATURE_FLAG_SOURCES, IN_PROCESS_CONFIGURATIONS)
+OPTIONS = Options(flag_files=True)
+
+
+def one(kind: str, spec: dict[str, Any], name: str = "one", namespace: str = "shop") -> Resource:
+    return Resource(ObjectKey(kind, namespace, name), f"{kind}-{name}", 1, "1", spec)
+
+
+def source(*sources: dict[str, Any], **spec: Any) -> Resource:
+    return one("FeatureFlagSource", {"sources": [*sources], **spec})
+
+
+FLAGS = one("FeatureFlagConfiguration", {}, "checkout")
+OTHER = one("FeatureFlagConfiguration", {}, "checkout", "other")
+IN_PROCESS = one("InProcessConfiguration", {"selector": "checkout"})
+
+
+async def ready(given: Resource, *beside: Resource, options: Options = OPTIONS) -> tuple[str, str, str]:
+    objects = Cache(indexes_of(STAGES))
+    for each in (given, *beside):
+        objects.learn(each)
+    reconciler = SettingsReconciler(KnownObjects(objects, ()), options)
+    settled = settle(given, await reconciler.reconcile(given, NOW), NOW)
+    (found,) = (each for each in settled.status["conditions"] if each["type"] == "Ready")
+    return found["status"], found["reason"], found["message"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (source({"source": "checkout"}), "follows shop/checkout"),
+        (source({"source": "checkout", "provider": "file"}), "follows shop/checkout"),
+        (source({"source": "https://x", "provider": "http"}), "follows what is not of this cluster"),
+        (IN_PROCESS, "follows shop/checkout"),
+        (one("InProcessConfiguration", {"host": "flags.example"}), "follows what is not of this cluster"),
+        (
+            source({"source": "checkout"}, syncProviderArgs=["x"]),
+            "follows shop/checkout; FeatureFlagSource: syncProviderArgs is ignored: give each source its "
+            "fields",
+        ),
+    ],
+)
+async def test_it_is_ready_where_pods_would_be_injected(given: Resource, expected: str) -> None:
+    assert await ready(given, FLAGS) == ("True", "Succeeded", expected)
+
+
+@pytest.mark.parametrize("given", [source({"source": "checkout"}), IN_PROCESS])
+async def test_a_flag_set_that_is_not_there_is_waited_for(given: Resource) -> None:
+    assert await ready(given) == ("False", "FlagSetNotFound", "there is no flag set shop/checkout")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (source(), "FeatureFlagSource one: spec.sources"),
+        (source({"source": "other/checkout"}), "FeatureFlagSource: sources[0]: "),
+        (source({"source": "a", "provider": "disk"}), "FeatureFlagSource: sources[0]: provider 'disk'"),
+        (one("InProcessConfiguration", {"selector": "other/checkout"}), "InProcessConfiguration: selector: "),
+        (one("InProcessConfiguration", {}), "InProcessConfiguration: selector is missing"),
+    ],
+)
+async def test_what_pods_are_refused_for_stalls_in_the_same_words(given: Resource, expected: str) -> None:
+    status, reason, message = await ready(given, OTHER)
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert message.startswith(expected)
+
+
+async def test_without_the_option_files_are_refused() -> None:
+    given = source({"source": "checkout", "provider": "file"})
+    _, reason, message = await ready(given, FLAGS, options=replace(OPTIONS, flag_files=False))
+    assert reason == "InvalidSpec"
+    assert "--flag-files" in message
+
+
+def test_a_flag_set_that_comes_and_a_grant_wake_those_that_they_concern() -> None:
+    objects = Cache(indexes_of(STAGES))
+    borrowing = replace(
+        source({"source": "shop/checkout"}), key=ObjectKey("FeatureFlagSource", "bank", "one")
+    )
+    for each in (source({"source": "checkout"}), borrowing, IN_PROCESS):
+        objects.learn(each)
+    keys = {ObjectKey(kind, "shop", "one") for kind in ("FeatureFlagSource", "InProcessConfiguration")}
+    assert woken(STAGES, objects, Change(None, FLAGS)) == {*keys, borrowing.key}
+    assert woken(STAGES, objects, Change(FLAGS, replace(FLAGS, generation=2))) == set()
+    grant = one("FlagGrant", {"from": [{"kind": "Pod", "namespace": "bank"}]})
+    assert woken(STAGES, objects, Change(None, grant)) == {borrowing.key}
