@@ -14,8 +14,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.cli.shared.ending import INTERRUPTED, PROBLEM, USAGE, Exit
-from controller.cli.shared.printing import printable
+from controller.cli.shared.ending import INTERRUPTED, OK, PROBLEM, UNREACHABLE, USAGE, Exit
+from controller.cli.shared.printing import did_you_mean, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,8 @@ _MODULES: Final = {
     **{verb: f"controller.cli.{folder}.{verb}" for folder, verbs in _FOLDERS.items() for verb in verbs},
 }
 
+_OURS: Final = ("controller", "evaluator")
+
 
 def module_of(verb: str) -> str:
     """The module that declares and runs `verb`."""
@@ -57,46 +59,79 @@ def module_of(verb: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors do not print every option."""
+    """An argument parser whose errors do not print every option, and suggest what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\ntry: {self.prog} --help\n")
+        self.exit(USAGE, f"{self.prog}: {message.removeprefix('argument ')}\ntry: {self.prog} --help\n")
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Exit with 2 for words that are neither options nor arguments of this verb."""
+        below = [parser for action in self._actions for parser in _parsers_below(action)]
+        options = [text for parser in (self, *below) for text in parser._option_string_actions]
+        hints = (did_you_mean(word.partition("=")[0], options) for word in words if word.startswith("-"))
+        self.error(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
+
+
+def _parsers_below(action: argparse.Action) -> list[argparse.ArgumentParser]:
+    choices = action.choices if isinstance(action.choices, dict) else {}
+    return [parser for parser in choices.values() if isinstance(parser, argparse.ArgumentParser)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; 0: done, 1: problems, 2: wrong usage, 3: source or server not reachable, 130: stopped."""
-    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     arguments = sys.argv[1:] if argv is None else list(argv)
-    asked = next((word for word in arguments if not word.startswith("-")), None)
-    # What modules make stays: collecting it while they load is a seventh of the start.
-    gc.disable()
-    for verb, summary in VERBS.items():
-        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if verb == asked:
-            importlib.import_module(module_of(verb)).configure(sub)
-    gc.enable()
-    options = parser.parse_args(arguments)
-    if options.version:
-        from importlib.metadata import version
-
-        print(f"flagstaff {version('flagstaff')}")
-        return 0
-    if options.verb is None:
-        parser.print_help(sys.stderr)
-        return USAGE
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
+        return _run(arguments)
     except BrokenPipeError:
         # The reader has closed the pipe, as `head` does; Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PROBLEM
     except Exit as ended:
-        print(f"flagstaff {options.verb}: {printable(str(ended))}", file=sys.stderr)
+        print(f"flagstaff {_verb(arguments)}: {printable(str(ended))}", file=sys.stderr)
         return ended.code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _OURS:
+            raise
+        print(
+            f"flagstaff {_verb(arguments)}: the package {error.name} is not installed; "
+            "install all that this verb needs: pip install 'flagstaff[controller]'",
+            file=sys.stderr,
+        )
+        return UNREACHABLE
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verb = _verb(arguments)
+    if verb and verb not in VERBS:
+        parser.error(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}")
+    # What modules make stays: collecting it while they load is a seventh of the start.
+    gc.disable()
+    for name, summary in VERBS.items():
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == verb:
+            importlib.import_module(module_of(verb)).configure(sub)
+    gc.enable()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        (verbs.choices[verb] if verb else parser).refuse(unknown)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"flagstaff {version('flagstaff')}")
+        return OK
+    if options.verb is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    code: int = options.run(options)
+    sys.stdout.flush()
     return code
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    return next((word for word in arguments if not word.startswith("-")), "")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _DIGITS: Final = 12
+_MOST_KNOWN: Final = 1000
 _DIGEST: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})[0-9a-f]{{28,}}")
 
 
@@ -30,6 +31,14 @@ def printable(text: str) -> str:
 
 def _escaped(sign: str) -> str:
     return sign if sign.isprintable() else json.dumps(sign)[1:-1]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "…"?` for the known word that is spelled most alike, or an empty text."""
+    import difflib
+
+    near = difflib.get_close_matches(word, [*known][:_MOST_KNOWN], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
