@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from evaluator.flags.canonical import content_metadata
 from evaluator.flags.checking.references import Expander, RuleTooLarge, measure
 from evaluator.flags.model import ABSENT
-from evaluator.flags.syntax.numbers import normal_number
+from evaluator.flags.syntax.text import normal_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

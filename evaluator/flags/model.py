@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict of the same."""
 
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and indices from the root of a document or of a rule."""
+
 Scalar: TypeAlias = str | int | float | bool
 """A value of metadata."""
 

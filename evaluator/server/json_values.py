@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orjson import Fragment
 
-from evaluator.flags.syntax.numbers import normal_number, with_numbers
+from evaluator.flags.syntax.text import normal_number, with_numbers
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json

@@ -23,7 +23,7 @@ import orjson
 
 from evaluator.flags.layers.catalog import fold
 from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
-from evaluator.flags.syntax.numbers import normal
+from evaluator.flags.syntax.text import normal
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json

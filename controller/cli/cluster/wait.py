@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
 from controller.delivery.waiting import SHORTEST, WaitState, WaitTarget, is_revision
-from evaluator.flags.syntax.problems import visible
+from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     import argparse

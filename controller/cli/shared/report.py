@@ -11,7 +11,7 @@ from controller.cli.shared.printing import printable, short
 from controller.cli.shared.problems import as_object
 from controller.local.local_events import LocalEvent, Looked, Restored, RevisionBuilt
 from controller.runtime.clock import now
-from evaluator.flags.syntax.problems import visible
+from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,16 +6,14 @@ import functools
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.syntax.findings import placed
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.problems import Finding, Severity, placed
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from evaluator.flags.layers.layer import Layer
-    from evaluator.flags.syntax.findings import Piece
-    from evaluator.flags.syntax.problems import Problem
+    from evaluator.flags.syntax.problems import Piece, Problem
 
 _FORMAT: Final = "Cf"
 """Unicode's category of characters that are not seen, such as a zero-width space."""

@@ -23,10 +23,9 @@ from evaluator.flags.syntax.text import json_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from evaluator.flags.checking.operators import Path
     from evaluator.flags.layers.layer import Layer
-    from evaluator.flags.model import FlagSet, Scalar
-    from evaluator.flags.syntax.document import Document
+    from evaluator.flags.model import FlagSet, Path, Scalar
+    from evaluator.flags.syntax.problems import Document
 
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
 

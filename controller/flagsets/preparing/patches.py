@@ -16,17 +16,15 @@ from controller.flagsets.preparing.preparation import size_of
 from evaluator.flags.layers.assembled import Assembled
 from evaluator.flags.layers.layer import EVALUATORS, FLAGS, METADATA
 from evaluator.flags.syntax.document import read_document
-from evaluator.flags.syntax.findings import Piece
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.problems import Finding, Piece, Severity
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from evaluator.flags.checking.operators import Path
     from evaluator.flags.layers.layer import Layer
-    from evaluator.flags.model import Json
-    from evaluator.flags.syntax.document import Document, Places
+    from evaluator.flags.model import Json, Path
+    from evaluator.flags.syntax.problems import Document, Places
 
 FAILED: Final = "patch-failed"
 _SECTIONS: Final = (FLAGS, EVALUATORS, METADATA)

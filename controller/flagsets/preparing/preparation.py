@@ -20,10 +20,8 @@ from evaluator.flags.syntax.text import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Flag, FlagSet, Json
-    from evaluator.flags.syntax.document import Document
-    from evaluator.flags.syntax.problems import Problem
+    from evaluator.flags.model import Flag, FlagSet, Json, Path
+    from evaluator.flags.syntax.problems import Document, Problem
 
 
 class Prepared(NamedTuple):

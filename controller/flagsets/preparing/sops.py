@@ -12,17 +12,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.flagsets.preparing.preparation import Prepared
-from evaluator.flags.syntax.numbers import read_number
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import json_path
+from evaluator.flags.syntax.text import json_path, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controller.flagsets.preparing.preparation import Allowance
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
-    from evaluator.flags.syntax.document import Document
+    from evaluator.flags.model import Json, Path
+    from evaluator.flags.syntax.problems import Document
 
 Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
 """(`age` or `pgp`, messages) -> the first content of a key's length that a key of ours opens, or None."""

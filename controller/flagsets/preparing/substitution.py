@@ -18,18 +18,16 @@ from controller.flagsets.preparing.variable_text import (
     work_of,
 )
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.numbers import read_number
 from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import DEFAULT, quoted
+from evaluator.flags.syntax.text import DEFAULT, quoted, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.flagsets.preparing.preparation import Allowance
     from controller.flagsets.preparing.variable_text import Template
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
-    from evaluator.flags.syntax.document import Document
+    from evaluator.flags.model import Json, Path
+    from evaluator.flags.syntax.problems import Document
 
 UNKNOWN: Final = "unknown-variable"
 BROKEN: Final = "broken-variable"

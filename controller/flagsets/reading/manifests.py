@@ -15,8 +15,8 @@ from evaluator.flags.syntax.text import Lines
 
 if TYPE_CHECKING:
     from controller.flagsets.preparing.preparation import Allowance
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.syntax.document import Document, Places
+    from evaluator.flags.model import Path
+    from evaluator.flags.syntax.problems import Document, Places
 
 CODE: Final = "wrong-manifest"
 _KINDS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})

@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.syntax.problems import visible
+from evaluator.flags.syntax.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from evaluator.flags.model import Json
-
-Path: TypeAlias = tuple[str | int, ...]
-"""Keys and indices from the rule's root."""
 
 DEPTH: Final = 50
 """Most levels of a rule: each object is one, and each array that is not an operator's argument list."""

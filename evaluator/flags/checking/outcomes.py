@@ -19,9 +19,8 @@ from evaluator.flags.syntax.text import choices, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.flags.checking.operators import Path
     from evaluator.flags.layers.assembled import Assembled
-    from evaluator.flags.model import Flag, Json
+    from evaluator.flags.model import Flag, Json, Path
 
 _DEEPEST: Final = 100
 """Most levels that are followed, shared rules included; anything deeper counts as computed."""

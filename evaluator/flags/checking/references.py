@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.checking.operators import DEPTH, NODES, REFERENCE, Path, reference_name
+from evaluator.flags.checking.operators import DEPTH, NODES, REFERENCE, reference_name
 from evaluator.flags.syntax.problems import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Json, Path
 
 _VAST: Final = 2**62
 """Upper limit of computed sizes: references that double each other would need numbers of any length."""

@@ -14,7 +14,6 @@ from evaluator.flags.checking.operators import (
     OPERATORS,
     REFERENCE,
     UNLISTED,
-    Path,
     did_you_mean,
     reference_name,
     shown,
@@ -25,7 +24,7 @@ from evaluator.flags.syntax.problems import Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Json, Path
 
 _SUGGESTIONS: Final = 3
 """Most names of one rule that get a suggestion: each costs a search."""

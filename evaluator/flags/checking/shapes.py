@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.operators import did_you_mean, shown
+from evaluator.flags.layers.assembled import FIELDS, KNOWN
 from evaluator.flags.model import ABSENT, EMPTY, Flag, State
-from evaluator.flags.syntax.fields import FIELDS, KNOWN
 from evaluator.flags.syntax.problems import Severity
 from evaluator.flags.syntax.text import choices, quoted
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.layers.assembled import Assembled
     from evaluator.flags.model import Json, Scalar
-    from evaluator.flags.syntax.findings import Piece
+    from evaluator.flags.syntax.problems import Piece
 
 _INCOMPLETE: Final = frozenset({"missing-state", "missing-variants", "unknown-variant"})
 """Problems of every flag whose base layer is missing."""

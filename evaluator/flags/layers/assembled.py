@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.syntax.fields import MERGED_BY_KEY
 from evaluator.flags.syntax.problems import Severity
 
 if TYPE_CHECKING:
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.syntax.findings import Piece
-    from evaluator.flags.syntax.problems import Finding
+    from evaluator.flags.model import Path
+    from evaluator.flags.syntax.problems import Finding, Piece
+
+FIELDS: Final = ("state", "variants", "defaultVariant", "targeting", "metadata")
+KNOWN: Final = frozenset(FIELDS)
+
+MERGED_BY_KEY: Final = frozenset({"variants", "metadata"})
+"""Fields of a flag that merge entry by entry; all others are replaced whole."""
 
 
 @dataclass(slots=True)

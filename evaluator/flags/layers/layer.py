@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.checking.operators import did_you_mean, shown
 from evaluator.flags.diff import same
+from evaluator.flags.layers.assembled import KNOWN, MERGED_BY_KEY
 from evaluator.flags.model import EMPTY
-from evaluator.flags.syntax.document import Document, read_document
-from evaluator.flags.syntax.fields import KNOWN, named_as_flagd_reads
-from evaluator.flags.syntax.findings import Piece
-from evaluator.flags.syntax.problems import Finding, Severity
+from evaluator.flags.syntax.document import read_document
+from evaluator.flags.syntax.problems import Document, Finding, Piece, Severity
 from evaluator.flags.syntax.text import DEFAULT, Bounds, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Json, Path
 
 FLAGS: Final = "flags"
 EVALUATORS: Final = "$evaluators"
@@ -93,7 +91,7 @@ class _Reading:
             message = f"a document must be an object with `flags`, not {shown(top)}"
             self._error(document, (), "not-an-object", message)
             return
-        top, misnamed = named_as_flagd_reads(top, _TOP_NAMES)
+        top, misnamed = _named_as_flagd_reads(top, _TOP_NAMES)
         self._warn_of_case(document, (), misnamed, None)
         for key in top:
             if key not in _TOP:
@@ -125,7 +123,7 @@ class _Reading:
                 path = (FLAGS, key)
                 named = value
                 if isinstance(value, dict):
-                    named, misnamed = named_as_flagd_reads(value, KNOWN)
+                    named, misnamed = _named_as_flagd_reads(value, KNOWN)
                     self._warn_of_case(document, path, misnamed, key)
                 yield key, Piece(named, document, path)
             return
@@ -135,7 +133,7 @@ class _Reading:
                 message = f"a flag in a list must be an object with `key`, not {shown(item)}"
                 self._error(document, path, "not-a-flag", message)
                 continue
-            named, misnamed = named_as_flagd_reads(item, _ITEM)
+            named, misnamed = _named_as_flagd_reads(item, _ITEM)
             if not isinstance(named.get("key"), str):
                 message = 'a flag in a list needs a key; add "key": "…"'
                 self._error(document, path, "missing-flag-key", message)
@@ -209,6 +207,30 @@ def _flag_set_id(piece: Piece) -> str | None:
         if isinstance(named, str):
             return named
     return None
+
+
+def _named_as_flagd_reads(
+    value: dict[str, Any], known: frozenset[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The object with each name as in `known`, and the names that differed: written name to known name. Of
+    two names of one field the later wins, or adds its entries, as in flagd.
+    """
+    if value.keys() <= known:
+        return value, {}
+    folded = {name.casefold(): name for name in known}
+    unknown = value.keys() - known
+    misnamed = {
+        name: folded[name.casefold()] for name in value if name in unknown and name.casefold() in folded
+    }
+    if not misnamed:
+        return value, misnamed
+    read: dict[str, Any] = {}
+    for name, part in value.items():
+        field = misnamed.get(name, name)
+        lower = read.get(field)
+        merges = field in MERGED_BY_KEY and isinstance(lower, dict) and isinstance(part, dict)
+        read[field] = {**lower, **part} if merges else part  # type: ignore[dict-item]
+    return read, misnamed
 
 
 def flag_at(value: Json, path: Path) -> str | None:

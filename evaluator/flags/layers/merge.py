@@ -13,8 +13,7 @@ from evaluator.flags.checking.shapes import check_base, check_shape, metadata_me
 from evaluator.flags.layers.assembled import Assembled, removes_nothing
 from evaluator.flags.layers.layer import as_read, read_layer
 from evaluator.flags.model import ABSENT, FlagSet
-from evaluator.flags.syntax.findings import placed, problem_of
-from evaluator.flags.syntax.problems import Finding, Problem, Severity
+from evaluator.flags.syntax.problems import Finding, Problem, Severity, placed, problem_of
 from evaluator.flags.syntax.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.layers.layer import Layer
     from evaluator.flags.model import Flag, Json, Scalar
-    from evaluator.flags.syntax.document import Document
-    from evaluator.flags.syntax.findings import Piece
+    from evaluator.flags.syntax.problems import Document, Piece
     from evaluator.flags.syntax.text import Bounds
 
 _NEED_ALL: Final = frozenset({

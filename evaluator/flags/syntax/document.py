@@ -1,25 +1,27 @@
-"""A parsed document: its value, the problems of its text, and the place of each part."""
+"""Reads a document, JSON or YAML, with the problems of its text and the place of each part. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.model import ABSENT
-from evaluator.flags.syntax.findings import problem_of
 from evaluator.flags.syntax.json_text import read_json
-from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import DEFAULT, EMPTY_DOCUMENT, Bounds, Lines, UnreadableError, decode
+from evaluator.flags.syntax.problems import (
+    EMPTY_DOCUMENT,
+    Document,
+    Finding,
+    Places,
+    Severity,
+    UnreadableError,
+)
+from evaluator.flags.syntax.text import DEFAULT, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Absent, Json
-    from evaluator.flags.syntax.problems import Problem
+    from evaluator.flags.model import Json
 
 
 class Syntax(StrEnum):
@@ -37,48 +39,15 @@ def format_of(file: str) -> Syntax | None:
     return _FORMATS.get(PurePosixPath(file).suffix.lower())
 
 
-class Places(Protocol):
-    """Offsets of a document's parts."""
-
-    def locate(self, path: Path, *, key: bool = False) -> int:
-        """Return the offset, in characters, of the value at `path` or of its key."""
-        ...
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document's value; if it has none, ABSENT and one finding."""
-
-    file: str
-    value: Json | Literal[Absent.ABSENT]
-    findings: tuple[Finding, ...] = ()
-    """Problems of the text, by path; the parser decides which flags they concern."""
-    text: str = field(default="", repr=False)
-    places: Places | None = field(default=None, repr=False)
-
-    @property
-    def unreadable(self) -> bool:
-        """Whether the document has no value."""
-        return self.value is ABSENT
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Return the findings as problems."""
-        return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
-
-    def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
-        """Line and column of the value at `path`, or of its key; of its nearest ancestor if it is missing; of
-        the character at `offset` if that is given. (0, 0) in a document that could not be read.
-        """
-        if offset is not None:
-            return self._lines.place(offset)
-        if self.places is None:
-            return 0, 0
-        return self._lines.place(self.places.locate(path, key=key))
-
-    @cached_property
-    def _lines(self) -> Lines:
-        return Lines(self.text)
+def decode(source: bytes) -> str:
+    """Decode UTF-8, with or without byte order mark; raises `UnreadableError` with the bad byte and line."""
+    try:
+        return source.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = source.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{source[error.start]:02x} on line {line} is not UTF-8; save the file as UTF-8"
+        text = source[: error.start].decode("utf-8").removeprefix("\ufeff")
+        raise UnreadableError("not-utf-8", message, len(text)) from None
 
 
 def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Document:

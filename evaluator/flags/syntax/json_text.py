@@ -11,15 +11,13 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.syntax.numbers import read_integer, read_number
-from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import Lines, UnreadableError, quoted
+from evaluator.flags.syntax.problems import Finding, Severity, UnreadableError
+from evaluator.flags.syntax.text import Lines, quoted, read_integer, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Json, Path
     from evaluator.flags.syntax.text import Bounds
 
 # Possessive, and also ended by the text's end, so that an unclosed string costs one pass, not one per quote.

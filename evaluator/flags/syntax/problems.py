@@ -1,14 +1,23 @@
-"""Problems of a document and their places, as data for command line, status and editor."""
+"""Documents, and problems with their places, as data for command line, status and editor. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from evaluator.flags.model import ABSENT
+from evaluator.flags.syntax.text import Lines, json_path, visible
 
 if TYPE_CHECKING:
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.syntax.document import Document
+    from collections.abc import Sequence
+
+    from evaluator.flags.model import Absent, Json, Path
+    from evaluator.flags.syntax.text import Bounds
+
+_BY_PLACE: Final = attrgetter("file", "line", "column", "severity", "code", "message")
 
 
 class Severity(StrEnum):
@@ -70,13 +79,116 @@ class Finding:
         return self.flag is None and self.severity is Severity.ERROR
 
 
-def visible(text: str) -> str:
-    """Return the text with unprintable characters as `\\uXXXX`, so that it is safe in logs and terminals."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+class UnreadableError(Exception):
+    """The document has no value; `offset` is None if no place is known."""
+
+    def __init__(self, code: str, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.offset = offset
+
+    def finding(self) -> Finding:
+        """Return the error as the one finding of a document without a value."""
+        return Finding((), Severity.ERROR, self.code, str(self), offset=self.offset)
 
 
-def _escaped(sign: str) -> str:
-    number = ord(sign)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+EMPTY_DOCUMENT: Final = UnreadableError(
+    "empty-document", "the document is empty; it needs `flags`, if only an empty object"
+)
+
+
+class Places(Protocol):
+    """Offsets of a document's parts."""
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Return the offset, in characters, of the value at `path` or of its key."""
+        ...
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document's value; if it has none, ABSENT and one finding."""
+
+    file: str
+    value: Json | Literal[Absent.ABSENT]
+    findings: tuple[Finding, ...] = ()
+    """Problems of the text, by path; the parser decides which flags they concern."""
+    text: str = field(default="", repr=False)
+    places: Places | None = field(default=None, repr=False)
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the document has no value."""
+        return self.value is ABSENT
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Return the findings as problems."""
+        return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
+
+    def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
+        """Line and column of the value at `path`, or of its key; of its nearest ancestor if it is missing; of
+        the character at `offset` if that is given. (0, 0) in a document that could not be read.
+        """
+        if offset is not None:
+            return self._lines.place(offset)
+        if self.places is None:
+            return 0, 0
+        return self._lines.place(self.places.locate(path, key=key))
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.text)
+
+
+class Piece(NamedTuple):
+    """A part of a document; None removes the lower layer's value, except in a whole document."""
+
+    value: Json
+    document: Document
+    path: Path
+
+    def place(self, *, key: bool = False) -> str:
+        """Return the place, for a message about another place."""
+        line, column = self.document.place(self.path, key=key)
+        return f"{self.document.file}:{line}:{column}"
+
+    def finding(
+        self,
+        severity: Severity,
+        code: str,
+        message: str,
+        flag: str | None = None,
+        *,
+        below: Path = (),
+        at_key: bool = False,
+    ) -> Finding:
+        """Return a problem of the piece, or of its part `below`; `flag` as in Finding."""
+        return Finding((*self.path, *below), severity, code, message, self.document, flag, at_key)
+
+
+def problem_of(finding: Finding) -> Problem:
+    """Return the finding with its file, line and column."""
+    document = finding.document
+    file, place = "", (0, 0)
+    if document is not None:
+        file = document.file
+        place = document.place(finding.path, key=finding.at_key, offset=finding.offset)
+    where = json_path(finding.path)
+    return Problem(file, *place, finding.severity, finding.code, finding.message, where, finding.flag)
+
+
+def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
+    """Return the findings as problems, by place. Past the bound: errors first, then the number left out."""
+    shown = list(findings)
+    left_out = shown[:0]
+    if len(shown) > bounds.problems:
+        shown.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+        shown, left_out = shown[: bounds.problems], shown[bounds.problems :]
+    problems = sorted((problem_of(finding) for finding in shown), key=_BY_PLACE)
+    if left_out:
+        message = f"{len(left_out)} more problems are not shown; correct these first"
+        problems.append(
+            Problem(problem_of(left_out[0]).file, 0, 0, left_out[0].severity, "too-many-problems", message)
+        )  # fmt: skip
+    return tuple(problems)

@@ -1,4 +1,15 @@
-"""Text of a document: decoding, places, and quotes for messages."""
+"""Numbers and lines of a document's text, its bounds, and quotes for messages. Pure.
+
+flagd reads every JSON number as a float64, so every number here is a float64. The value is held in one form,
+whatever the spelling:
+
+* an `int` where the float64 is a whole number from -2^63 up to (not including) 2^63, what a 64-bit integer
+  holds: `3`, `3.0` and `3e0` are 3, `-0.0` is 0, 2^53 + 1 is 2^53;
+* a `float` otherwise: fractions, and whole numbers that 64 bits cannot hold.
+
+Two numbers are hence equal in value exactly when they are equal in type and value, and a whole number is
+written as an integer by every encoder.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +19,25 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Final
-
-from evaluator.flags.syntax.problems import Finding, Severity, visible
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from evaluator.flags.checking.operators import Path
+    from evaluator.flags.model import Json, Path
 
 QUOTED: Final = 60
 """Most characters of a document's own text that a message repeats."""
+
+_EXACT: Final = 2**53
+"""Up to here every whole number is exact as a float64."""
+_BEYOND_64_BITS: Final = 2.0**63
+
+_SHORT: Final = 16
+"""Integers of fewer characters are all below 2^53."""
+_LONGEST: Final = 4_000
+"""Most characters of a literal; a longer one is refused."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
@@ -42,24 +61,6 @@ class Bounds:
 DEFAULT: Final = Bounds()
 
 
-class UnreadableError(Exception):
-    """The document has no value; `offset` is None if no place is known."""
-
-    def __init__(self, code: str, message: str, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.offset = offset
-
-    def finding(self) -> Finding:
-        """Return the error as the one finding of a document without a value."""
-        return Finding((), Severity.ERROR, self.code, str(self), offset=self.offset)
-
-
-EMPTY_DOCUMENT: Final = UnreadableError(
-    "empty-document", "the document is empty; it needs `flags`, if only an empty object"
-)
-
-
 class Lines:
     """Line and column of an offset, both from 1 and in characters."""
 
@@ -74,17 +75,6 @@ class Lines:
         """The line and column of the character at `offset`."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
-
-
-def decode(source: bytes) -> str:
-    """Decode UTF-8, with or without byte order mark; raises `UnreadableError` with the bad byte and line."""
-    try:
-        return source.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = source.count(b"\n", 0, error.start) + 1
-        message = f"byte 0x{source[error.start]:02x} on line {line} is not UTF-8; save the file as UTF-8"
-        text = source[: error.start].decode("utf-8").removeprefix("\ufeff")
-        raise UnreadableError("not-utf-8", message, len(text)) from None
 
 
 def quoted(text: object) -> str:
@@ -109,3 +99,63 @@ def json_path(path: Path) -> str:
         else:
             parts.append(f"[{visible(json.dumps(step, ensure_ascii=False))}]")
     return "".join(parts)
+
+
+def visible(text: str) -> str:
+    """Return the text with unprintable characters as `\\uXXXX`, so that it is safe in logs and terminals."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    number = ord(sign)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def read_integer(literal: str) -> int | float | None:
+    """`read_number` for a literal that has neither a point nor an exponent."""
+    return int(literal) if len(literal) < _SHORT else read_number(literal)
+
+
+def read_number(literal: str) -> int | float | None:
+    """Return the value of a decimal literal; None if no float64 is that large."""
+    return None if len(literal) > _LONGEST else _held(float(literal))
+
+
+def normal_number(value: float) -> int | float:
+    """Convert a decoder's number as `read_number` does. Raises ValueError if it is no finite float64."""
+    if -_EXACT <= value <= _EXACT and type(value) is int:
+        return value
+    try:
+        held = _held(float(value))
+    except OverflowError:
+        held = None
+    if held is None:
+        raise ValueError("a number is not a finite float64")
+    return held
+
+
+def normal(value: Json) -> Json:
+    """A JSON value from any decoder, made anew with its numbers as the parser holds them. Raises ValueError
+    for a number that is no finite float64. It recurses: bound the depth of what strangers send first.
+    """
+    return with_numbers(value, normal_number)
+
+
+def with_numbers(value: Json, number: Callable[[float], Any]) -> Any:
+    """Copy a JSON value with each number converted by `number`. It recurses."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is dict:
+        return {key: with_numbers(each, number) for key, each in value.items()}
+    if kind is list:
+        return [with_numbers(each, number) for each in value]
+    return number(value)
+
+
+def _held(value: float) -> int | float | None:
+    if -_BEYOND_64_BITS <= value < _BEYOND_64_BITS:
+        return int(value) if value.is_integer() else value
+    return value if isfinite(value) else None

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from evaluator.flags.syntax.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
-from evaluator.flags.syntax.numbers import normal_number, read_number
-from evaluator.flags.syntax.problems import Finding, Severity
-from evaluator.flags.syntax.text import EMPTY_DOCUMENT, Lines, UnreadableError, quoted
+from evaluator.flags.syntax.problems import EMPTY_DOCUMENT, Finding, Severity, UnreadableError
+from evaluator.flags.syntax.text import Lines, normal_number, quoted, read_number
 
 if TYPE_CHECKING:
-    from evaluator.flags.checking.operators import Path
-    from evaluator.flags.model import Json
+    from evaluator.flags.model import Json, Path
     from evaluator.flags.syntax.text import Bounds
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})

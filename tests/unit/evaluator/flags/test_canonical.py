@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.model import ABSENT, PROVENANCE_KEYS, REVISION_KEY, Flag, FlagSet, State
-from evaluator.flags.syntax.numbers import normal
+from evaluator.flags.syntax.text import normal
 
 
 def flag(key: str = "banner", **parts: Any) -> Flag:

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.model import ABSENT
-from evaluator.flags.syntax.document import Document, Syntax, format_of, read_document
-from evaluator.flags.syntax.numbers import normal
-from evaluator.flags.syntax.text import Bounds
+from evaluator.flags.syntax.document import Syntax, format_of, read_document
+from evaluator.flags.syntax.text import Bounds, normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from evaluator.flags.syntax.problems import Document
 
 SCALARS = (
     st.none()

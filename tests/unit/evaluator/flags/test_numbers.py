@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.layers.merge import parse
 from evaluator.flags.saved import Saved, decode, encode
-from evaluator.flags.syntax.numbers import normal, read_integer, read_number
+from evaluator.flags.syntax.text import normal, read_integer, read_number
 from evaluator.resolving.resolution import FlagType
 from evaluator.resolving.resolve import compile_flag_set, resolve
 from evaluator.server.rpc import json_rpc, protobuf
