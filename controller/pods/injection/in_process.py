@@ -10,6 +10,7 @@ from controller.api.inprocess import DEFAULTS
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.evaluator_container import authority
+from controller.pods.injection.foreign_settings import ForeignVariable
 from controller.pods.injection.installation import SERVED, Refused
 from controller.pods.injection.pod_settings import read_in_process
 
@@ -89,12 +90,18 @@ def _variables(
         if value not in (None, ""):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             variables.append({"name": _prefixed(settings, name), "value": text})
-    theirs = [
-        {**each, "name": _prefixed(settings, source.name_of(each, inprocess.KIND))}
-        for each in source.operators_variables(specs)
-    ]
+    theirs = [_given(each, settings) for each in source.operators_variables(specs)]
     own = {each["name"] for each in theirs}
     return [*theirs, *(each for each in variables if each["name"] not in own)]
+
+
+def _given(variable: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One of the envVars as containers have it. Raises Refused."""
+    if isinstance(variable, ForeignVariable):
+        return dict(variable)
+    name = _prefixed(settings, source.variable_name(variable, inprocess.KIND))
+    source.check_harmless(name, inprocess.KIND)
+    return {**variable, "name": name}
 
 
 def _proxied(given: Mapping[str, Any], options: Options, referring: PodReferences) -> dict[str, Any]:

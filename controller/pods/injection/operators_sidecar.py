@@ -45,7 +45,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
         "env": [
             # Ours lets every user of the pod connect, by a variable that stock flagd does not read.
             *([{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []),
-            *(each for each, _ in source.variables(wanted.settings)),
+            *(each for each, evaluators, _ in source.variables(wanted.settings) if evaluators),
             *_addresses(wanted),
         ],
         **({} if wanted.settings.probes_enabled is False else probes),
@@ -56,7 +56,8 @@ def container(wanted: PodSettings) -> dict[str, Any]:
 
 def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
-    return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_addresses(wanted)]
+    given = (each for each, _, applications in source.variables(wanted.settings) if applications)
+    return [*given, *_addresses(wanted)]
 
 
 def _addresses(wanted: PodSettings) -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def _addresses(wanted: PodSettings) -> list[dict[str, Any]]:
     values = {
         "MANAGEMENT_PORT": str(wanted.ports[well_known.MANAGEMENT_PORT]),
         "PORT": str(wanted.ports[well_known.PORT]),
-        "EVALUATOR": settings.evaluator or "json",
+        "EVALUATOR": source.escaped(settings.evaluator or "json"),
         "LOG_FORMAT": wanted.log_format,
         "RESOLVER": "rpc",
         "SOCKET_PATH": wanted.socket_path,
@@ -80,9 +81,9 @@ def _arguments(wanted: PodSettings) -> list[str]:
         "start",
         "--management-port", str(ports[well_known.MANAGEMENT_PORT]),
         "--port", str(ports[well_known.PORT]),
-        "--sources", json.dumps(sources, separators=(",", ":")),
+        "--sources", source.escaped(json.dumps(sources, separators=(",", ":"))),
         *(["--debug"] if wanted.log_level == "debug" else []),
-        *(["--metrics-exporter", "otel", "--otel-collector-uri", uri] if uri else []),
+        *(["--metrics-exporter", "otel", "--otel-collector-uri", source.escaped(uri)] if uri else []),
     ]  # fmt: skip
     for each in source.arguments(settings):
         words += each.split("=", 1)

@@ -17,6 +17,7 @@ from controller.pods.injection import annotation_values as values
 from controller.pods.injection import source_settings as source
 from controller.pods.injection import well_known
 from controller.pods.injection.annotation_values import PodReferences
+from controller.pods.injection.foreign_settings import restrict
 from controller.pods.injection.installation import FLAG_SETS, SERVED, NotThere, Refused
 
 if TYPE_CHECKING:
@@ -208,13 +209,6 @@ def _followed(
     asked, specs = _specs(
         annotations[annotation], annotation, featureflagsource.KIND, FeatureFlagSourceSpec, referring
     )
-    for named, spec in zip(asked, specs, strict=True):
-        if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
-            # Its author decides where the token is sent.
-            raise Refused(
-                f"FeatureFlagSource {named.shown_to(namespace)}: secretRef: one of another namespace may "
-                f"name no Secret of {namespace}; write a FeatureFlagSource of its own"
-            )
     settings = source.merged(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
@@ -242,10 +236,13 @@ def _specs(
     for each in asked:
         with _named_by(annotation):
             found = referring.known.spec(kind, each.namespace, each.name)
+        shown = f"{kind} {each.shown_to(referring.namespace)}"
         try:
-            specs.append(parse_spec(model, found))
+            spec = parse_spec(model, found)
         except InvalidSpecError as error:
-            raise Refused(f"{kind} {each.shown_to(referring.namespace)}: {error}; correct it") from None
+            raise Refused(f"{shown}: {error}; correct it") from None
+        own = each.namespace == referring.namespace
+        specs.append(spec if own else restrict(spec, shown, referring.namespace))
     return asked, specs
 
 

@@ -64,7 +64,7 @@ def container(wanted: PodSettings) -> dict[str, Any]:
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in _POD_FIELDS.items()
         ]
-        + [each for each, _ in source.variables(wanted.settings)],
+        + [each for each, evaluators, _ in source.variables(wanted.settings) if evaluators],
         "ports": [
             {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
             for name, annotation in _PORT_NAMES.items()
@@ -102,7 +102,7 @@ def variables(wanted: PodSettings) -> list[dict[str, Any]]:
     }
     ours = {source.prefixed(settings, name): text for name, text in values.items()}
     ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[well_known.OFREP_PORT]}"
-    theirs = [each for each, secret in source.variables(settings) if not secret]
+    theirs = [each for each, _, applications in source.variables(settings) if applications]
     taken = {each["name"] for each in theirs}
     return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
@@ -126,7 +126,7 @@ def _arguments(wanted: PodSettings) -> list[str]:
         listening = [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
     return [
         "start",
-        f"--sources={_json(sources)}",
+        source.escaped(f"--sources={_json(sources)}"),
         *(f"--receipts-to={_json({**proxied, **each, **token, **secured})}" for each in receipts),
         f"--state-dir={well_known.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.

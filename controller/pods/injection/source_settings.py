@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import featureflagsource
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.pods.injection import flag_file as files
+from controller.pods.injection.foreign_settings import ForeignVariable
 from controller.pods.injection.installation import NAME, SERVED, Refused
 
 if TYPE_CHECKING:
@@ -31,6 +33,13 @@ FIELDS: Final = {
 """The fields of a source that each provider reads."""
 CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
 """Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
+_LOADERS: Final = re.compile(
+    r"(LD|DYLD|GCONV|GLIBC|CORECLR|COR|COMPlus)_|DOTNET_(STARTUP_HOOKS|ADDITIONAL_DEPS|SHARED_STORE)"
+    r"|(_|JDK_)?JAVA_(TOOL_OPTIONS|OPTIONS|OPTS|HOME)|CLASSPATH|NODE_(OPTIONS|PATH)|RUBY(OPT|LIB)|PERL5|PERLLIB"
+    r"|PYTHON(PATH|HOME|STARTUP|INSPECT|USERBASE|BREAKPOINT|EXECUTABLE|PLATLIBDIR|WARNINGS)|PHP_INI|PHPRC|LUA_"
+    r"|GIT_|(BASH_ENV|ENV|PATH|IFS)\Z"
+)
+"""Names of variables by which loaders, shells and runtimes load code."""
 
 
 def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
@@ -160,7 +169,7 @@ def prefixed(spec: FeatureFlagSourceSpec, name: str) -> str:
     return f"{prefix}_{name}" if prefix else name
 
 
-def name_of(variable: Mapping[str, Any], kind: str) -> str:
+def variable_name(variable: Mapping[str, Any], kind: str) -> str:
     """The name of one of the envVars of an object of this kind. Raises Refused."""
     name = variable.get("name")
     if not isinstance(name, str) or not name:
@@ -168,12 +177,31 @@ def name_of(variable: Mapping[str, Any], kind: str) -> str:
     return name
 
 
-def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], bool]]:
-    """(a variable as containers have it, whether it is the evaluator's alone). Raises Refused."""
+def check_harmless(name: str, kind: str) -> None:
+    """Raise Refused for the name of a variable by which programs load code."""
+    if _LOADERS.match(name):
+        raise Refused(
+            f"{kind}: envVars with envVarPrefix: {name[:63]} has programs load code; rename it, or set it "
+            "in the pod's own containers"
+        )
+
+
+def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], bool, bool]]:
+    """(a variable as containers have it, whether the evaluator gets it, whether applications do). Raises
+    Refused.
+    """
+    own = set()
     for each in spec.env_vars:
-        name = name_of(each, featureflagsource.KIND)
-        secret = name.startswith(CREDENTIALS)
-        yield {**each, "name": name if secret else prefixed(spec, name)}, secret
+        if not isinstance(each, ForeignVariable):
+            name = variable_name(each, featureflagsource.KIND)
+            secret = name.startswith(CREDENTIALS)
+            final = name if secret else prefixed(spec, name)
+            check_harmless(final, featureflagsource.KIND)
+            own.add(final)
+            yield {**each, "name": final}, True, not secret
+    for each in spec.env_vars:
+        if isinstance(each, ForeignVariable) and each["name"] not in own:
+            yield dict(each), False, True
 
 
 def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
@@ -181,13 +209,17 @@ def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
     return [
         *_pairs("--context-value", spec.context_values),
         *_pairs("--context-from-header", spec.header_to_context_mappings),
-        *(f"--cors-origin={origin}" for origin in spec.cors),
+        *(escaped(f"--cors-origin={origin}") for origin in spec.cors),
     ]
 
 
 def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
-    # The kubelet makes one dollar sign of two, and nothing of `$(NAME)` then.
-    return (f"{option}={key}={text}".replace("$", "$$") for key, text in sorted((given or {}).items()))
+    return (escaped(f"{option}={key}={text}") for key, text in sorted((given or {}).items()))
+
+
+def escaped(argument: str) -> str:
+    """An argument in which the kubelet expands no `$(NAME)`: it makes one dollar sign of two."""
+    return argument.replace("$", "$$")
 
 
 def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,6 @@ from controller.pods.injection import well_known
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.pods.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def asking(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -102,26 +99,6 @@ def test_a_token_in_the_open_beside_a_secret_is_left_out_with_a_warning() -> Non
     assert changes.warnings == (
         "FeatureFlagSource: sources[0]: httpSyncBearerToken is ignored: secretRef has the token; "
         "everyone who may read FeatureFlagSources reads this one, so remove it",
-    )
-
-
-def test_one_of_another_namespace_names_no_secret_of_the_pods() -> None:
-    class Granted(Objects):
-        def refer(
-            self, reader: str, kinds: Sequence[str], namespace: str, name: str
-        ) -> tuple[tuple[str, ...], str]:
-            del reader, namespace, name
-            return tuple(kinds), ""
-
-        def spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-            del kind, namespace
-            return self._sources[name]
-
-    theirs = {"source": "https://theirs", "provider": "http"}
-    assert injected(asking("other/s"), OPTIONS, Granted(s={"sources": [theirs]}))
-    message = refused(asking("other/s"), Granted(s={"sources": [{**theirs, "secretRef": {"name": "mine"}}]}))
-    assert message.startswith(
-        "FeatureFlagSource other/s: secretRef: one of another namespace may name no Secret"
     )
 
 
