@@ -52,8 +52,7 @@ def test_wheel_without_extras_runs_and_names_the_extra_of_other_verbs(wheel: Pat
 
 def test_wheel_with_the_extra_lints_and_evaluates(wheel: Path, tmp_path: Path) -> None:
     flagstaff = install(tmp_path / "env", f"flagstaff[controller] @ {wheel.as_uri()}", "controller.txt")
-    layers = ("--path", "base", "--path", "overlays/production")
-    lint = run(flagstaff, "lint", FLAGS, *layers)
+    lint = run(flagstaff, "lint", "--path", FLAGS / "base", "--path", FLAGS / "overlays" / "production")
     assert lint.returncode == 0, lint.stdout + lint.stderr
-    answer = run(flagstaff, "eval", FLAGS, "max-items", *layers, "--context", "tier=gold")
+    answer = run(flagstaff, "eval", FLAGS / "base", "max-items", "--context", "tier=gold")
     assert '"value": 100' in answer.stdout, answer.stderr
