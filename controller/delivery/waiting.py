@@ -81,6 +81,9 @@ def _entry(flag_set: Resource | None, wanted: str) -> HistoryEntry | None:
 
 def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
     """`found` is the revision that the FeatureFlagConfiguration has."""
+    if flag_set is not None and flag_set.suspended:
+        message = f"FlagSet {flag_set.name} is suspended, with {found} applied; set spec.suspend to false"
+        return WaitState(False, message, over=True)
     status, entry = FlagSetStatus.of(flag_set), _entry(flag_set, wanted)
     attempted = status.last_attempted_revision or ""
     partly = entry is not None and bool(entry.held)
@@ -103,7 +106,9 @@ def _elsewhere(found: str, flag_set: Resource | None, wanted: str) -> WaitState:
         )
     if entry:
         return WaitState(False, f"{wanted} was applied, and {found} has replaced it")
-    return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}")
+    ready = status.condition(READY)
+    why = f"; the FlagSet is not ready: {ready.message}" if ready.status == FALSE else ""
+    return WaitState(False, f"the FeatureFlagConfiguration has {found}, not {wanted}{why}")
 
 
 def _counted(status: ConfigurationStatus, wanted: WaitTarget) -> WaitState:

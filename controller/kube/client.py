@@ -5,17 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import os
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
-
-from kubernetes.aio import client, config
 
 from controller.api.objects.meta import NOTHING, Resource
 from controller.kube.adapters.granting import ServiceAccount, granting
 from controller.kube.answers import ApiResponse, causes, conflict_message, editor, expected, require_good
 from controller.kube.api_client import ApiClient
+from controller.kube.kubeconfig import load_configuration
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
 from controller.runtime.reconciling.setbacks import Stalled
@@ -23,6 +20,8 @@ from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, Secr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from kubernetes.aio import client
 
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import ObjectKey
@@ -54,10 +53,10 @@ class Cluster:
         cls, kubeconfig: str | None, *, wrote: Callable[[str, str], None] = lambda _verb, _kind: None
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
-        configuration, context = await _load(kubeconfig)
+        configuration, context = await load_configuration(kubeconfig)
 
         async def again() -> client.Configuration:
-            return (await _load(kubeconfig, context))[0]
+            return (await load_configuration(kubeconfig, context))[0]
 
         return cls(ApiClient(configuration, again), wrote=wrote)
 
@@ -279,32 +278,6 @@ class Cluster:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
-
-
-async def _load(
-    kubeconfig: str | None, context: str | None = None
-) -> tuple[client.Configuration, str | None]:
-    """(what a client needs, the context of the kubeconfig that it is of; None in a pod)."""
-    configuration = client.Configuration()
-    if kubeconfig or _found(config.KUBE_CONFIG_DEFAULT_LOCATION):
-        if kubeconfig and not _found(kubeconfig):
-            raise config.ConfigException("no such file")
-        loader = await config.load_kube_config(kubeconfig or None, context, configuration)
-        return configuration, str(loader.current_context["name"])
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException as error:
-        message = (
-            f"no kubeconfig found ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and not running in a pod; "
-            "set KUBECONFIG or --kubeconfig"
-        )
-        raise config.ConfigException(message) from error
-    return configuration, None
-
-
-def _found(paths: str) -> bool:
-    """Return whether any of these kubeconfigs exists, separated as in $KUBECONFIG."""
-    return any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path)
 
 
 def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:

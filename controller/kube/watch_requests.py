@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.kube.answers import retry_after, unreachable
+from controller.kube.answers import ApiResponse, retry_after, unreachable
 from controller.kube.requests import read_json
 from controller.runtime.reconciling.setbacks import Failed
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 5.0
 MOST_LINE: Final = 64 * 1024 * 1024
+_MOST_REFUSAL: Final = 64 * 1024
 
 
 class WatchExpired(Exception):
@@ -38,7 +39,8 @@ class WatchRefused(Failed):
 
 
 class WatchRequest:
-    """A GET whose body is read as it comes. Raises Failed, Gone, Absent, also while it is read."""
+    """A GET whose body is read as it comes. Raises Failed, WatchExpired,
+    KindNotInstalled, also while it is read."""
 
     def __init__(self, api: ApiClient, target: str, accept: str, silent: float) -> None:
         """`target`: path and query; `silent`: seconds without a byte after which it is cut."""
@@ -62,12 +64,13 @@ class WatchRequest:
         self._response = response
         if response.status == HTTPStatus.OK:
             return response
+        message = await _message_of(response)
         response.close()
         if response.status == HTTPStatus.GONE:
             raise WatchExpired
         if response.status == HTTPStatus.NOT_FOUND:
             raise KindNotInstalled
-        raise WatchRefused(f"status {response.status}", retry_after(response.headers))
+        raise WatchRefused(message, retry_after(response.headers))
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._response is not None:
@@ -77,6 +80,15 @@ class WatchRequest:
 
     def _unreachable(self, error: BaseException) -> str:
         return unreachable(self._api.configuration.host, error)
+
+
+async def _message_of(response: aiohttp.ClientResponse) -> str:
+    """The API server's sentence about a refusal, such as who may not list what; else its status."""
+    try:
+        body = await read_object(await response.content.read(_MOST_REFUSAL))
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        body = {}
+    return ApiResponse(response.status, body).message
 
 
 async def read_object(text: bytes) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_waiting_fails_without_evaluators_unless_none_are_required(spine: Spine)
     assert (code, "no evaluator that sends receipts is subscribed" in text) == (1, True)
     assert wait(spine, "flagset/flags", commit, "--allow-none")[0] == 0
     code, text = wait(spine, "ffc/missing", commit, "--timeout", "1s")
-    assert (code, "the FeatureFlagConfiguration does not exist yet" in text) == (1, True)
+    assert (code, "is not in namespace" in text) == (1, True)
 
 
 def test_the_fleet_is_shown_by_the_cluster_and_by_a_proxy(

@@ -30,9 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from controller.cli.cluster.sample_message import send_test
 
     found = run_on_cluster(
-        lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout),
-        options.kubeconfig,
-        verb="asked",
+        lambda: send_test(options.kubeconfig, options.namespace, name, options.timeout), verb="asked"
     )
     late = "" if found.over else f"not delivered within {options.timeout:g} s: "
     print(f"{options.what}: {late}{found.message}", file=sys.stdout if found.delivered else sys.stderr)

@@ -1,4 +1,4 @@
-"""Looking at a cluster as a person does: with a kubeconfig, at a few objects, for as long as it takes."""
+"""Watches a few objects of a cluster with the user's kubeconfig, for as long as a verb needs them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.api import configuration, flagset
-from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, ResourceType
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET, NAMESPACE, ResourceType
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.cli.shared.ending import PROBLEM, Exit
+from controller.cli.shared.printing import did_you_mean
 from controller.delivery.waiting import WaitState, WaitTarget, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import WatchScope as Watched
 from controller.runtime.objects.cache import Cache
-from controller.runtime.reconciling.setbacks import Failed
+from controller.runtime.reconciling.setbacks import Failed, Setback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -91,6 +93,11 @@ async def watching(
 ) -> AsyncIterator[_View]:
     """`view`, kept up to date. An empty namespace is all of them. Raises ConfigException."""
     cluster = await Cluster.connect(kubeconfig)
+    try:
+        await _require_namespace(cluster, namespace)
+    except BaseException:
+        await cluster.close()
+        raise
     reflectors = [Reflector(cluster.api, Watched(type_, namespace), view) for type_ in types]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
     # The command prints the fault once; a logger without configuration would print it again for each kind.
@@ -106,6 +113,13 @@ async def watching(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await cluster.close()
+
+
+async def _require_namespace(cluster: Cluster, namespace: str) -> None:
+    """Raise Exit for a namespace that does not exist, as far as the user may read namespaces."""
+    with contextlib.suppress(Setback):
+        if namespace and await cluster.uid("v1", NAMESPACE.kind, "", namespace) is None:
+            raise Exit(f"there is no namespace {namespace!r}; kubectl get namespaces lists them", PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +144,13 @@ async def wait_served(
     """
     kinds = (FEATURE_FLAG_CONFIGURATION, FLAG_SET)
     async with watching(kubeconfig, subject.namespace, kinds, ClusterView()) as view:
-        last = _state(view, subject)
+        last = state_of(view, subject)
         said = last
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
                     await view.wait(_LOOK)
-                    last = _state(view, subject)
+                    last = state_of(view, subject)
                     following = last
                     if fault := view.fault():
                         following = WaitState(False, f"the cluster cannot be read: {fault}; trying again")
@@ -148,7 +162,8 @@ async def wait_served(
         return last
 
 
-def _state(view: ClusterView, subject: WaitSubject) -> WaitState:
+def state_of(view: ClusterView, subject: WaitSubject) -> WaitState:
+    """Return how far the revision of `subject` has come, by what `view` has."""
     if not view.knows(configuration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
 
@@ -159,9 +174,20 @@ def _state(view: ClusterView, subject: WaitSubject) -> WaitState:
     if subject.kind == flagset.KIND:
         flag_set = found(flagset.KIND, subject.name)
         if flag_set is None:
-            return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
+            return _missing(view, subject)
         name = flagset.target_name(flag_set)
     written = found(configuration.KIND, name)
+    if flag_set is None and written is None:
+        return _missing(view, subject)
     if flag_set is None and written is not None:
         flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
     return wait_state(written, flag_set, subject.wanted)
+
+
+def _missing(view: ClusterView, subject: WaitSubject) -> WaitState:
+    """The object may be created later, so a wrong name is no error yet: similar ones are suggested."""
+    names = [resource.name for resource in view.of_kind(subject.kind)]
+    hint = did_you_mean(subject.name, names)
+    return WaitState(
+        False, f"{subject.kind} {subject.name} is not in namespace {subject.namespace} yet{hint}"
+    )

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 shown; 3 no cluster."""
     with contextlib.suppress(KeyboardInterrupt):
-        run_on_cluster(lambda: _show(options), options.kubeconfig)
+        run_on_cluster(lambda: _show(options))
     return 0
 
 

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.to:
             return asyncio.run(_proxy(options))
-        return run_on_cluster(lambda: _follow(options), options.kubeconfig)
+        return run_on_cluster(lambda: _follow(options))
     except KeyboardInterrupt:
         return 0
 

@@ -93,7 +93,7 @@ def _look(arguments: argparse.Namespace) -> Seen:
         async with opened(arguments.kubeconfig) as cluster:
             return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
 
-    return run_on_cluster(look, arguments.kubeconfig)
+    return run_on_cluster(look)
 
 
 def _print(found: Sequence[tuple[ObjectManifest, MigratedObject]], todo: Iterable[MigrationStep]) -> None:
@@ -187,4 +187,4 @@ def _apply(arguments: argparse.Namespace) -> int:
                 print(f"{change.method.lower()} {change.path}: {said}")
         return PROBLEM if refused else OK
 
-    return run_on_cluster(all_tried, arguments.kubeconfig, verb="asked")
+    return run_on_cluster(all_tried, verb="asked")

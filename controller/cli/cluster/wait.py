@@ -59,9 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
     wanted = WaitTarget(options.revision, options.percent, options.allow_none)
     subject = WaitSubject(_KINDS[kind.lower()], options.namespace, name, wanted)
-    ended = run_on_cluster(
-        lambda: wait_served(options.kubeconfig, subject, options.timeout, _say), options.kubeconfig
-    )
+    ended = run_on_cluster(lambda: wait_served(options.kubeconfig, subject, options.timeout, _say))
     if ended.done:
         print(visible(f"{options.what}: {ended.message}"))
         return OK

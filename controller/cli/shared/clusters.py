@@ -33,9 +33,7 @@ def add_cluster_arguments(
     parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
 
 
-def run_on_cluster(
-    work: Callable[[], Coroutine[Any, Any, T]], kubeconfig: str | None, *, verb: str = "read"
-) -> T:
+def run_on_cluster(work: Callable[[], Coroutine[Any, Any, T]], *, verb: str = "read") -> T:
     """Run `work` to its end. Raises Exit where there is no cluster, or none that can be `verb` in time."""
     # Imported here: it takes a second or two, in which Ctrl-C finds nothing begun.
     from kubernetes.aio.config.config_exception import ConfigException
@@ -48,7 +46,15 @@ def run_on_cluster(
         # The reader of our output has closed it; this is no error of the cluster.
         raise
     except Setback as setback:
-        raise Exit(f"the cluster cannot be {verb}: {setback.message}") from setback
+        raise Exit(f"the cluster cannot be {verb}: {setback.message}{_remedy(setback.message)}") from setback
     except (OSError, ConfigException) as error:
-        where = f"{kubeconfig}: " if kubeconfig else ""
-        raise Exit(f"cannot find a cluster: {where}{error}") from error
+        raise Exit(f"cannot find a cluster: {error}") from error
+
+
+def _remedy(message: str) -> str:
+    """What to do about the API server's refusal, if `message` is one."""
+    if " is forbidden: " in message:
+        return "; ask for a Role and RoleBinding that allow it (kubectl auth can-i --list shows your rights)"
+    if "Unauthorized" in message:
+        return "; the credentials of the kubeconfig are not accepted: log in again"
+    return ""

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.cli.cluster.cluster_view import ClusterView
+from controller.cli.cluster.cluster_view import ClusterView, WaitSubject, state_of
+from controller.delivery.waiting import WaitTarget
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -26,3 +27,14 @@ async def test_a_wait_ends_when_it_is_cancelled_while_something_changes(steps: i
     done, _ = await asyncio.wait({following}, timeout=1.0)
     following.cancel()
     assert done
+
+
+def test_wrong_name_is_answered_with_the_name_that_is_spelled_alike() -> None:
+    view = ClusterView()
+    for kind in ("FlagSet", "FeatureFlagConfiguration"):
+        view.listed(kind, "shop")
+    view.learn("FlagSet", {"metadata": {"namespace": "shop", "name": "checkout-production"}})
+    subject = WaitSubject("FlagSet", "shop", "chekout-production", WaitTarget("main@sha1:aaaaaaa"))
+    assert state_of(view, subject).message == (
+        "FlagSet chekout-production is not in namespace shop yet; did you mean 'checkout-production'?"
+    )

@@ -71,7 +71,7 @@ def test_a_reader_of_the_output_that_has_gone_is_no_missing_cluster() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_on_cluster(printing, None)
+        run_on_cluster(printing)
 
 
 def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:

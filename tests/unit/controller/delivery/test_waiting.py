@@ -51,6 +51,14 @@ def test_it_is_served_when_all_serve_it() -> None:
     assert look(configuration()) == WaitState(True, f"3 of 3 evaluators serve {NEW}")
 
 
+def test_suspended_flag_set_ends_the_wait_and_says_so() -> None:
+    writer = {**flag_set((OLD, "sha256:new")), "spec": {"suspend": True}}
+    state = look(BEFORE, writer)
+    assert (state.done, state.over) == (False, True)
+    assert state.message == f"FlagSet flags is suspended, with {OLD} applied; set spec.suspend to false"
+    assert look(configuration(), {**flag_set((NEW, "sha256:new")), "spec": {"suspend": True}}).done
+
+
 @pytest.mark.parametrize(
     ("found", "writer", "expected"),
     [

@@ -100,3 +100,34 @@ async def test_a_404_removes_flags_only_where_the_api_server_says_that_the_kind_
 
 def _answer(body: bytes, _: object) -> Response:
     return Response(200, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "fault"),
+    [
+        (
+            403,
+            b'{"message": "flagsets is forbidden: User \\"ada\\" cannot list"}',
+            "flagsets is forbidden: User",
+        ),
+        (401, b'{"message": "Unauthorized"}', "Unauthorized"),
+        (403, b"<html>Sign in</html>", "status 403"),
+    ],
+)
+async def test_refusal_of_a_list_is_told_in_the_api_server_s_words(
+    status: int, body: bytes, fault: str
+) -> None:
+    routes = Routes(http={("GET", VIEW.path): lambda _: Response(status, body)})
+    listener = Listener(routes, Limits(), name="api")
+    port = await listener.start("127.0.0.1", 0)
+    api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
+    reflector = Reflector(api, VIEW, Reported(), random=lambda: 0.0)
+    running = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(60):
+        while not reflector.fault:  # noqa: ASYNC110 - what is waited for is state of the code
+            await asyncio.sleep(0.001)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert reflector.fault.startswith(fault)
+    await api.close()
+    await listener.drain(1.0)

@@ -1,0 +1,103 @@
+"""Reads a kubeconfig, or the service account of the pod, for the official client."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+from kubernetes.aio import client, config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_LISTS: Final = ("clusters", "contexts", "users")
+
+
+async def load_configuration(
+    kubeconfig: str | None, context: str | None = None
+) -> tuple[client.Configuration, str | None]:
+    """Return what a client needs, and the name of the kubeconfig's context (None in a pod).
+
+    Without a kubeconfig, $KUBECONFIG or the default file is read, else the pod's service account. Raises
+    ConfigException, whose text says what is wrong with which file.
+    """
+    configuration = client.Configuration()
+    named = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+    files = [*_existing(named)]
+    if files:
+        for file in files:
+            _require_kubeconfig(file)
+        try:
+            loader = await config.load_kube_config(kubeconfig or None, context, configuration)
+            _require_client(configuration)
+        except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise config.ConfigException(_reason(named, error)) from error
+        return configuration, str(loader.current_context["name"])
+    if kubeconfig:
+        raise config.ConfigException(f"{kubeconfig}: no such file")
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException as error:
+        message = (
+            f"no kubeconfig found ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and not running in a pod; "
+            "set KUBECONFIG or --kubeconfig"
+        )
+        raise config.ConfigException(message) from error
+    return configuration, None
+
+
+def _existing(paths: str) -> Iterator[Path]:
+    """The kubeconfigs that exist, of paths separated as in $KUBECONFIG."""
+    for path in paths.split(os.pathsep):
+        if path and (file := Path(path).expanduser()).exists():
+            yield file
+
+
+def _require_kubeconfig(file: Path) -> None:
+    """Raise ConfigException for a file without the lists of a kubeconfig."""
+    try:
+        with file.open("rb") as opened:
+            document: Any = yaml.safe_load(opened.read(_MOST_BYTES).decode())
+    except OSError as error:
+        raise config.ConfigException(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise config.ConfigException(f"{file} is not a kubeconfig: it is not text") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise config.ConfigException(f"{where}: not YAML: {problem}") from error
+    if not isinstance(document, dict):
+        raise config.ConfigException(f"{file} is not a kubeconfig: it is not a mapping of clusters and users")
+    for name in _LISTS:
+        entries = document.get(name) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise config.ConfigException(f"{file} is not a kubeconfig: {name} must be a list of objects")
+
+
+def _require_client(configuration: client.Configuration) -> None:
+    """Raise ValueError or OSError for a server or certificates that no client can use."""
+    url = urlsplit(configuration.host)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError(f"server {configuration.host!r} is not a URL such as https://HOST:6443")
+    if configuration.ssl_ca_cert:
+        ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        ssl.create_default_context().load_cert_chain(configuration.cert_file, configuration.key_file)
+
+
+def _reason(named: str, error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"{named}: a certificate or key in it is not PEM, or the two do not belong together"
+    if isinstance(error, config.ConfigException):
+        return str(error) if named in str(error) else f"{named}: {error}"
+    if isinstance(error, KeyError):
+        return f"{named} is not a complete kubeconfig: {error} is missing"
+    if isinstance(error, OSError):
+        return f"{named}: {error.filename or 'a file that it names'}: {error.strerror or error}"
+    return f"{named} cannot be used: {error}"
