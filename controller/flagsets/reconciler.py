@@ -16,7 +16,7 @@ from controller.flagsets import messages
 from controller.flagsets.applying.applied import LastDelivered, last_applied, written_by
 from controller.flagsets.applying.delivery import AppliedObjects, Delivery
 from controller.flagsets.applying.plan import belongs_to
-from controller.flagsets.building.build import Built, build
+from controller.flagsets.building.limited_build import build_in_thread
 from controller.flagsets.building.provenance import ProvenanceDetail, without_author
 from controller.flagsets.building.render import observed
 from controller.flagsets.reading.dependencies import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from controller.api.objects.artifact import ArtifactStatus
     from controller.api.objects.meta import Resource
+    from controller.flagsets.building.build import Built
     from controller.flagsets.preparing.preparation import Step
     from controller.runtime.objects.applier import Applier
     from controller.runtime.objects.cache import Cache
@@ -54,11 +55,6 @@ _AGAIN: Final = 2.0
 """Seconds."""
 _DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
 """What is there only while it holds."""
-
-
-async def in_thread(*arguments: Any) -> Built:
-    """`build` beside the event loop, of definitions that are trusted: what they need is not limited."""
-    return await asyncio.to_thread(build, *arguments)
 
 
 @dataclass(slots=True)
@@ -110,7 +106,7 @@ class FlagSetReconciler:
     """Returns a random number from 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     inputs: InputReader = NO_INPUTS
-    build: Build = in_thread
+    build: Build = build_in_thread
     count: Quota = UNLIMITED
     flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from controller.artifacts.storages import Storages
 from controller.flagsets.applying.applied import LastDelivered, last_applied
 from controller.flagsets.building.build import Built, build
 from controller.flagsets.building.compose import bulk_removal
+from controller.flagsets.preparing.pgp import one_process
 from controller.flagsets.reading.inputs import AGE, InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
@@ -208,7 +209,7 @@ class LocalStages:
         last: LastDelivered | None,
         steps: Sequence[Step],
     ) -> Built:
-        with self._growing():
+        with self._growing(), one_process():
             # The only set of a process needs no name that distinguishes it from others.
             built = build(archive, spec, artifact, resource, last, steps, named=False)
         made = built.composition

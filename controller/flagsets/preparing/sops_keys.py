@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from controller.flagsets.preparing.pgp import opened as opened_by
+from controller.flagsets.preparing.pgp import open_message
 from controller.flagsets.preparing.sops import KEY_BYTES, Decryption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     Opener = Callable[[Sequence[bytes]], bytes | None]
+
+
+_MOST_KEYS: Final = 100
+"""Each key is tried on each copy of a file's key."""
 
 
 class KeysError(ValueError):
@@ -21,7 +25,8 @@ class KeysError(ValueError):
 def decryption_with(age: Iterable[str], pgp: Iterable[bytes] = ()) -> Decryption:
     """Decrypts with age identities, one a line, and PGP keys without a passphrase. Raises KeysError."""
     keys = _Keys(tuple(age), tuple(pgp))
-    if not any((_age(keys.age), _pgp(keys.pgp))):
+    _require_readable(keys.pgp)
+    if _age(keys.age) is None and not keys.pgp:
         raise KeysError("there is no key")
     return Decryption(keys)
 
@@ -35,7 +40,9 @@ class _Keys:
 
     def __call__(self, kind: str, messages: Sequence[bytes]) -> bytes | None:
         """Return the content that the first fitting key decrypts, or None."""
-        opener = _age(self.age) if kind == "age" else _pgp(self.pgp)
+        if kind == "pgp":
+            return open_message(self.pgp, messages, KEY_BYTES) if self.pgp else None
+        opener = _age(self.age)
         return None if opener is None else opener(messages)
 
 
@@ -44,10 +51,11 @@ def _age(texts: Iterable[str]) -> Opener | None:
     import pyrage  # noqa: PLC0415
 
     lines = [line.strip() for text in texts for line in text.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if len(keys) > _MOST_KEYS:
+        raise KeysError(f"there are more than {_MOST_KEYS} age keys; leave out those of former files")
     try:
-        identities = [
-            pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")
-        ]
+        identities = [pyrage.x25519.Identity.from_str(key) for key in keys]
     except pyrage.IdentityError:
         raise KeysError("an age key cannot be read; it begins with AGE-SECRET-KEY-1") from None
 
@@ -64,9 +72,10 @@ def _age(texts: Iterable[str]) -> Opener | None:
     return opened if identities else None
 
 
-def _pgp(keys: Iterable[bytes]) -> Opener | None:
-    known = list(keys)
-    for key in known:
+def _require_readable(keys: Sequence[bytes]) -> None:
+    if len(keys) > _MOST_KEYS:
+        raise KeysError(f"there are more than {_MOST_KEYS} PGP keys; leave out those of former files")
+    for key in keys:
         import pysequoia  # noqa: PLC0415
 
         try:
@@ -74,4 +83,3 @@ def _pgp(keys: Iterable[bytes]) -> Opener | None:
         except RuntimeError:
             message = "a PGP key cannot be read; write a secret key, which no passphrase protects"
             raise KeysError(message) from None
-    return (lambda messages: opened_by(known, messages, KEY_BYTES)) if known else None

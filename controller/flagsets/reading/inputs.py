@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -89,10 +90,11 @@ class InputReader:
         pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
         joined = b"\0".join((*(each.encode() for each in age), b"", *pgp))
         try:
-            return decryption_with(age, pgp), hashlib.sha256(joined).hexdigest()
+            decryption = await asyncio.to_thread(decryption_with, age, pgp)
         except KeysError as error:
             message = f"Secret {name}: {error}; its keys are in entries that end with {AGE} or {PGP}"
             raise Stalled("DecryptionFailed", message) from None
+        return decryption, hashlib.sha256(joined).hexdigest()
 
     async def _values(
         self, reference: SubstituteReference, namespace: str, account: str | None

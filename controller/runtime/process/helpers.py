@@ -103,6 +103,8 @@ class Helpers:
         self._starting: list[asyncio.Task[_Process]] = []
         """Process starts whose caller no longer waits."""
         self._all: set[_Process] = set()
+        self.started = 0
+        """Processes that were started so far."""
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
         """Return or raise the result of `function` of a module, which must be picklable.
@@ -171,6 +173,7 @@ class Helpers:
             raise RuntimeError("a helper was started without pipes")
         process = _Process(child, child.stdin, child.stdout)
         self._all.add(process)
+        self.started += 1
         try:
             await process.call(_NOTHING)
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -17,7 +17,7 @@ from controller.flagsets.building.limited_build import MODULES, LimitedBuild
 from controller.flagsets.reading.inputs import steps
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.places import Places
 from tests.hostile_definitions import exploding
 
@@ -71,7 +71,7 @@ async def test_a_helper_builds_what_is_built_here(helpers: Helpers, tmp_path: Pa
 async def test_a_small_set_needs_no_helper(helpers: Helpers, tmp_path: Path) -> None:
     found = await built(helpers, archive(tmp_path / "files", flags=FLAG), done=steps({"WORD": "a"}))
     assert found.manifests
-    assert not helpers._all
+    assert helpers.started == 0
 
 
 async def test_documents_that_hold_too_much_together_are_refused_in_a_helper(
@@ -82,7 +82,7 @@ async def test_documents_that_hold_too_much_together_are_refused_in_a_helper(
     assert not found.composition.accepted
     messages = {each.code: each.message for each in found.composition.problems}
     assert messages["too-large"] == "the flag set holds more than 2000000 values; make several of it"
-    assert helpers._all
+    assert helpers.started == 1
 
 
 async def test_what_needs_too_much_memory_costs_its_helper_and_the_limit_is_named(
@@ -110,3 +110,26 @@ async def test_a_damaged_archive_is_refused_wherever_it_is_built(helpers: Helper
     with pytest.raises(Setback) as refused:
         await built(helpers, b"no archive")
     assert refused.value.reason == "ArchiveRefused"
+
+
+async def test_a_build_that_outlasts_its_deadline_is_ended_and_its_helper_replaced(
+    helpers: Helpers, tmp_path: Path
+) -> None:
+    pid = await helpers.run(TaskLimits(), os.getpid)
+    content = archive(tmp_path / "files", flags=exploding(1))
+    with pytest.raises(Failed, match=r"main@sha1:abc took longer than 0\.05 seconds") as met:
+        await built(helpers, content, TaskLimits(memory_bytes=2**31), seconds=0.05)
+    assert met.value.reason == "BuildTimedOut"
+    assert await helpers.run(TaskLimits(), os.getpid) != pid
+
+
+async def test_a_set_with_keys_is_built_in_a_helper_however_small_it_is(
+    helpers: Helpers, tmp_path: Path
+) -> None:
+    decryption = {"provider": "sops", "secretRef": {"name": "keys"}}
+    spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "a"}, "decryption": decryption})
+    limited = LimitedBuild(helpers, Places(2))
+    await limited(
+        archive(tmp_path / "files", flags=FLAG.replace("$", "")), spec, ARTIFACT, RESOURCE, None, ()
+    )
+    assert helpers.started == 1

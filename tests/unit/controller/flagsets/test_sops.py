@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -19,11 +20,13 @@ import pytest
 from controller.cli import main
 from controller.flagsets.building.compose import Composition, compose
 from controller.flagsets.building.provenance import provenance_of
-from controller.flagsets.preparing.pgp import opened
+from controller.flagsets.preparing.pgp import PgpLimits, one_process, open_message
 from controller.flagsets.preparing.preparation import Allowance
 from controller.flagsets.preparing.sops import Decryption
 from controller.flagsets.preparing.sops_keys import KeysError, decryption_with
 from controller.flagsets.reading.inputs import steps
+from controller.runtime.process.helper import TaskLimits
+from controller.runtime.process.helpers import Helpers
 from evaluator.flags.syntax.document import read_document
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 
@@ -226,18 +229,68 @@ def test_a_pgp_key_opens_the_file(sops: Sops, pgp: Pgp) -> None:
         decryption_with([], [pgp.key[:200]])
 
 
-def test_a_message_of_pgp_that_unpacks_to_much_costs_another_process_alone(
+def sealed(pgp: Pgp, content: bytes) -> bytes:
+    to = ("--recipient", pgp.mark, "--trust-model", "always", "--compress-algo", "zlib")
+    return pgp.run("gpg", "--batch", "--quiet", "--armor", "--encrypt", *to, given=content)
+
+
+def test_an_openpgp_message_that_unpacks_to_much_costs_another_process_alone(
     pgp: Pgp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sealed(content: bytes) -> bytes:
-        to = ("--recipient", pgp.mark, "--trust-model", "always", "--compress-algo", "zlib")
-        return pgp.run("gpg", "--batch", "--quiet", "--armor", "--encrypt", *to, given=content)
-
     monkeypatch.delattr(pysequoia, "decrypt")
-    small, large = sealed(b"k" * 32), sealed(bytes(128 * 1024**2))
-    assert opened([pgp.key], [b"nonsense", small], 32) == b"k" * 32
-    # The process has ended before it comes to the second.
-    assert opened([pgp.key], [large, small], 32) is None
+    small, large = sealed(pgp, b"k" * 32), sealed(pgp, bytes(128 * 1024**2))
+    assert open_message([pgp.key], [b"nonsense", small], 32) == b"k" * 32
+    with one_process() as process:
+        # The process has ended before it comes to the second.
+        assert open_message([pgp.key], [large, small], 32) is None
+        # The next document is opened by another.
+        assert open_message([pgp.key], [small], 32) == b"k" * 32
+        assert process.started == 2
+
+
+def test_all_documents_of_a_build_are_opened_by_one_process_whose_cpu_time_is_limited(pgp: Pgp) -> None:
+    small = sealed(pgp, b"k" * 32)
+    with one_process() as process:
+        assert {open_message([pgp.key], [small], 32) for _ in range(5)} == {b"k" * 32}
+        assert process.started == 1
+        used = process.cpu_seconds
+        assert used > 0
+    assert process.cpu_seconds >= used
+    with one_process(PgpLimits(cpu_seconds=used)) as process:
+        while open_message([pgp.key], [small], 32) is not None:
+            pass
+        assert process.started == 1
+
+
+def test_a_build_opens_no_openpgp_message_after_its_deadline(pgp: Pgp) -> None:
+    small = sealed(pgp, b"k" * 32)
+    with one_process(PgpLimits(seconds=0.0)) as process:
+        assert open_message([pgp.key], [small], 32) is None
+        assert process.started == 0
+
+
+def cpu_limit_after_opening(key: bytes, message: bytes) -> tuple[int, int]:
+    """The soft limits of this process before and after its child used a second."""
+    before = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    with one_process() as process:
+        while process.cpu_seconds < 1:
+            open_message([key], [message] * 50, 1)
+    return before, resource.getrlimit(resource.RLIMIT_CPU)[0]
+
+
+async def test_a_helper_pays_for_the_cpu_time_of_the_process_that_it_starts(pgp: Pgp) -> None:
+    helpers = Helpers(1)
+    limits = TaskLimits(memory_bytes=2**32, cpu_seconds=20.0)
+    try:
+        before, after = await helpers.run(limits, cpu_limit_after_opening, pgp.key, sealed(pgp, b"k"))
+    finally:
+        await helpers.close()
+    assert after < before
+
+
+def test_a_secret_with_very_many_keys_is_refused(sops: Sops) -> None:
+    with pytest.raises(KeysError, match="more than 100 age keys"):
+        decryption_with([f"{sops.key}\n" * 101])
 
 
 def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
