@@ -51,6 +51,7 @@ from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.quotas import refused_there
+from controller.runtime.tenancy.threads import share_threads
 from controller.sources.files.leftovers import Leftovers
 from controller.sources.looking.freshness import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
@@ -99,6 +100,7 @@ async def open_controller(
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
     InvalidSettingError, ConfigException.
     """
+    share_threads()
     clock = asyncio.get_running_loop().time
     async with contextlib.AsyncExitStack() as stack:
         base = await _connected(stack, settings, objects, health)

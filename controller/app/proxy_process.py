@@ -36,6 +36,7 @@ from controller.runtime.process import management
 from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
+from controller.runtime.tenancy.threads import share_threads
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT
@@ -169,6 +170,7 @@ async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    share_threads()
     async with open_proxy(settings) as process:
         say(f"listening: sync {process.sync_port}, management {process.management_port}")
         working = asyncio.create_task(process.replica.work())

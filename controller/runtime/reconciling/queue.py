@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from controller.runtime.reconciling.setbacks import Failed, Setback
 from controller.runtime.tenancy.shares import FairShare
+from controller.runtime.tenancy.threads import working_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -180,7 +181,8 @@ class KeyedQueue(Generic[Key]):
         longest: float,
     ) -> None:
         try:
-            await handler(key)
+            with working_for(self._group(key)):
+                await handler(key)
         except RetryLater:
             self.put_after_failure(key)
         except Setback as setback:
