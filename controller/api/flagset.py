@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, OnErrorOmit, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, OnErrorOmit, model_validator
 from pydantic.alias_generators import to_camel
 
 from controller.api.objects.fields import (
@@ -109,6 +109,19 @@ class Dependency(Model):
     """CEL over `self`, the FlagSet, and `dep`, the other object; in place of the built-in check."""
 
 
+_MOST_EXPRESSIONS: Final = 2_048
+"""Characters of all expressions of a FlagSet: reading them takes up to two tenths of a second."""
+
+
+def _bounded_expressions(listed: Any) -> Any:
+    """Refuse too long expressions before the first of them is read."""
+    entries = listed if isinstance(listed, list | tuple) else ()
+    texts = [entry.get("readyExpr") for entry in entries if isinstance(entry, dict)]
+    if sum(len(text) for text in texts if isinstance(text, str)) > _MOST_EXPRESSIONS:
+        raise InvalidTextError(f"all readyExpr together have more than {_MOST_EXPRESSIONS} characters")
+    return listed
+
+
 class PatchSpec(Model):
     """One JSON Patch."""
 
@@ -149,7 +162,9 @@ class FlagSetSpec(Model):
     decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     service_account_name: ObjectName | None = None
-    depends_on: Annotated[tuple[Dependency, ...], Field(max_length=32)] = ()
+    depends_on: Annotated[
+        tuple[Dependency, ...], Field(max_length=32), BeforeValidator(_bounded_expressions)
+    ] = ()
     interval: Interval = 600.0
     suspend: bool = False
 

@@ -159,7 +159,7 @@ class FlagSetReconciler:
             artifact = source_artifact(resource, spec, self.objects)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
-            require_dependencies(resource, spec, self.objects, artifact)
+            await require_dependencies(resource, spec, self.objects, artifact)
             so_far.status |= FlagSetStatus(last_attempted_revision=artifact.revision)
             memory = await self._built(resource, spec, artifact, now)
         except Setback:

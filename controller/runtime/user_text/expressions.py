@@ -34,6 +34,10 @@ BUDGET: Final = 4_000
 that it works on, and what reading a pattern and searching with it may take. All of them take about a
 tenth of a second.
 """
+INPUT: Final = 16_000
+"""Elements, and 32 characters each, of all values that an expression is given: converting them takes about a
+tenth of a second.
+"""
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one pattern."""
 _PATTERNS: Final = 32
@@ -56,9 +60,11 @@ class Expression:
 
     def holds(self, values: Mapping[str, Any], budget: int = BUDGET) -> bool:
         """Whether it is true; `values`: by the names of variables, as JSON has them. Raises ExpressionError,
-        also for what is neither true nor false, and for what takes more than `budget` steps.
+        also for what is neither true nor false, for what takes more than `budget` steps, and for values that
+        have more than `INPUT` elements.
         """
         try:
+            _Budget(INPUT, "the objects that it is about are too large").pay_for(values)
             names = {name: json_to_cel(value) for name, value in values.items()}
             found = _Bounded(self._tree, Activation(vars=names), _Budget(budget)).evaluate()
         except CELEvalError as error:
@@ -85,13 +91,14 @@ class _Budget:
     """The remaining steps of one evaluation."""
 
     left: int
+    refusal: str = "it takes too many steps"
     _patterns: dict[str, Any] = field(default_factory=dict)
 
     def pay(self, steps: int) -> None:
         """Charge `steps`. Raises ExpressionError if too few remain."""
         self.left -= steps
         if self.left < 0:
-            raise ExpressionError("1:1: it takes too many steps")
+            raise ExpressionError(f"1:1: {self.refusal}")
 
     def pay_for(self, value: object) -> None:
         """Charge for walking a value, once for each occurrence."""

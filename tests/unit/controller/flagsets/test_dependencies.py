@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +53,7 @@ def look(of: Resource, *found: Resource) -> ArtifactStatus:
 def waits(of: Resource, *found: Resource) -> None:
     artifact = ArtifactStatus.model_validate(ARTIFACT)
     with stalling():
-        require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact)
+        asyncio.run(require_dependencies(of, read(FlagSetSpec, of.spec), objects(of, *found), artifact))
 
 
 def source(**status: Any) -> Resource:
@@ -272,6 +274,21 @@ def test_what_is_no_expression_stalls_and_names_its_field(text: str) -> None:
     with pytest.raises(Stalled, match=r"spec.dependsOn.0.readyExpr: 1:\d+: ") as caught:
         waits(waiting, flag_set("base"))
     assert caught.value.reason == "InvalidSpec"
+
+
+def test_expressions_are_refused_before_they_are_read_where_they_are_too_long_together() -> None:
+    slow = {"name": "base", "readyExpr": f"[{','.join('1' * 500)}] == []"}
+    began = time.perf_counter()
+    with pytest.raises(Stalled, match="all readyExpr together have more than 2048 characters"):
+        waits(flag_set(dependsOn=[slow] * 32), flag_set("base"))
+    assert time.perf_counter() - began < 0.25
+
+
+def test_an_expression_over_an_object_that_is_too_large_fails_before_it_is_converted() -> None:
+    base = resource(KIND, "base", {}, {"entries": {str(number): "" for number in range(20_000)}})
+    waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": "1 == 1"}])
+    with pytest.raises(Waiting, match="fails: 1:1: the objects that it is about are too large"):
+        waits(waiting, base)
 
 
 def test_a_source_of_the_name_of_a_flag_set_is_no_way_back() -> None:
