@@ -51,9 +51,7 @@ def revision_of(listing: Iterable[Listed]) -> Revision:
 
 def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed], list[str]]:
     """The objects to fetch, and the others as `Fetched.skipped`. Raises Stalled (LimitExceeded)."""
-    folders = {each.key[:at] for each in listing for at, sign in enumerate(each.key) if sign == "/"}
-    if len(listing) + len(folders) > limits.entries:
-        raise Stalled("LimitExceeded", f"the bucket has more than {limits.entries} files and folders")
+    folders = _folders(listing, limits)
     chosen, skipped, total = [], [], 0
     for each in sorted(listing):
         if each.key in folders and not each.size:
@@ -68,6 +66,19 @@ def wanted(listing: Sequence[Listed], limits: TreeLimits) -> tuple[list[Listed],
             raise Stalled("LimitExceeded", message)
         chosen.append(each)
     return chosen, skipped
+
+
+def _folders(listing: Sequence[Listed], limits: TreeLimits) -> set[str]:
+    """The folders of all keys that are not too deep. Raises Stalled (LimitExceeded)."""
+    folders: set[str] = set()
+    for entry in listing:
+        # A key that is too deep is skipped: its hundreds of folders would take more memory than all others.
+        folder = entry.key if entry.key.count("/") <= limits.depth else ""
+        while (folder := folder.rpartition("/")[0]) and folder not in folders:
+            folders.add(folder)
+        if len(listing) + len(folders) > limits.entries:
+            raise Stalled("LimitExceeded", f"the bucket has more than {limits.entries} files and folders")
+    return folders
 
 
 def _refusal(each: Listed, folders: set[str], limits: TreeLimits) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 
 import pytest
 
@@ -68,3 +69,17 @@ def test_a_bucket_beyond_the_limits_is_refused_before_anything_is_fetched(
 def test_what_is_skipped_for_its_size_does_not_count_in_all() -> None:
     chosen, skipped = wanted(objects(video=10**12, a=100, b=50), LIMITS)
     assert (len(chosen), len(skipped)) == (2, 1)
+
+
+def test_keys_of_hundreds_of_folders_are_skipped_without_listing_the_folders() -> None:
+    deep = "/".join("a" * 512)
+    listing = [Listed(f"{number}/{deep}", "e", 1) for number in range(2_000)]
+    tracemalloc.start()
+    try:
+        chosen, skipped = wanted(listing, TreeLimits())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (chosen, len(skipped)) == ([], 2_000)
+    # Each key has 512 folders, of half a KB.
+    assert most < 20_000_000
