@@ -5,7 +5,6 @@ No message repeats a value: a message names the Secret and its keys only.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -13,11 +12,10 @@ from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.secret_hosts import binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from controller.runtime.tenancy.secret_hosts import Binding
 
-PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LONGEST: Final = 64 * 1024
 """Bytes of one value: a bundle of certificates has less, and it is written to a file for each run of git."""
 _LONGEST_PROXY: Final = 2048
@@ -33,6 +31,47 @@ class Tls(NamedTuple):
     """The client's own, with any intermediates."""
     key: str = ""
     """The private key of `certificate`."""
+
+
+class PemBlock(NamedTuple):
+    """One block of a text in PEM."""
+
+    label: str
+    """`CERTIFICATE`, `EC PRIVATE KEY`, …"""
+    text: str
+    """The whole block, with its first and last line."""
+
+    @property
+    def content(self) -> str:
+        """The lines between the first and the last."""
+        return "\n".join(self.text.split("\n")[1:-1])
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether a passphrase protects it, in PKCS #8 or in OpenSSL's older form."""
+        return self.label == "ENCRYPTED PRIVATE KEY" or "\nProc-Type: 4,ENCRYPTED\n" in self.text
+
+
+_BEGIN: Final = "-----BEGIN "
+_END: Final = "-----END "
+_DASHES: Final = "-----"
+
+
+def pem_blocks(text: str) -> Iterator[PemBlock]:
+    """Return the complete blocks of a text, in time linear to its length: a line that begins a block discards
+    an incomplete one before it.
+    """
+    label = ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        line = line.rstrip()  # noqa: PLW2901 - a line without the space at its end
+        if line.startswith(_BEGIN) and line.endswith(_DASHES):
+            label, lines = line[len(_BEGIN) : -len(_DASHES)], []
+        if label:
+            lines.append(line)
+        if label and line == f"{_END}{label}{_DASHES}":
+            yield PemBlock(label, "\n".join(lines))
+            label = ""
 
 
 class SecretTexts:
@@ -86,7 +125,7 @@ class SecretTexts:
     def pem(self, key: str, kind: str) -> str:
         """Blocks of PEM, one of them at least of `kind`; empty where there is none."""
         text = self.text(key).strip()
-        if text and not any(kind in block[1] for block in PEM.finditer(text)):
+        if text and not any(kind in block.label for block in pem_blocks(text)):
             raise self.invalid(f"{key!r} contains no {kind.lower()} in PEM format")
         return text
 
@@ -94,6 +133,8 @@ class SecretTexts:
         """`ca.crt` (or `caFile`), and `tls.crt` with `tls.key`."""
         certificate = self.pem("tls.crt", "CERTIFICATE")
         key = self.pem("tls.key", "PRIVATE KEY")
+        if any(block.encrypted for block in pem_blocks(key)):
+            raise self.invalid("'tls.key' is encrypted: store the key without a passphrase")
         if bool(certificate) != bool(key):
             has, lacks = ("tls.crt", "tls.key") if certificate else ("tls.key", "tls.crt")
             raise self.invalid(f"has {has!r} without {lacks!r}")

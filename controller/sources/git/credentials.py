@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from controller.api.parsing.git_url import BROKEN, Transport
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.runtime.user_text.secret_texts import PEM, SecretTexts, Tls, proxy_url
+from controller.runtime.user_text.secret_texts import SecretTexts, Tls, pem_blocks, proxy_url
 
 if TYPE_CHECKING:
     from controller.api.parsing.git_url import Location
@@ -127,14 +127,14 @@ def _ssh(secret: SecretTexts) -> Credentials:
 
 
 def _locked(secret: SecretTexts, identity: str) -> bool:
-    block = PEM.search(identity)
-    if block is None or "PRIVATE KEY" not in block[1]:
+    block = next(pem_blocks(identity), None)
+    if block is None or "PRIVATE KEY" not in block.label:
         raise secret.invalid("'identity' is not a private key in OpenSSH or PEM format")
-    if "ENCRYPTED" in block[1] or "Proc-Type: 4,ENCRYPTED" in block[2]:
+    if block.encrypted:
         return True
-    if block[1] != "OPENSSH PRIVATE KEY":
+    if block.label != "OPENSSH PRIVATE KEY":
         return False
     try:
-        return not base64.b64decode(block[2]).startswith(_OPENSSH)
+        return not base64.b64decode(block.content).startswith(_OPENSSH)
     except binascii.Error:
         raise secret.invalid("'identity' is damaged: its content is not Base64") from None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.runtime.user_text.secret_texts import pem_blocks
 from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 ALLOWED_SIGNERS: Final = "allowed_signers"
 _PGP: Final = ".asc"
 _SSH: Final = ".sshpub"
-_BLOCK: Final = re.compile(
-    r"-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL
-)
+_PGP_LABEL: Final = "PGP PUBLIC KEY BLOCK"
 _SSH_ARMOR: Final = b"-----BEGIN SSH SIGNATURE-----"
 _PGP_ARMOR: Final = (b"-----BEGIN PGP SIGNATURE-----", b"-----BEGIN PGP MESSAGE-----")
 
@@ -73,7 +71,7 @@ def epoch(policy: Mapping[str, Any], content: Mapping[str, bytes]) -> str:
 
 
 def _blocks(text: str) -> list[str]:
-    blocks = _BLOCK.findall(text)
+    blocks = [block.text for block in pem_blocks(text) if block.label == _PGP_LABEL]
     if not blocks:
         raise InvalidKeyError("contains no PGP PUBLIC KEY BLOCK; write it with: gpg --armor --export KEY")
     return blocks
