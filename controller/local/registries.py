@@ -15,6 +15,7 @@ from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.objects.fields import read
 from controller.api.parsing.oci_address import Address, check_digest, check_tag, parse_address
 from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
+from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.looking.deadline import Deadline
 from controller.sources.oci.connections import Connections
@@ -72,7 +73,7 @@ async def artifact_source(
         trust = None
         if keys:
             trusted = read_cosign_keys(SecretTexts(OF_OPTIONS, keys))
-            judge = KeyJudge(trusted, on_command_line(keys).add_key)
+            judge = KeyJudge(trusted, on_command_line(keys).add_key, Places(1, 1), namespace="")
             trust = CosignTrust(judge, epoch({"provider": "cosign"}, keys))
         deadline = partial(Deadline, TIMEOUT, str(address))
         yield OciProvider(registry, followed, LayerSelector(), deadline, interval=interval, trust=trust)

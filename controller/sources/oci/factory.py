@@ -38,7 +38,9 @@ FETCHES_AT_ONCE: Final = 8
 """Each takes some 17 MB at most: the largest file that is read, and buffers."""
 _DOCKER_CONFIG: Final = ".dockerconfigjson"
 _JUDGES: Final = 1
-"""Processes that verify keyless signatures, and as many for namespaces that wait; of 60 MB each."""
+"""Threads and processes that verify signatures, and as many for namespaces that wait; a process for keyless
+ones has 60 MB.
+"""
 _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 """The URL at which the public instance of Sigstore publishes its root; the library has a copy."""
 
@@ -98,7 +100,8 @@ class OciFactory(ProviderFactory[OciSpec]):
         secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_cosign_keys(secret)
         advice = in_cluster(look.key, secret.name, (each.name for each in keys))
-        return CosignTrust(KeyJudge(keys, advice.add_key), epoch({"provider": "cosign"}, secret.content))
+        judge = KeyJudge(keys, advice.add_key, self._judges, look.key.namespace)
+        return CosignTrust(judge, epoch({"provider": "cosign"}, secret.content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
         identities = tuple(SignerIdentity(each.issuer, each.subject) for each in verify.match_oidc_identity)

@@ -28,6 +28,8 @@ REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
 """Signatures that are looked at of either kind."""
 _BYTES: Final = 256 * 1024
+_MOST_TRIES: Final = 1_000
+"""Pairs of a key and a signature that are tried; each takes a millisecond at most."""
 _SHOWN: Final = 3
 """Reasons for which signatures are not believed."""
 TRUSTED_ROOT: Final = "trusted_root.json"
@@ -36,6 +38,10 @@ _TASK: Final = TaskLimits(memory_bytes=128 * 1024**2, cpu_seconds=10.0, file_byt
 
 class Judge(Protocol):
     """Judges signatures."""
+
+    @property
+    def tries(self) -> int:
+        """The keys that one signature is compared with."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Return who signed the manifest `digest` by a bundle. Raises NotBelievedError, or a Setback."""
@@ -58,7 +64,13 @@ class CosignTrust:
         """Return who signed the manifest. Raises Unverified, or another Setback of the registry."""
         whys: list[str] = []
         unknown = False
+        tries = 0
         async for kind, content, signature in _attached(registry, digest):
+            tries += self.judge.tries
+            if tries > _MOST_TRIES:
+                whys.insert(0, f"more than {_MOST_TRIES} pairs of a signature and a key; remove old ones")
+                unknown = True
+                break
             try:
                 if kind == BUNDLE:
                     return await self.judge.of_bundle(content, digest)
@@ -111,14 +123,24 @@ class KeyJudge:
     keys: tuple[CosignKey, ...]
     add_key: str
     """Says how to trust another key, as a part of a sentence."""
+    places: Places
+    """Limits the threads: one namespace is given half of them."""
+    namespace: str
+
+    @property
+    def tries(self) -> int:
+        """Implements `Judge`."""
+        return len(self.keys)
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Implements `Judge`."""
-        return await asyncio.to_thread(verify_bundle, content, digest, self.keys)
+        async with self.places.place(self.namespace):
+            return await asyncio.to_thread(verify_bundle, content, digest, self.keys)
 
     async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
         """Implements `Judge`."""
-        return await asyncio.to_thread(verify_payload, content, signature, digest, self.keys)
+        async with self.places.place(self.namespace):
+            return await asyncio.to_thread(verify_payload, content, signature, digest, self.keys)
 
     def advice(self, artifact: str) -> str:
         """Implements `Judge`."""
@@ -138,6 +160,11 @@ class IdentityJudge:
     places: Places
     """Limits the helpers: one namespace is given half of them."""
     namespace: str
+
+    @property
+    def tries(self) -> int:
+        """Implements `Judge`."""
+        return 1
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Implements `Judge`."""

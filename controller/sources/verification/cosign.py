@@ -37,6 +37,10 @@ _TYPE: Final = "cosign container image signature"
 _PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _SUFFIX: Final = ".pub"
+_MOST_KEYS: Final = 100
+_RSA_BITS: Final = 8_192
+_EXPONENT_BITS: Final = 32
+"""Most bits of an RSA key's modulus and exponent: one signature then takes a millisecond at most."""
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
@@ -75,20 +79,30 @@ def _scheme(key: PublicKey | PrivateKey) -> tuple[Any, ...]:
 
 def read_cosign_keys(secret: SecretTexts) -> tuple[CosignKey, ...]:
     """The keys `*.pub` of a Secret, in PEM. Raises Stalled (InvalidSecret)."""
-    found = []
-    for each in sorted(secret.content):
-        if not each.endswith(_SUFFIX):
-            raise secret.invalid(f"{each!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
-        try:
-            key = load_pem_public_key(secret.text(each).encode())
-        except (ValueError, UnsupportedAlgorithm):
-            raise secret.invalid(f"{each!r} contains no public key in PEM format") from None
-        if not isinstance(key, PublicKey):
-            raise secret.invalid(f"{each!r} is neither an ECDSA, an RSA nor an Ed25519 key")
-        found.append(CosignKey(each.removesuffix(_SUFFIX), key))
-    if not found:
+    names = sorted(secret.content)
+    if len(names) > _MOST_KEYS:
+        raise secret.invalid(f"has {len(names)} keys; at most {_MOST_KEYS} public keys are read")
+    for name in names:
+        if not name.endswith(_SUFFIX):
+            raise secret.invalid(f"{name!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
+    if not names:
         raise secret.invalid("has no public key; put one in as '*.pub'")
-    return tuple(found)
+    return tuple(CosignKey(name.removesuffix(_SUFFIX), _read_key(secret, name)) for name in names)
+
+
+def _read_key(secret: SecretTexts, name: str) -> PublicKey:
+    try:
+        key = load_pem_public_key(secret.text(name).encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise secret.invalid(f"{name!r} contains no public key in PEM format") from None
+    if not isinstance(key, PublicKey):
+        raise secret.invalid(f"{name!r} is neither an ECDSA, an RSA nor an Ed25519 key")
+    if isinstance(key, rsa.RSAPublicKey):
+        exponent = key.public_numbers().e
+        if key.key_size > _RSA_BITS or exponent.bit_length() > _EXPONENT_BITS:
+            message = f"{name!r} is an RSA key of more than {_RSA_BITS} bits, or with an unusual exponent"
+            raise secret.invalid(message)
+    return key
 
 
 def payload_of(digest: str, reference: str) -> bytes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from controller.api.objects.provenance import VERIFIED_BY
-from controller.runtime.reconciling.setbacks import Setback, Stalled
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.sources.provider import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES, Shelf
@@ -130,11 +132,30 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
     assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
 
 
+def rsa_key(bits: int, exponent: int) -> bytes:
+    key = rsa.RSAPublicNumbers(exponent, (1 << bits) - 1).public_key()
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+async def test_no_more_than_a_thousand_pairs_of_a_key_and_a_signature_are_tried(
+    shelf: Shelf, tmp_path: Path, digest: str
+) -> None:
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, *(Key() for _ in range(20))))
+    keys = {f"key{number}.pub": Key().public for number in range(51)}
+    async with opener(signers=keys) as sources:
+        source = await sources.open(shelf.url, signers="signers")
+        with pytest.raises(Failed, match="more than 1000 pairs of a signature and a key; remove old ones"):
+            await source.fetch(await source.resolve(), tmp_path)
+
+
 async def test_keys_that_cannot_be_meant_are_refused(shelf: Shelf, tmp_path: Path, digest: str) -> None:
     for secret, message in (
         ({}, "has no public key"),
         ({"a.pub": b"x"}, "no public key in PEM"),
         ({"a.pem": b"x"}, "must be called"),
+        ({f"{number}.pub": b"x" for number in range(101)}, "has 101 keys; at most 100 public keys are read"),
+        ({"a.pub": rsa_key(8_193, 65_537)}, "an RSA key of more than 8192 bits, or with an unusual exponent"),
+        ({"a.pub": rsa_key(2_048, (1 << 33) + 1)}, "an RSA key of more than 8192 bits"),
     ):
         async with opener(signers=secret) as sources:
             with pytest.raises(Stalled, match=message) as raised:

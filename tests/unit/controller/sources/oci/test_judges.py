@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
 from controller.sources.oci.signatures import KeyJudge
 from controller.sources.verification import NotBelievedError
@@ -29,7 +30,8 @@ SIGNATURE: Final = (
 
 
 def judge(key: bytes) -> KeyJudge:
-    return KeyJudge(read_cosign_keys(SecretTexts("shop/signers", {"ci.pub": key})), "add the key")
+    keys = read_cosign_keys(SecretTexts("shop/signers", {"ci.pub": key}))
+    return KeyJudge(keys, "add the key", Places(1, 1), "shop")
 
 
 async def test_a_published_signature_is_believed() -> None:
