@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores nats sigstore plane kwok dev-cluster fuzz bench messages sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores sigstore plane kwok dev-cluster fuzz bench messages sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -46,7 +46,7 @@ check: dev
 	$(BIN)/mypy
 
 # The control plane takes longest to build, and the unit tests need none: both at once.
-unit: dev oracles engine registry stores nats sigstore
+unit: dev oracles engine registry stores sigstore
 	@$(MAKE) --no-print-directory -j2 built-plane unit-alone
 	$(BIN)/python -m pytest $(PARALLEL) $(AGAIN) --ignore tests/unit tests
 
@@ -61,7 +61,7 @@ unit-alone:
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
 	$(BIN)/python -m pytest $(PARALLEL) -m "not faults and not slow and not oracle" tests/unit
 
-coverage: dev oracles engine registry stores nats sigstore plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
+coverage: dev oracles engine registry stores sigstore plane kwok ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
@@ -87,9 +87,6 @@ registry: dev ## container registries for the tests, two Go modules, built once 
 
 stores: dev ## stand-ins for the stores of Google and Azure, a Go module and an npm package, built once (minutes)
 	@$(BIN)/python -m tests.buckets >/dev/null
-
-nats: dev ## the NATS server for the tests, a Go module, built once (a minute)
-	@$(BIN)/python -m tests.nats.program >/dev/null
 
 sigstore: dev ## Sigstore's client for the tests, a Go module, built once (minutes)
 	@$(BIN)/python -m tests.sigstore.program >/dev/null

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from controller.api.objects.fields import Duration, LocalReference, Model, Name, that
 from controller.api.objects.status import Status
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "FlagAlert"
 EVERY: Final = "*"
-VARIABLES: Final = frozenset({"event"})
-"""What conditions may use."""
-
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
 
@@ -32,13 +29,6 @@ def expression(text: str) -> re2._Regexp:
     return compiled(text, _MEMORY)
 
 
-def _condition(text: str) -> None:
-    # Reading one takes long to load, for the few alerts that have any.
-    from controller.api.parsing.expression_syntax import require  # noqa: PLC0415
-
-    require(text, VARIABLES)
-
-
 Expressions = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024), that(expression)], ...], Field(max_length=32)
 ]
@@ -47,14 +37,28 @@ Wait = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, 3_600.0))
 """Seconds, at most an hour: a longer time is read as an hour."""
 Repeat = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, 60.0))]
 """Seconds, at least a minute: a shorter time is read as a minute."""
-Condition = Annotated[str, Field(min_length=1, max_length=1024), that(_condition)]
-"""A CEL expression."""
+
+
+def _refuse_condition(condition: object) -> None:
+    """Raise ValueError: an alert whose condition was passed over would send more than it was asked to."""
+    if condition is not None:
+        raise ValueError(
+            "conditions in CEL were removed; use eventSources with matchLabels, flags, flagSets, "
+            "eventSeverity, inclusionList and exclusionList"
+        )
+
+
+Removed = Annotated[None, BeforeValidator(_refuse_condition)]
+"""Was a CEL expression."""
+Labels = Annotated[
+    dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]], Field(max_length=32)
+]
 
 
 class NamespaceSelector(Model):
     """Namespaces that have these labels; every one where there are none."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict)
+    match_labels: Labels = Field(default_factory=dict)
 
 
 class EventSource(Model):
@@ -64,7 +68,7 @@ class EventSource(Model):
         "FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag", "EvaluatorUpgrade"
     ]
     name: Name
-    match_labels: dict[str, str] = Field(default_factory=dict)
+    match_labels: Labels = Field(default_factory=dict)
     namespace_selector: NamespaceSelector | None = None
     """Selects namespaces by their labels; None: the alert's own namespace."""
 
@@ -78,8 +82,8 @@ class FlagAlertSpec(Model):
     event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
     inclusion_list: Expressions = ()
     exclusion_list: Expressions = ()
-    inclusion: Condition | None = None
-    exclusion: Condition | None = None
+    inclusion: Removed = None
+    exclusion: Removed = None
     flags: Globs = ()
     flag_sets: Globs = ()
     group_by: tuple[Literal["kind", "name", "reason", "severity", "revision"], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, OnErrorOmit
+from pydantic import BeforeValidator, Field, OnErrorOmit
 
 from controller.api.objects.fields import LocalReference, Model, SpecProblem, Timeout
 from controller.api.objects.status import Status
@@ -23,28 +23,17 @@ ProviderType = Literal[
     "generic",
     "generic-hmac",
     "cloudevents",
-    "cloudevents-binary",
-    "otlp",
-    "nats",
-    "datadog",
+    "flux",
     "slack",
     "discord",
     "msteams",
     "googlechat",
-    "rocket",
-    "mattermost",
-    "matrix",
-    "zulip",
     "pagerduty",
     "opsgenie",
-    "incidentio",
     "alertmanager",
-    "sentry",
     "grafana",
-    "apprise",
     "email",
     "github",
-    "githubdispatch",
     "gitlab",
     "gitea",
     "bitbucket",
@@ -55,29 +44,45 @@ ProviderType = Literal[
     "bitbucketpullrequestcomment",
     "azuredevopspullrequestcomment",
 ]
+_BY_FLUX: Final = "use type flux, and Flux's Provider of type {}"
+REMOVED: Final = {
+    "apprise": "use type flux, whose Providers reach Telegram, Webex and Lark, or type email",
+    "cloudevents-binary": "use type cloudevents, which sends the same in one body",
+    "datadog": _BY_FLUX.format("datadog"),
+    "githubdispatch": _BY_FLUX.format("githubdispatch"),
+    "incidentio": _BY_FLUX.format("incident.io"),
+    "matrix": _BY_FLUX.format("matrix"),
+    "mattermost": _BY_FLUX.format("slack"),
+    "nats": _BY_FLUX.format("nats"),
+    "otlp": _BY_FLUX.format("otel"),
+    "rocket": _BY_FLUX.format("rocket"),
+    "sentry": _BY_FLUX.format("sentry"),
+    "zulip": _BY_FLUX.format("zulip"),
+}
+"""Types of earlier versions, and what to use instead. crds/flagproviders.yaml says the same."""
+
+
+def _require_offered(type_: object) -> object:
+    """Raise ValueError for a type that was removed."""
+    if isinstance(type_, str) and type_ in REMOVED:
+        raise ValueError(f"type {type_} was removed; {REMOVED[type_]}")
+    return type_
 
 
 _WITH_TOKEN: Final = ("address", "token")
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "generic-hmac": _WITH_TOKEN,
-    "nats": ("address", "channel"),
-    "datadog": ("token",),
-    "matrix": (*_WITH_TOKEN, "channel"),
-    "zulip": (*_WITH_TOKEN, "channel"),
+    "flux": (),
     "pagerduty": ("token",),
     "opsgenie": ("token",),
-    "incidentio": _WITH_TOKEN,
     "grafana": _WITH_TOKEN,
     "email": ("address", "channel", "username"),
 }
-GITHUB_APPS: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})
+GITHUB_APPS: Final = frozenset({"github", "githubpullrequestcomment"})
 """Types that take an App in place of a token."""
 APP_ID: Final = "githubAppID"
 """The key of a Secret that has an App; Flux's."""
 _MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
-_PART: Final = r"[^\x00-\x20*.>\x7f-\U0010ffff]+"
-SUBJECT: Final = re.compile(rf"{_PART}(?:\.{_PART})*")
-"""A valid subject of NATS: parts of printable characters, without wildcards."""
 
 
 def needs_of(type_: str) -> tuple[str, ...]:
@@ -90,7 +95,7 @@ def missing(type_: str, key: str, secret: str = "") -> SpecProblem:
     reason = f"{key.capitalize()}NotFound"
     if key in {"channel", "username"}:
         return SpecProblem(f"spec.{key}", f"type {type_} needs it", reason)
-    other = "spec.address, or " if key == "address" and type_ != "apprise" else ""
+    other = "spec.address, or " if key == "address" else ""
     more = f', or those of a GitHub App: "{APP_ID}"' if key == "token" and type_ in GITHUB_APPS else ""
     where = f'a key "{key}" in Secret "{secret}"' if secret else f'a Secret with a key "{key}"'
     return SpecProblem("spec.secretRef", f"type {type_} needs {other}{where}{more}", reason)
@@ -99,7 +104,7 @@ def missing(type_: str, key: str, secret: str = "") -> SpecProblem:
 class FlagProviderSpec(Model):
     """What the user asks for."""
 
-    type: ProviderType
+    type: Annotated[ProviderType, BeforeValidator(_require_offered)]
     address: Annotated[str, Field(max_length=2048)] | None = None
     secret_ref: LocalReference | None = None
     cert_secret_ref: LocalReference | None = None
@@ -116,26 +121,19 @@ class FlagProviderSpec(Model):
         for key in needs_of(self.type):
             if key not in given:
                 yield missing(self.type, key)
-        if self.type == "apprise" and self.address is not None:
-            message = "it holds a token: write it into the Secret of spec.secretRef"
-            yield SpecProblem("spec.address", message, AddressRefused.REASON)
-        elif self.address and self.secret_ref is None:
+        if self.address and self.secret_ref is None:
             try:
                 require_address(self.type, self.address, allow_local=True)
             except AddressRefused as error:
                 yield SpecProblem("spec.address", str(error), error.reason)
-        if self.type in {"nats", "email"}:
-            yield from self._of_one_connection()
+        if self.type == "email":
+            yield from self._mail_problems()
 
-    def _of_one_connection(self) -> Iterator[SpecProblem]:
+    def _mail_problems(self) -> Iterator[SpecProblem]:
         if self.proxy_secret_ref is not None:
             yield SpecProblem(
-                "spec.proxySecretRef", f"a provider of type {self.type} is reached directly; leave it out"
+                "spec.proxySecretRef", "a provider of type email is reached directly; leave it out"
             )
-        if self.type == "nats":
-            if self.channel and not SUBJECT.fullmatch(self.channel):
-                yield SpecProblem("spec.channel", "not a subject that can be published to")
-            return
         for name, mailbox in (("channel", self.channel), ("username", self.username)):
             if mailbox and not _MAILBOX.fullmatch(mailbox):
                 yield SpecProblem(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import FLAG_PROVIDER
@@ -13,12 +12,10 @@ from controller.api.objects.meta import Resource
 from controller.api.provider import FlagProviderStatus
 from controller.app.allowed_hosts import provider_hosts_of
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.flux_events import FluxEvents
+from controller.notifications.flux_events import FLUX, FluxEvents
 from controller.notifications.outbox import Outbox
 from controller.notifications.provider_reconciler import FlagProviderReconciler
-from controller.notifications.sending.apprise_sender import AppriseSender
 from controller.notifications.sending.mail_sender import MailSender
-from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Poster, Senders
 from controller.runtime.clock import now
 
@@ -59,20 +56,19 @@ async def open_notifying(
     poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)
     stack.push_async_callback(poster.close)
     by_mail = MailSender(allow_local=settings.allow_local_providers, hosts=hosts)
-    stack.callback(by_mail.close)
-    by_apprise = AppriseSender(poster)
-    stack.callback(by_apprise.close)
+    # For addresses that come from the controller's operator.
+    operators = Poster(now, allow_local=True)
+    stack.push_async_callback(operators.close)
     outbox = Outbox(objects, now, wake)
     deliverer = Deliverer(
         outbox,
-        Senders(poster, by_mail, by_apprise),
+        Senders(poster, by_mail, operators),
         objects,
         cluster,
         now=now,
         clock=asyncio.get_running_loop().time,
         random=random.random,
         count=metrics.alerted,
-        publish=partial(publish, allow_local=settings.allow_local_providers, hosts=hosts),
     )
 
     async def newest(key: ObjectKey) -> FlagProviderStatus:
@@ -80,14 +76,17 @@ async def open_notifying(
         return FlagProviderStatus.of(None if body is None else Resource.of(body))
 
     providers = FlagProviderReconciler(
-        accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
+        accounts.secret,
+        newest,
+        outbox,
+        deliverer,
+        settings.identity,
+        settings.allow_local_providers,
+        settings.events_addr or FLUX,
     )
     sinks: tuple[EventSink, ...] = (outbox,)
     if settings.events_addr:
-        # This address comes from the controller's operator.
-        sender = Poster(now, allow_local=True)
-        stack.push_async_callback(sender.close)
-        flux = FluxEvents(settings.events_addr, sender, objects, settings.identity, metrics.registry)
+        flux = FluxEvents(settings.events_addr, operators, objects, settings.identity, metrics.registry)
         await stack.enter_async_context(flux.posting())
         sinks = (outbox, flux)
     return Notifying(outbox, sinks, deliverer, providers)

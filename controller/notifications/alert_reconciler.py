@@ -48,9 +48,7 @@ class FlagAlertReconciler:
         asleep = ", ".join(name for name, each in found.items() if each is not None and each.suspended)
         if asleep:
             return f"FlagProvider {asleep} is suspended; no alert is sent"
-        complaint = self.outbox.reporter.complaint(resource)
-        message = f"alerts go to FlagProvider {', '.join(found)}"
-        return f"{message}; not every condition could be evaluated: {complaint}" if complaint else message
+        return f"alerts go to FlagProvider {', '.join(found)}"
 
     def forget(self, key: ObjectKey) -> None:
         """Forget the outcomes of its messages."""

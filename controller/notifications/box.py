@@ -112,8 +112,6 @@ class Box:
     """The last requested test."""
     due: dict[str, Due] = field(default_factory=dict)
     """Failures that are checked again, by the keys of `reported`."""
-    journeys: dict[str, str] = field(default_factory=dict)
-    """The message key of the last reported journey of a flag set, by the keys of `reported`."""
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server stores: only these may be sent."""
     _characters: int = 0
@@ -155,7 +153,6 @@ class Box:
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
-            self.journeys.pop(subject, None)
             return
         self.reported[subject] = str(reported)
         if len(self.reported) > MOST_REPORTED:

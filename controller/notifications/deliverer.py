@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import alert, provider
 from controller.api.objects.conditions import FALSE, TRUE, Condition
 from controller.api.objects.meta import ObjectKey, about, timestamp
+from controller.notifications.flux_events import post_of_flux
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
 from controller.notifications.forms.repositories.statuses import ASKED
 from controller.notifications.reporting.standing import PULL_REQUESTS, compared
@@ -20,13 +21,13 @@ from controller.notifications.sending.retries import Again, Dead, Pace, verdict
 from controller.runtime.reconciling.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.objects.status import Status
     from controller.api.provider import Message
     from controller.notifications.box import Box
-    from controller.notifications.forms.posts import Post, ProviderTarget
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.notifications.forms.repositories.github_apps import Grant
     from controller.notifications.outbox import Outbox
     from controller.notifications.sending.posting import Sender
@@ -75,8 +76,6 @@ class Deliverer:
     """Returns a random number from 0 to 1."""
     count: Callable[[str, str], None]
     """Receives (type, result) of each try."""
-    publish: Callable[[Post, ProviderTarget], Awaitable[PostResult]]
-    """Sends a message to a NATS server; never raises."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
 
@@ -218,6 +217,10 @@ class Deliverer:
 
     async def _authorised(self, message: Message, route: _Route) -> PostResult:
         target = route.target
+        if target.spec.type == "flux":
+            return await self.sender.send(
+                post_of_flux(self.objects, message, target), target.spec.timeout, target.way
+            )
         if message.namespace:
             # The message names the namespace of the object.
             target = replace(target, namespace=message.namespace)
@@ -232,8 +235,6 @@ class Deliverer:
         return answer
 
     async def _send(self, message: Message, target: ProviderTarget) -> PostResult:
-        if target.spec.type == "nats":
-            return await self.publish(post_of(message, target), target)
         if target.spec.type in ASKED and not message.alert:
             return await try_status(self.sender, message, target)
         if target.spec.type not in PULL_REQUESTS:

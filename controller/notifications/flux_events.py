@@ -1,18 +1,17 @@
-"""Posts Events to Flux's notification-controller, for Flux's Alerts."""
+"""Posts Events and the messages of alerts to Flux's notification-controller, for Flux's Alerts."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
 from controller.api import flagsource
 from controller.api.kinds import FLUX_SOURCES
-from controller.api.objects.meta import GROUP, ObjectKey, about, timestamp
+from controller.api.objects.meta import GROUP, ObjectKey, Resource, about, timestamp
 from controller.api.objects.provenance import LINK
 from controller.notifications.forms.posts import Post
 from controller.notifications.links import link_of, source_of
@@ -22,13 +21,17 @@ from controller.runtime.events import Severity
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from controller.api.objects.meta import Resource
+    from controller.api.provider import Message
+    from controller.notifications.forms.posts import ProviderTarget
     from controller.notifications.sending.posting import Sender
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache
 
 log = logging.getLogger(__name__)
 
+FLUX: Final = "http://notification-controller.flux-system.svc.cluster.local./"
+"""Where Flux's notification-controller is in a cluster that Flux was installed into."""
+FLUX_API: Final = FLUX_SOURCES[0].api_version
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
 _MOST_ANSWERS: Final = 10
@@ -55,15 +58,7 @@ class FluxEvents(EventQueue):
 
     async def post(self, event: Event) -> None:
         """Post until it is accepted or refused."""
-        page = link_of(self._objects, event.object, event.revision)
-        event = replace(event, metadata={**event.metadata, LINK: page})
-        body = json.dumps(
-            _flux_event(event, _named(self._objects, event.object), self._instance),
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
-        headers = {"Content-Type": "application/json", "Idempotency-Key": event.key}
-        post, pause, answers = Post(self._address, body.encode(), headers), _FIRST_PAUSE, 0
+        post, pause, answers = self._post_of(event), _FIRST_PAUSE, 0
         while True:
             answer = await self._sender.send(post, 15.0)
             # With 429 Flux reports that it received the same Event within the last minutes.
@@ -79,42 +74,75 @@ class FluxEvents(EventQueue):
             await asyncio.sleep(max(pause, answer.retry_after))
             pause = min(_MOST_PAUSE, 2 * pause)
 
+    def _post_of(self, event: Event) -> Post:
+        source = _flux_source(self._objects, event.object)
+        own = Resource(event.object, event.uid, 0, "", api_version=event.api_version)
+        message = (
+            event.message if source is None else f"{event.object.kind}/{event.object.name}: {event.message}"
+        )
+        facts = {**event.metadata, LINK: link_of(self._objects, event.object, event.revision)}
+        facts |= {"revision": event.revision, "digest": event.digest}
+        facts |= {"object": str(event.object), "token": event.key}
+        content = {
+            "severity": "error" if event.severity is Severity.WARNING else "info",
+            "timestamp": timestamp(event.time),
+            "message": message[:39_000],
+            "reason": event.reason,
+        }
+        return _post(self._address, content, source or own, facts, event.key, self._instance)
 
-def _named(objects: Cache, key: ObjectKey) -> Resource | None:
+
+def post_of_flux(objects: Cache, message: Message, target: ProviderTarget) -> Post:
+    """Return the request that hands an alert's message to Flux.
+
+    It names an object that Flux's Alerts can choose, always in the provider's own namespace: the Flux source
+    of a FlagSet, or else an ExternalArtifact with the name of its FlagSource, or of the object itself.
+    """
+    key = ObjectKey(message.kind, message.namespace or target.namespace, message.name)
+    place = source_of(objects, key) or key
+    source = _flux_source(objects, key) if key.namespace == target.namespace else None
+    stand_in = Resource(
+        ObjectKey("ExternalArtifact", target.namespace, place.name), message.uid, 0, "", api_version=FLUX_API
+    )
+    facts = {**message.metadata, "object": str(key), "token": message.key, "alert": message.alert}
+    event = {
+        "severity": "info" if message.severity == "info" else "error",
+        "timestamp": message.time,
+        "message": f"{key.kind}/{key.name}: {message.message}",
+        "reason": message.reason,
+    }
+    return _post(target.address, event, source or stand_in, facts, message.key, target.instance)
+
+
+def _flux_source(objects: Cache, key: ObjectKey) -> Resource | None:
     """Return the Flux source of a FlagSet, or its FlagSource's export; None for another namespace."""
     place = source_of(objects, key)
     source = None if place is None else objects.get(place)
     if source is None or source.key.kind != flagsource.KIND:
         kinds = {each.kind for each in FLUX_SOURCES}
         return source if source is not None and source.key.kind in kinds else None
-    found = objects.get(ObjectKey("ExternalArtifact", source.namespace, source.name))
-    return found if found and source.uid in {each.get("uid") for each in found.owners} else None
+    exported = objects.get(ObjectKey("ExternalArtifact", source.namespace, source.name))
+    return exported if exported and source.uid in {each.get("uid") for each in exported.owners} else None
 
 
-def _flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
-    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, or our object where there is none."""
-    key, api_version, uid, message = event.object, event.api_version, event.uid, event.message
-    if source is not None:
-        message = f"{key.kind}/{key.name}: {message}"
-        key, api_version, uid = source.key, source.api_version, source.uid
+def _post(
+    address: str, event: dict[str, Any], named: Resource, facts: dict[str, str], key: str, instance: str
+) -> Post:
+    """Return a request with Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the object `named`."""
     # Flux forwards metadata prefixed with the object's group, and recognises duplicates by the token.
-    facts = {name.removeprefix(f"{GROUP}/"): text[:4_000] for name, text in event.metadata.items()}
-    facts |= {"revision": event.revision, "digest": event.digest}
-    facts |= {"object": str(event.object), "token": event.key}
-    group = api_version.rpartition("/")[0]
-    return {
+    group = named.api_version.rpartition("/")[0]
+    facts = {name.removeprefix(f"{GROUP}/"): text[:4_000] for name, text in facts.items() if text}
+    content = event | {
         "involvedObject": {
-            "apiVersion": api_version,
-            "kind": key.kind,
-            "namespace": key.namespace,
-            "name": key.name,
-            "uid": uid,
+            "apiVersion": named.api_version,
+            "kind": named.key.kind,
+            "namespace": named.namespace,
+            "name": named.name,
+            "uid": named.uid,
         },
-        "severity": "error" if event.severity is Severity.WARNING else "info",
-        "timestamp": timestamp(event.time),
-        "message": message[:39_000],
-        "reason": event.reason,
-        "metadata": {f"{group}/{name}": text for name, text in facts.items() if text},
+        "metadata": {f"{group}/{name}": text for name, text in facts.items()},
         "reportingController": "flagstaff-controller",
         "reportingInstance": instance,
     }
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return Post(address, body, {"Content-Type": "application/json", "Idempotency-Key": key})

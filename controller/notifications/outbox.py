@@ -18,7 +18,6 @@ from controller.api.kinds import NAMESPACE, status_of
 from controller.api.objects.meta import ObjectKey, Resource, about
 from controller.api.provider import FlagProviderStatus
 from controller.notifications.box import Box
-from controller.notifications.forms import otlp
 from controller.notifications.reporting import standing
 from controller.notifications.reporting.choosing import parted
 from controller.notifications.reporting.matching import (
@@ -72,7 +71,7 @@ class Outbox:
         self._objects = objects
         self._now = now
         self.wake = wake
-        self.reporter = Reporter(objects, now, wake)
+        self.reporter = Reporter(objects, now)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
         """Time of each object's newest Event, the oldest first; not older than UNDER_WAY."""
@@ -227,7 +226,6 @@ class Outbox:
         if self._slots is None:
             return ()
         before, after = change.before, change.after
-        self.reporter.moments.note(change, self._now())
         if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
             for slot in self._slots.values():
                 slot.compared = None
@@ -242,8 +240,8 @@ class Outbox:
         return ()
 
     def _standing(self, thing: Resource) -> None:
-        """Report the current state of a flag set to commits, pull requests and collectors."""
-        for key, box, each in self._near(thing.namespace, {*standing.STANDING, otlp.TYPE}):
+        """Report the current state of a flag set to commits and pull requests."""
+        for key, box, each in self._near(thing.namespace, standing.STANDING):
             compared = box.type in standing.PULL_REQUESTS
             for shown in (thing, *(standing.compared_with(self._objects, thing) if compared else ())):
                 if not concerns(self._objects, each, shown.key, shown.labels):

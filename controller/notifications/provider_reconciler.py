@@ -14,12 +14,9 @@ from controller.api.parsing.addresses import AddressRefused, require_address, re
 from controller.api.provider import GITHUB_APPS, FlagProviderSpec, FlagProviderStatus, missing, needs_of
 from controller.notifications import messages
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.forms import services
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.forms.posts import ProviderTarget, Way
 from controller.notifications.forms.repositories import github_apps, servers
-from controller.notifications.sending import nats
-from controller.notifications.sending.apprise_sender import built
 from controller.runtime.network.client_tls import context_of
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting, stalling
@@ -50,6 +47,8 @@ class FlagProviderReconciler:
     """The name of this replica."""
     allow_local: bool
     """Whether an address may be of this machine or a private network, or plain http."""
+    flux: str
+    """The address of Flux's notification-controller, by the controller's operator."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Store the waiting messages in the status, and start their delivery if the provider is usable."""
@@ -89,7 +88,7 @@ class FlagProviderReconciler:
         with stalling():
             require(spec.cluster_problems())
         given = {} if spec.address is None else {"address": spec.address}
-        app, login = None, None
+        app = None
         texts = await self._texts(resource.namespace, spec.secret_ref)
         if texts is not None and spec.secret_ref is not None:
             # Files end in a line break, and `kubectl create secret --from-file` keeps it.
@@ -97,15 +96,16 @@ class FlagProviderReconciler:
             given |= {key: text for key, text in found.items() if text}
             if spec.type in GITHUB_APPS:
                 app = await asyncio.to_thread(github_apps.app_of, texts)
-            if spec.type == "nats":
-                login = nats.login_of(texts)
             for key in {"address", "token"}.intersection(needs_of(spec.type)):
                 if not given.get(key) and not (key == "token" and app is not None):
                     lacking = missing(spec.type, key, spec.secret_ref.name)
                     raise Stalled(lacking.reason, lacking.message)
         address = given.get("address", "")
         if address:
-            await self._judge(spec.type, address)
+            with _judged("the address"):
+                require_address(spec.type, address, allow_local=self.allow_local)
+        elif spec.type == "flux":
+            return self._flux_target(spec, resource.namespace)
         scheme, host = self._asked(spec, address, app)
         if texts is not None:
             texts.require_host(host)
@@ -114,7 +114,16 @@ class FlagProviderReconciler:
             # A proxy can read plain http.
             texts.require_host(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return ProviderTarget(spec, address, token, resource.namespace, self.instance, way, app, login)
+        return ProviderTarget(spec, address, token, resource.namespace, self.instance, way, app)
+
+    def _flux_target(self, spec: FlagProviderSpec, namespace: str) -> ProviderTarget:
+        """Return the target of a provider without an address. Raises Stalled."""
+        if spec.proxy_secret_ref is not None or spec.cert_secret_ref is not None:
+            # A private address may be asked only on the operator's own way.
+            message = "type flux needs spec.address where proxySecretRef or certSecretRef is given"
+            raise Stalled("AddressNotFound", message)
+        way = Way(namespace=namespace, operators=True)
+        return ProviderTarget(spec, self.flux, "", namespace, self.instance, way)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """Return (scheme, host) of the server. Raises Stalled."""
@@ -123,21 +132,11 @@ class FlagProviderReconciler:
                 require_usable(app.base, allow_local=self.allow_local)
             parts = urlsplit(app.base)
             return parts.scheme, parts.hostname or ""
-        if spec.type == services.APPRISE:
-            return "https", services.known(address).host
         parts = urlsplit(address or FORMS[spec.type].server)
         host = parts.hostname or ""
         if spec.type in servers.TYPES:
             host = servers.API_HOSTS.get(host, host)
         return parts.scheme, host
-
-    async def _judge(self, type_: str, address: str) -> None:
-        """Raise Stalled for an unusable address."""
-        with _judged("the address"):
-            if type_ == services.APPRISE:
-                await asyncio.to_thread(built, address)
-            else:
-                require_address(type_, address, allow_local=self.allow_local)
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
         """Return the connection settings for the address's host. Raises Setback."""

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from controller.notifications.forms.otlp import trace_id
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
@@ -26,11 +24,8 @@ from tests.cluster.spines import spine_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.plane import Plane
-    from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "notifications" / "alerts.yaml"
@@ -89,7 +84,7 @@ def test_a_commit_gets_a_status_that_says_where_its_flags_are(spine: Spine, list
             {
                 "providerRefs": [{"name": "status"}],
                 "eventSources": [{"kind": "FlagSet", "name": "*"}],
-                "inclusion": 'event.flagSet.endsWith("/flags")',
+                "flagSets": ["*/flags"],
             },
         ),
     )
@@ -103,37 +98,6 @@ def test_a_commit_gets_a_status_that_says_where_its_flags_are(spine: Spine, list
     assert pending.event["context"] == failure.event["context"]
     assert pending.headers["authorization"] == "Bearer a-token"
     assert pending.path == f"/api/v3/repos/shop/flags/statuses/{good}"
-
-
-def test_a_collector_receives_the_trace_of_a_commit_once_all_evaluators_serve_it(
-    spine: Spine, fleet: list[PodProcess], listener: Listener
-) -> None:
-    sources = [{"kind": "FlagSet", "name": "*"}]
-    spine.apply(
-        manifest("FlagProvider", "collector", {"type": "otlp", "address": listener.url}),
-        manifest("FlagAlert", "way", {"providerRef": {"name": "collector"}, "eventSources": sources}),
-    )
-    spine.wait_ready("flagprovider", "collector")
-    spine.wait_ready("flagalert", "way")
-    revision = f"main@sha1:{spine.push('off for the night', flags__json=flags(banner='off'))}"
-
-    def spans() -> list[Span]:
-        posted = [each.body for each in listener.received if each.path == "/v1/traces"]
-        read = [
-            ExportTraceServiceRequest.FromString(each).resource_spans[0].scope_spans[0] for each in posted
-        ]
-        return [
-            each for found in read for each in found.spans if each.trace_id == trace_id(spine.name, revision)
-        ]
-
-    within(spans)
-    whole, *steps = spans()
-    assert [each.name for each in steps] == ["fetch", "apply", "propagate"]
-    moments = [whole.start_time_unix_nano, *(each.end_time_unix_nano for each in steps)]
-    assert moments == sorted(moments)
-    assert moments[-1] == whole.end_time_unix_nano > moments[0]
-    attributes = {each.key: each.value.string_value for each in whole.attributes}
-    assert attributes["flagstaff.dev/served"] == f"{len(fleet)}/{len(fleet)}"
 
 
 def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, listener: Listener) -> None:
@@ -268,6 +232,25 @@ def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
     assert stored["involvedObject"]["kind"] == "FlagSource"
     assert applied["metadata"]["flagstaff.dev/object"] == f"FlagSet/{spare_namespace}/flags"
     assert applied["metadata"]["flagstaff.dev/changes"]
+
+
+def test_flux_is_handed_a_message_about_an_object_that_its_alerts_can_choose(
+    spine: Spine, listener: Listener
+) -> None:
+    sources = [{"kind": "FlagSet", "name": "*"}]
+    spine.apply(
+        manifest("FlagProvider", "flux", {"type": "flux", "address": listener.url}),
+        manifest("FlagAlert", "flux", {"providerRef": {"name": "flux"}, "eventSources": sources}),
+    )
+    spine.wait_ready("flagprovider", "flux")
+    spine.wait_ready("flagalert", "flux")
+    spine.push("off for the night", flags__json=flags(banner="off"))
+    event = listener.wait(lambda event: event["reason"] == "Applied").event
+    named = event["involvedObject"]
+    assert (named["kind"], named["namespace"], named["name"]) == ("ExternalArtifact", spine.name, "flags")
+    group = named["apiVersion"].partition("/")[0]
+    assert event["metadata"][f"{group}/object"] == f"FlagSet/{spine.name}/flags"
+    assert event["metadata"][f"{group}/changes"] == "~ banner: default on (true) → off (false)"
 
 
 def grant_of(spine: Spine, from_namespace: str) -> dict[str, Any]:

@@ -1,24 +1,17 @@
-"""What tenants write into FlagAlerts: templates and conditions."""
+"""What tenants write into FlagAlerts: templates."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from controller.api.parsing import InvalidTextError
-from controller.api.parsing.expression_syntax import ExpressionError
 from controller.api.parsing.templates import check
 from controller.notifications import messages
-from controller.runtime.user_text.expressions import Expression
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.notifications.things import message
 
 _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
-_EVENT: Final[dict[str, Any]] = {
-    "kind": "FlagSet", "name": "flags", "namespace": "shop", "labels": {"tier": "1"}, "severity": "info",
-    "reason": "Applied", "message": "1 changed", "revision": "main@sha1:0", "digest": "", "author": "Ada",
-    "subject": "é", "flagSet": "shop/flags", "flags": ["a", "b"],
-}  # fmt: skip
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)
 
 
@@ -51,24 +44,6 @@ def template(content: bytes) -> None:
         raise Wrong("what was filled in was filled again")
 
 
-def condition(content: bytes) -> None:
-    """A condition is refused with a place, or true, or false, or fails with a place."""
-    try:
-        Expression.of(content.decode(errors="replace"), frozenset({"event"})).holds({"event": _EVENT})
-    except ExpressionError as error:
-        placed(error)
-
-
 TARGETS: Final = {
-    "template": Target(template, ("$name", "${message}", "$$", "${author}", "${changes}", "${", "}")),
-    "condition": Target(
-        condition,
-        (
-            "event.", "event.flags", "event.labels", "event.name", ".exists(f, ", ".all(f, ", ".map(f, ",
-            ".filter(f, ", "has(", "size(", ".matches('", ".startsWith('", "'", " in ", "==", "&&", "||", "!",
-            "? ", ": ", "[", "]", "duration('", "timestamp('", "b'", "0x", "1u", "1e400", "r'\\\\", "int(",
-            "string(", "dyn(",
-        ),
-        1_100,
-    ),
-}  # fmt: skip
+    "template": Target(template, ("$name", "${message}", "$$", "${author}", "${changes}", "${", "}"))
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from controller.api.parsing import InvalidTextError
@@ -11,9 +11,6 @@ from controller.api.parsing import InvalidTextError
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """Addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
-HTTP: Final = ("https", "http")
-NATS: Final = ("tls", "nats")
-"""URL schemes: first the encrypted one, then the one in clear text."""
 MAIL: Final = {"smtp": 587, "smtps": 465}
 """Default port by the scheme of a mail server: STARTTLS, and TLS from the start."""
 _PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "gitlab": 20}
@@ -29,39 +26,17 @@ class AddressRefused(InvalidTextError):
         super().__init__(message, self.REASON)
 
 
-class Dsn(NamedTuple):
-    """The parts of a DSN of Sentry."""
-
-    url: str
-    """The URL that accepts envelopes."""
-    key: str
-
-
 def require_address(type_: str, address: str, *, allow_local: bool) -> None:
-    """Raise AddressRefused for what is no address of a provider of this type, or may not be asked; apprise
-    judges its own.
-    """
+    """Raise AddressRefused for what is no address of a provider of this type, or may not be asked."""
     if type_ == "email":
         parts = split(address)
         if parts.scheme not in MAIL or parts.path.strip("/") or parts.query or parts.fragment:
             raise AddressRefused("it must be smtps://HOST, or smtp://HOST for a server with STARTTLS")
         require_usable(f"https://{parts.netloc}", allow_local=allow_local)
         return
-    url = opened(address).url if type_ == "sentry" else address
-    require_usable(url, allow_local=allow_local, schemes=NATS if type_ == "nats" else HTTP)
+    require_usable(address, allow_local=allow_local)
     if server := server_of(type_):
         _require_repository(server, address)
-
-
-def opened(dsn: str) -> Dsn:
-    """Parse a DSN. Raises AddressRefused."""
-    parts = split(dsn)
-    prefix, _, project = parts.path.rstrip("/").rpartition("/")
-    key = parts.username or ""
-    if not (key.isascii() and key.isalnum() and project.isdigit()) or parts.password or parts.query:
-        raise AddressRefused("it must be a DSN, such as https://KEY@HOST/PROJECT")
-    host = parts.netloc.rpartition("@")[2]
-    return Dsn(f"{parts.scheme}://{host}{prefix}/api/{project}/envelope/", key)
 
 
 def server_of(type_: str) -> str:
@@ -84,17 +59,17 @@ def parts_of(address: str) -> list[str]:
     return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
 
 
-def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] = HTTP) -> None:
+def require_usable(address: str, *, allow_local: bool) -> None:
     """Raise AddressRefused for an invalid or forbidden address; the host's name is not looked up."""
     parts = split(address)
-    if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
-        raise AddressRefused(f"it must be a URL such as {schemes[0]}://host/path")
+    if parts.scheme not in {"https", "http"} or not parts.hostname or parts.port == 0:
+        raise AddressRefused("it must be a URL such as https://host/path")
     if not address.isascii() or not address.isprintable() or " " in address:
         raise AddressRefused("it has characters that no URL may have")
     if parts.username is not None or parts.password is not None:
         raise AddressRefused("it must not contain a user or a password")
-    if parts.scheme == schemes[1] and not allow_local:
-        raise AddressRefused(f"it must begin with {schemes[0]}://")
+    if parts.scheme == "http" and not allow_local:
+        raise AddressRefused("it must begin with https://")
     if (literal := _literal(parts.hostname)) is not None:
         require_public(literal, allow_local=allow_local)
 

@@ -3,25 +3,15 @@
 Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block Discord:
 https://discord.com/developers/docs/resources/webhook#execute-webhook Microsoft Teams:
 https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using Google
-Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards Mattermost:
-https://developers.mattermost.com/integrate/reference/message-attachments/ Rocket.Chat:
-https://docs.rocket.chat/docs/integrations Matrix:
-https://spec.matrix.org/latest/client-server-api/#put_matrixclientv3roomsroomidsendeventtypetxnid Zulip:
-https://zulip.com/api/send-message
+Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
 """
 
 from __future__ import annotations
 
 import html
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
-
-from controller.notifications.forms.posts import basic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from controller.api.provider import Message
     from controller.notifications.forms.posts import Notice, Post, ProviderTarget
 
@@ -29,8 +19,6 @@ _COLOURS: Final = {"error": 0xD32F2F, "warning": 0xED6C02, "info": 0x2E7D32}
 """Colours by severity: red, orange, green."""
 _SECTION: Final = 3_000
 """Most characters of a block of Slack."""
-_FENCE: Final = "`" * 12
-"""A code fence longer than any in a message: text inside is neither markup nor a mention."""
 
 
 def slack(notice: Notice) -> Post:
@@ -47,17 +35,6 @@ def slack(notice: Notice) -> Post:
     }
     target = notice.target
     return notice.post({"attachments": [attachment], **_sender(target)}, **target.bearer)
-
-
-def rocket(notice: Notice) -> Post:
-    """Return an attachment in the older format of Slack's webhooks."""
-    return _attached(notice, str)
-
-
-def mattermost(notice: Notice) -> Post:
-    """Return an attachment whose text cannot mention users."""
-    # An invisible space keeps `@name` from being a mention.
-    return _attached(notice, lambda text: text.replace("@", "@\u200b"))
 
 
 def discord(notice: Notice) -> Post:
@@ -115,31 +92,6 @@ def googlechat(notice: Notice) -> Post:
     return notice.post({"cardsV2": [{"cardId": message.key[:16], "card": card}]})
 
 
-def matrix(notice: Notice) -> Post:
-    """Return an event in a room; the message's key is the transaction, so the server accepts it once."""
-    target = notice.target
-    room = quote(target.spec.channel or "", safe="")
-    url = f"{target.base}/_matrix/client/v3/rooms/{room}/send/m.room.message/{notice.message.key}"
-    # With m.mentions present, servers ignore mentions in the text.
-    content = {"msgtype": "m.text", "body": f"{notice.title}: {notice.plain}", "m.mentions": {}}
-    return replace(notice.post(content, url, **target.bearer), method="PUT")
-
-
-def zulip(notice: Notice) -> Post:
-    """Return a bot's message, in the topic after the channel's slash, or else in a topic per object."""
-    target = notice.target
-    channel, _, topic = (target.spec.channel or "").partition("/")
-    fields = {
-        "type": "stream",
-        "to": channel,
-        "topic": (topic or notice.title)[:60],
-        # Zulip accepts 10,000 characters in all.
-        "content": f"**{notice.title}**\n{_FENCE}text\n{notice.plain[:9_000]}\n{_FENCE}",
-    }
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": basic(target.token)}
-    return notice.post(urlencode(fields).encode(), f"{target.base}/api/v1/messages", **headers)
-
-
 def _mrkdwn(text: str) -> dict[str, str]:
     return {"type": "mrkdwn", "text": text}
 
@@ -147,20 +99,6 @@ def _mrkdwn(text: str) -> dict[str, str]:
 def _cut(text: str, most: int) -> str:
     """Cut the text after a whole line."""
     return text if len(text) <= most else text[: most - 2].rpartition("\n")[0] + "\n…"
-
-
-def _attached(notice: Notice, clean: Callable[[str], str]) -> Post:
-    attachment = {
-        "color": _colour(notice.message),
-        "author_name": notice.title,
-        "text": clean(_text(notice)),
-        "fallback": clean(_fallback(notice)),
-        "mrkdwn_in": ["text"],
-        "fields": [
-            {"title": name, "value": clean(text), "short": False} for name, text in notice.facts.items()
-        ],
-    }
-    return notice.post({"attachments": [attachment], **_sender(notice.target)})
 
 
 def _sender(target: ProviderTarget) -> dict[str, str]:

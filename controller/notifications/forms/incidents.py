@@ -2,22 +2,17 @@
 
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
-incident.io: https://api-docs.incident.io/tag/Alert-Events-V2
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
-Sentry: https://develop.sentry.dev/sdk/data-model/envelopes/
-Datadog: https://docs.datadoghq.com/api/latest/events/#post-an-event
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
 """
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api.objects.meta import timestamp
-from controller.api.parsing.addresses import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,19 +61,6 @@ def opsgenie(notice: Notice) -> Post:
     return notice.post(created, url, **headers)
 
 
-def incidentio(notice: Notice) -> Post:
-    """Return an alert; its recovery resolves it by the key."""
-    message = notice.message
-    content = {
-        "title": f"{notice.title}: {message.reason}",
-        "description": message.message,
-        "status": "resolved" if message.state == "recovered" else "firing",
-        "deduplication_key": notice.subject if message.state else message.key,
-        "metadata": {"severity": message.severity} | notice.labels | notice.details,
-    }
-    return notice.post(content, **notice.target.bearer)
-
-
 def alertmanager(notice: Notice) -> Post:
     """Return an alert that fires until its recovery, which has the same labels; a message that is no incident
     fires for five minutes.
@@ -116,45 +98,5 @@ def grafana(notice: Notice) -> Post:
     return notice.post(content, **notice.target.bearer)
 
 
-def datadog(notice: Notice) -> Post:
-    """Return an event; Datadog aggregates those of one object."""
-    message, target = notice.message, notice.target
-    content = {
-        "title": f"{notice.title}: {message.reason}"[:100],
-        "text": notice.text[:4_000],
-        "alert_type": {"failing": "error", "recovered": "success", None: message.severity}[message.state],
-        "aggregation_key": notice.subject[:100],
-        "date_happened": round(datetime.fromisoformat(message.time).timestamp()),
-        "tags": [each[:200] for each in _tags({**notice.labels, "source": _SOURCE})],
-    }
-    return notice.post(content, f"{target.base}/api/v1/events", **{"DD-API-KEY": target.token})
-
-
 def _tags(given: Mapping[str, str]) -> list[str]:
     return [f"{name}:{text}" for name, text in given.items()]
-
-
-def sentry(notice: Notice) -> Post:
-    """Return an event in an envelope; a retry has the same id, so Sentry stores it once."""
-    message, target = notice.message, notice.target
-    dsn, event_id = opened(target.address), message.key[:32]
-    event = {
-        "event_id": event_id,
-        "timestamp": message.time,
-        "platform": "other",
-        "level": message.severity,
-        "logger": _SOURCE,
-        # Sentry accepts 8192 characters.
-        "message": {"formatted": f"{notice.title}: {notice.text}"[:8_000]},
-        "tags": {name: value[:200] for name, value in notice.labels.items() if value},
-        "extra": notice.details,
-        # A message that is neither failure nor recovery gets an issue of its reason.
-        "fingerprint": [notice.subject, *([] if message.state else [message.reason])],
-    }
-    if target.spec.channel:
-        event["environment"] = target.spec.channel[:64]
-    parts = ({"event_id": event_id}, {"type": "event"}, event)
-    body = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in parts)
-    authorised = f"Sentry sentry_version=7, sentry_client=flagstaff/1, sentry_key={dsn.key}"
-    headers = {"Content-Type": "application/x-sentry-envelope", "X-Sentry-Auth": authorised}
-    return notice.post(body.encode(), dsn.url, **headers)

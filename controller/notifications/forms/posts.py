@@ -16,7 +16,6 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
     from controller.notifications.forms.repositories.github_apps import App
-    from controller.notifications.sending.nats import NatsLogin
 
 _NO_CERTIFICATES: Final = Tls()
 _FACTS: Final = {
@@ -38,7 +37,9 @@ class Way:
     proxy: str = ""
     """URL of a proxy, with user and password; empty: none."""
     namespace: str = ""
-    """The provider's namespace; senders share their threads among namespaces."""
+    """The provider's namespace; senders are shared fairly among namespaces."""
+    operators: bool = False
+    """Whether the address comes from the controller's operator, who may name private ones."""
 
 
 DIRECT: Final = Way()
@@ -57,8 +58,6 @@ class ProviderTarget:
     way: Way = DIRECT
     app: App | None = None
     """The GitHub App whose tokens are used in place of `token`."""
-    login: NatsLogin | None = None
-    """The login at a NATS server, in place of `token`."""
 
     @property
     def base(self) -> str:

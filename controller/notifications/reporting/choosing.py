@@ -1,29 +1,22 @@
-"""Selects the messages of an alert: by severity, words, flags, flag sets and conditions. Pure."""
+"""Selects the messages of an alert: by severity, words, flags and flag sets. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from controller.api import configuration, flagset
-from controller.api.alert import VARIABLES, FlagAlertSpec, expression
+from controller.api.alert import FlagAlertSpec, expression
 from controller.api.flagset import FlagSetStatus
 from controller.api.objects.meta import ObjectKey
-from controller.api.objects.provenance import AUTHOR, SUBJECT
-from controller.api.parsing.expression_syntax import ExpressionError
 from controller.api.provider import SEVERITIES
-from controller.runtime.user_text.expressions import Expression
-from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from controller.api.objects.meta import Resource
     from controller.api.provider import Message
-
-MOST_FLAGS: Final = 500
-"""Most flags of one Event that conditions can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +50,6 @@ class Fact:
     ends: bool = False
     """Whether it ends a failure that a warning reported."""
 
-    def event(self) -> dict[str, Any]:
-        """The variable `event` of conditions."""
-        message, subject = self.message, self.subject
-        return {
-            "kind": message.kind,
-            "name": message.name,
-            "namespace": "" if subject is None else subject.namespace,
-            "labels": {} if subject is None else dict(subject.labels),
-            "severity": message.severity,
-            "reason": message.reason,
-            "message": message.message,
-            "revision": message.metadata.get(REVISION_KEY, ""),
-            "digest": message.metadata.get(DIGEST_KEY, ""),
-            "author": message.metadata.get(AUTHOR, ""),
-            "subject": message.metadata.get(SUBJECT, ""),
-            "flagSet": flag_set_id(subject),
-            "flags": list(self.flags[:MOST_FLAGS]),
-        }
-
-
-def compiled(condition: str) -> Expression:
-    """Compile an expression over `event`. Raises ExpressionError."""
-    return Expression.of(condition, VARIABLES)
-
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
     """Whether the alert selects a message of one of its objects: exclusion wins over inclusion."""
@@ -95,21 +64,14 @@ def _found_by(expressions: Iterable[str], message: str) -> bool:
     return any(expression(each).search(message) is not None for each in expressions)
 
 
-def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
-    """Whether the alert selects it. A failing condition excludes nothing; `complain` receives the error."""
+def chooses(spec: FlagAlertSpec, fact: Fact) -> bool:
+    """Whether the alert selects a message by severity, words, flags and flag set."""
     if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
         return False
     found = flag_set_id(fact.subject)
-    if spec.flag_sets and found and not _any(spec.flag_sets, (found,)):
-        return False
-    if spec.inclusion is None and spec.exclusion is None:
-        return True
-    event = fact.event()
-    return _holds("inclusion", spec.inclusion, event, complain, unknown=True) and not _holds(
-        "exclusion", spec.exclusion, event, complain, unknown=False
-    )
+    return not spec.flag_sets or not found or _any(spec.flag_sets, (found,))
 
 
 def flag_set_id(subject: Resource | None) -> str:
@@ -128,15 +90,3 @@ def flag_set_id(subject: Resource | None) -> str:
 
 def _any(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
-
-
-def _holds(
-    field: str, text: str | None, event: dict[str, Any], complain: Callable[[str], None], *, unknown: bool
-) -> bool:
-    if text is None:
-        return unknown
-    try:
-        return compiled(text).holds({"event": event})
-    except ExpressionError as error:
-        complain(f"spec.{field}: {error}")
-        return unknown

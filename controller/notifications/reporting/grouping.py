@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY: Final = 16
 """Characters of a key that distinguish it from another."""
-INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
+INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "alertmanager"})
 """Provider types that identify an incident by its object: its messages are never grouped."""
 _LINES: Final = 20
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import status_of
 from controller.api.objects.conditions import READY
-from controller.api.objects.meta import ObjectKey, about, timestamp
+from controller.api.objects.meta import ObjectKey, timestamp
 from controller.api.objects.provenance import LINK
 from controller.notifications import messages
 from controller.notifications.box import Due, Reported, shortened
-from controller.notifications.forms import otlp
 from controller.notifications.links import link_of
-from controller.notifications.reporting import journeys, standing
+from controller.notifications.reporting import standing
 from controller.notifications.reporting.choosing import Alert, Fact, chooses
 from controller.notifications.reporting.grouping import waiting
-from controller.notifications.reporting.journeys import Moments
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     from controller.runtime.events import Event
     from controller.runtime.objects.cache import Cache
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(slots=True)
 class Reporter:
@@ -40,18 +35,12 @@ class Reporter:
 
     objects: Cache
     now: Callable[[], datetime]
-    wake: Callable[[ObjectKey, float], None]
-    moments: Moments = field(default_factory=Moments)
-    _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """For each alert's uid: (generation of its spec, error of a condition)."""
 
     def compare(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report what was not reported yet about one object."""
         if box.type in standing.STANDING:
             self.standing(box, alert, thing)
             return
-        if box.type == otlp.TYPE:
-            self._journey(box, alert, thing)
         subject = alert.subject(thing.key)
         reported, status = box.of_subject(subject), status_of(thing)
         digest = status.content[1]
@@ -62,7 +51,7 @@ class Reporter:
                 self.recovered(box, alert, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, digest, self.now())
-            if self._chosen(alert, Fact(message, thing)):
+            if chooses(alert.spec, Fact(message, thing)):
                 self._push(box, alert, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
@@ -83,7 +72,7 @@ class Reporter:
             return
         failures, reported_at = reported.failures, reported.reported_at
         fact = Fact(message, self.objects.get(event.object), event.flags, event.ends)
-        if self._chosen(alert, fact):
+        if chooses(alert.spec, fact):
             if message.severity == "error":
                 if event.failure in failures:
                     return
@@ -110,21 +99,6 @@ class Reporter:
             message = message.model_copy(update={"message": words})
         box.push(waiting(message, alert.spec, box.type))
 
-    def _chosen(self, alert: Alert, fact: Fact) -> bool:
-        return chooses(alert.spec, fact, lambda why: self._complain(alert.resource, why))
-
-    def _complain(self, alert: Resource, why: str) -> None:
-        """Record a condition's error for the alert's status, until its spec changes."""
-        if self._complaints.get(alert.uid) != (alert.generation, why):
-            self._complaints[alert.uid] = (alert.generation, why)
-            log.warning("a condition of an alert cannot be evaluated: %s", why, extra=about(alert.key))
-            self.wake(alert.key, 0.0)
-
-    def complaint(self, alert: Resource) -> str:
-        """Return the last error of the alert's conditions; empty: none."""
-        generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
-        return why if generation == alert.generation else ""
-
     def fails(self, box: Box, alert: Alert, thing: Resource) -> None:
         """Report a failing object if it fails for long enough, and again when a repetition is due."""
         subject, reason, now = alert.subject(thing.key), status_of(thing).failure, self.now()
@@ -139,7 +113,7 @@ class Reporter:
         again_after = f" after {reported.reported_at}" if again else ""
         state = f"{reason} {_since(thing, now)}{again_after}"
         message = messages.of_state(thing, alert, state, now, severity="error", state="failing")
-        if not self._chosen(alert, Fact(message, thing)):
+        if not chooses(alert.spec, Fact(message, thing)):
             box.due.pop(subject, None)
             return
         self._push(box, alert, message)
@@ -176,9 +150,7 @@ class Reporter:
         self._push(box, alert, messages.of_state(thing, alert, identity, self.now(), **given))
 
     def standing(self, box: Box, alert: Alert, thing: Resource) -> bool:
-        """Report a flag set's progress to its commit, pull request or collector; whether that changed."""
-        if box.type == otlp.TYPE:
-            return self._journey(box, alert, thing)
+        """Report a flag set's progress to its commit or pull request; whether that changed."""
         subject = alert.subject(thing.key)
         before = (box.of_subject(subject) or Reported()).digest
         if box.type in standing.PULL_REQUESTS:
@@ -190,24 +162,8 @@ class Reporter:
             return False
         message, after = state
         box.remember(subject, Reported((), after))
-        if self._chosen(alert, Fact(message, thing)):
+        if chooses(alert.spec, Fact(message, thing)):
             box.push(message)
-        return True
-
-    def _journey(self, box: Box, alert: Alert, thing: Resource) -> bool:
-        """Report the trace of a revision to a collector, once. Returns whether that was due."""
-        now = self.now()
-        journey = journeys.journey_of(thing, self.objects, self.moments, now)
-        if not journey:
-            return False
-        message = journeys.message_of(thing, alert, journey, now)
-        subject = alert.subject(thing.key)
-        if box.journeys.get(subject) == message.key:
-            return False
-        box.journeys[subject] = message.key
-        if not self._chosen(alert, Fact(message, thing)):
-            return False
-        box.push(message)
         return True
 
 

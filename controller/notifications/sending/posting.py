@@ -12,7 +12,13 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from controller.api.parsing.addresses import AddressRefused, require_proxy, require_public, require_usable
+from controller.api.parsing.addresses import (
+    MAIL,
+    AddressRefused,
+    require_proxy,
+    require_public,
+    require_usable,
+)
 from controller.delivery.problems import one_line
 from controller.notifications.forms.posts import DIRECT
 from controller.runtime.network.client_tls import context_of
@@ -66,18 +72,18 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Senders:
-    """Picks the sender of a request by the scheme of its URL."""
+    """Picks the sender of a request by its URL and its way."""
 
     http: Sender
     mail: Sender
-    apprise: Sender
+    operators: Sender
+    """For addresses that the controller's operator gave."""
 
     async def send(self, post: Post, seconds: float, way: Way = DIRECT) -> PostResult:
         """Send once; never raises."""
-        scheme = post.url.partition("://")[0].lower()
-        known = {"http": self.http, "https": self.http, "smtp": self.mail, "smtps": self.mail}
-        sender = known.get(scheme, self.apprise)
-        return await sender.send(post, seconds, way)
+        if urlsplit(post.url).scheme in MAIL:
+            return await self.mail.send(post, seconds, way)
+        return await (self.operators if way.operators else self.http).send(post, seconds, way)
 
 
 class _TooLong(Exception):
@@ -94,7 +100,7 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Look a name up. Look a name up. Raises OSError."""
+        """Return the checked addresses of a name. Raises OSError."""
         try:
             self._hosts.require_not_denied(host)
             found = await look_up(host, port, family, socket.AI_ADDRCONFIG)
@@ -198,7 +204,7 @@ async def _content(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(content)
 
 
-def why(error: Exception, seconds: float) -> str:
+def why(error: BaseException, seconds: float) -> str:
     """Return why there is no answer within `seconds`; empty for errors that the caller explains."""
     if isinstance(error, AddressRefused):
         return f"the address cannot be used: {error}"

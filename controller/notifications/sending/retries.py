@@ -43,6 +43,9 @@ def verdict(
     # Azure DevOps answers an invalid token with a sign-in page, and this status.
     if 200 <= answer.status < 300 and not (answer.status == 203 and type_.startswith("azuredevops")):
         return None
+    # Flux's notification-controller has received the same within the last minutes.
+    if answer.status == 429 and type_ == "flux":
+        return None
     # A refused content will be refused again, and a missing commit rarely arrives later.
     if answer.status in {400, 413, 415, 422} or (answer.status == 404 and type_ in COMMITS):
         return Dead(answer.text)

@@ -56,9 +56,3 @@ def status(notice: Notice) -> Post:
     else:
         content |= {"context": context, "target_url": page}
     return notice.post(content, url + api.query, **api.headers)
-
-
-def githubdispatch(notice: Notice) -> Post:
-    """Return a repository_dispatch event, named as by Flux, which starts workflows."""
-    content, api = {"event_type": notice.title[:100], "client_payload": notice.event}, api_of(notice.target)
-    return notice.post(content, f"{api.url}/dispatches", **api.headers)

@@ -11,13 +11,11 @@ from controller.api import flagsource
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
-from controller.api.provider import FlagProviderSpec
 from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 from controller.app.reconcilers import providers_of
 from controller.app.settings import ControllerSettings
-from controller.notifications.forms.posts import Post, ProviderTarget, Way
+from controller.notifications.forms.posts import Post, Way
 from controller.notifications.sending.mail_sender import MailSender
-from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Poster
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.hosts import Hosts
@@ -105,16 +103,13 @@ PROVIDERS = Hosts(("*.example.com", "127.0.0.1"), ("evil.example.com",), kind="p
 async def test_a_provider_has_a_host_of_the_list_by_whichever_protocol(host: str, why: str) -> None:
     poster = Poster(lambda: NOW, allow_local=True, hosts=PROVIDERS)
     mail = MailSender(allow_local=True, hosts=PROVIDERS)
-    nats = ProviderTarget(FlagProviderSpec(type="nats", channel="flags"), f"nats://{host}:1")
     try:
         answers = [
             await poster.send(Post(f"http://{host}:1/", b"{}", {}), 30),
             await mail.send(Post(f"smtp://{host}:1", b"", {"From": "a@b", "To": "a@b"}), 30),
-            await publish(Post(nats.address, b"", {}), nats, allow_local=True, hosts=PROVIDERS),
         ]
     finally:
         await poster.close()
-        mail.close()
     for each in answers:
         assert each.status == 0
         assert why in each.text

@@ -24,12 +24,6 @@ def several(items: Any, most: int = 100) -> dict[str, Any]:
 
 MOMENT: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"}
 TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
-_ATTACHMENT: Final = record(
-    "color text fallback",
-    color={"type": "string", "pattern": "^#[0-9A-F]{6}$"},
-    author_name=text(256), text=text(8_000), fallback=text(4_000), mrkdwn_in={"const": ["text"]},
-    fields=several(record("title value short", title=text(80), value=text(2_000), short={"type": "boolean"})),
-)  # fmt: skip
 _CARD: Final = record(
     "type version body",
     **{"$schema": {"const": "http://adaptivecards.io/schemas/adaptive-card.json"}},
@@ -73,7 +67,6 @@ SCHEMAS: Final[dict[str, Any]] = {
         severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000),
         reason=text(255), metadata=TEXTS, reportingController=text(253), reportingInstance=text(253),
     ),
-    "rocket": record("attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)),
     "discord": record(
         "embeds", username=text(80), allowed_mentions={"const": {"parse": []}},
         embeds=several(record(
@@ -178,41 +171,11 @@ SCHEMAS["azuredevopspullrequestcomment"] = record(
 )  # fmt: skip
 EDITS: Final[dict[str, Any]] = {"azuredevopspullrequestcomment": record("content", content=text(150_000))}
 """Where an edit is not what adds a comment."""
-SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
 SCHEMAS["cloudevents"] = record(
     "id source specversion type",
     id=text(253), source={"type": "string", "format": "uri-reference", "minLength": 1}, type=text(253),
     specversion={"const": "1.0"}, subject=text(400), time=MOMENT,
     datacontenttype={"const": "application/json"}, data=SCHEMAS["generic"],
-)  # fmt: skip
-SCHEMAS["datadog"] = record(
-    "title text",
-    title=text(100), text=text(4_000), alert_type={"enum": ["error", "warning", "info", "success"]},
-    aggregation_key=text(100), date_happened={"type": "integer", "minimum": 0}, tags=several(text(200)),
-)  # fmt: skip
-DISPATCH: Final = record(
-    "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
-)
-SCHEMAS["githubdispatch"] = DISPATCH
-SCHEMAS["apprise"] = record(
-    "title body type", title=text(400), body=text(10_000),
-    type={"enum": ["info", "success", "warning", "failure"]},
-)  # fmt: skip
-"""What its `notify` takes."""
-SCHEMAS["mattermost"] = record(
-    "attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)
-)
-SCHEMAS["matrix"] = record(
-    "msgtype body",
-    **{"m.mentions": {"const": {}}}, msgtype={"enum": ["m.text", "m.notice"]}, body=text(40_000),
-)  # fmt: skip
-SCHEMAS["zulip"] = record(
-    "type to content", type={"const": "stream"}, to=text(60), topic=text(60), content=text(10_000),
-)  # fmt: skip
-SCHEMAS["incidentio"] = record(
-    "title status",
-    title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000),
-    deduplication_key=text(800), metadata=_DETAILS, source_url=text(2_048),
 )  # fmt: skip
 SCHEMAS["email"] = {
     **record(
@@ -222,13 +185,6 @@ SCHEMAS["email"] = {
     ),
     "additionalProperties": {"type": "string", "maxLength": 76},
 }  # fmt: skip
-SCHEMAS["sentry"] = record(
-    "event_id timestamp platform",
-    event_id={"type": "string", "pattern": "^[0-9a-f]{32}$"}, timestamp=MOMENT, platform={"const": "other"},
-    level={"enum": ["fatal", "error", "warning", "info", "debug"]}, logger=text(64), environment=text(64),
-    message=record("formatted", formatted=text(8_192)), extra=_DETAILS, fingerprint=several(text(1_000)),
-    tags={"type": "object", "additionalProperties": text(200), "propertyNames": {"pattern": "^[a-z]{1,32}$"}},
-)  # fmt: skip
 _MRKDWN: Final = record("type text", type={"const": "mrkdwn"}, text=text(3_000))
 _FIELD: Final = record("type text", type={"const": "mrkdwn"}, text=text(2_000))
 SCHEMAS["slack"] = record(
@@ -243,26 +199,3 @@ SCHEMAS["slack"] = record(
         }, 50),
     ), 20),
 )  # fmt: skip
-_ATTRIBUTES: Final = several(
-    record("key value", key=text(253), value=record("stringValue", stringValue=text(4_000)))
-)
-_LOG_RECORD: Final = record(
-    "timeUnixNano severityNumber body eventName attributes", timeUnixNano=text(20),
-    observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"}, attributes=_ATTRIBUTES,
-    severityNumber={"enum": [f"SEVERITY_NUMBER_{each}" for each in ("INFO", "WARN", "ERROR")]},
-    traceId=text(24), eventName=text(400),
-)  # fmt: skip
-_SCOPE_LOGS: Final = record(
-    "logRecords", scope=record("name", name=text(64)), logRecords=several(_LOG_RECORD)
-)
-SCHEMAS["otlp"] = record(
-    "resourceLogs",
-    resourceLogs=several(
-        record(
-            "resource scopeLogs",
-            resource=record("attributes", attributes=_ATTRIBUTES),
-            scopeLogs=several(_SCOPE_LOGS),
-        )
-    ),
-)
-SCHEMAS["nats"] = SCHEMAS["generic"]

@@ -275,7 +275,7 @@ async def deliver(desk: Desk, found: Service) -> None:
     poster = Poster(lambda: NOW, allow_local=True)
     deliverer = Deliverer(
         desk.outbox, poster, desk.objects, None, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,  # type: ignore[arg-type]
-        lambda _, result: done.append(result), None,  # type: ignore[arg-type]
+        lambda _, result: done.append(result),
     )  # fmt: skip
     desk.box.keep(set(desk.box.pending))
     deliverer.use(CHAT, target(found))

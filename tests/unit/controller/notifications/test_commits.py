@@ -44,7 +44,6 @@ BASIC: Final = b64encode(b":a-token").decode()
 BEARER: Final = ("Authorization", f"Bearer {TOKEN}")
 SERVERS: Final[dict[str, tuple[str, str, str, str]]] = {
     "github": ("shop/flags", f"/api/v3/repos/shop/flags/statuses/{SHA}", *BEARER),
-    "githubdispatch": ("shop/flags", "/api/v3/repos/shop/flags/dispatches", *BEARER),
     "gitea": ("shop/flags.git", f"/api/v1/repos/shop/flags/statuses/{SHA}", "Authorization", "token a-token"),
     "gitlab": (
         "shop/teams/flags", f"/api/v4/projects/shop%2Fteams%2Fflags/statuses/{SHA}", "PRIVATE-TOKEN", TOKEN,
@@ -111,13 +110,6 @@ async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_:
     assert states[1] in {"success", "successful", "succeeded"}
     assert states[2] in {"failure", "failed"}
     assert len({str(each.get("context") or each.get("key")) for each in taken}) == 1
-
-
-async def test_a_repository_is_dispatched_the_event() -> None:
-    async with server("githubdispatch") as (origin, taken):
-        assert (await send("githubdispatch", f"{origin}/shop/flags", said("Applied"))).status == 201
-    assert taken[0]["event_type"] == "FlagSet/flags.shop"
-    assert taken[0]["client_payload"]["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{SHA}"
 
 
 async def test_an_app_password_of_bitbucket_is_basic() -> None:

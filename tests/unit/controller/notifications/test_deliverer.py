@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.posts import DIRECT, ProviderTarget
 from controller.notifications.outbox import WRITE_ALERT_LATER
-from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import PostResult
 from tests.statuses import stored
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
@@ -59,7 +57,6 @@ class Office:
         self.deliverer = Deliverer(
             desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time,
             lambda: 1.0, lambda kind, result: self.results.append((kind, result)),
-            partial(publish, allow_local=True),
         )  # fmt: skip
         desk.outbox.wake = self.wake
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,19 +14,22 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from controller.api.objects.meta import ObjectKey, Resource
+from controller.api.provider import FlagProviderSpec
 from controller.notifications import flux_events
-from controller.notifications.flux_events import FluxEvents
+from controller.notifications.flux_events import FluxEvents, post_of_flux
+from controller.notifications.forms.posts import ProviderTarget
 from controller.notifications.sending.posting import Poster
 from controller.runtime import event_queue
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.objects.cache import Cache
 from tests.unit.controller.notifications.schemas import SCHEMAS
-from tests.unit.controller.notifications.things import NOW, event, failed, status, thing
+from tests.unit.controller.notifications.things import NOW, event, failed, message, status, thing
 from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from controller.api.provider import Message
     from controller.runtime.events import Event
 
 FLUX: Final = "source.toolkit.fluxcd.io"
@@ -159,6 +163,46 @@ async def test_a_source_that_is_not_there_is_not_named() -> None:
     flux.objects.forget(ObjectKey("GitRepository", "shop", "repo"))
     (found,) = await posted(flux, failed())
     assert found["involvedObject"]["kind"] == "FlagSet"
+
+
+def handed(flux: Flux, said: Message) -> dict[str, Any]:
+    """The Event that an alert of a FlagProvider of type flux hands to Flux."""
+    target = ProviderTarget(
+        FlagProviderSpec(type="flux"), "https://flux.example.com/", "", "shop", "controller-0"
+    )
+    post = post_of_flux(flux.objects, said, target)
+    assert post.headers["Idempotency-Key"] == said.key
+    found: dict[str, Any] = json.loads(post.body)
+    jsonschema_rs.validate(SCHEMAS["generic"], found)
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(ALERTED))
+def test_an_alert_hands_flux_a_message_about_the_flux_source_of_a_flag_set(kind: str) -> None:
+    found = handed(follows(kind), message(severity="warning", metadata={"flagstaff.dev/author": "Ada"}))
+    assert (found["involvedObject"]["kind"], found["involvedObject"]["name"]) == (kind, "repo")
+    assert (found["severity"], found["message"]) == ("error", "FlagSet/flags: 1 changed: banner")
+    assert found["metadata"] == {
+        f"{FLUX}/author": "Ada", f"{FLUX}/object": "FlagSet/shop/flags", f"{FLUX}/token": "k",
+        f"{FLUX}/alert": "all",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (message(), "repo"),
+        (message(kind="FlagSource", name="other"), "other"),
+        (message(kind="FeatureFlag", name="banner"), "banner"),
+        (message(namespace="other"), "flags"),
+    ],
+    ids=["a FlagSet of a FlagSource", "a FlagSource", "another kind", "another namespace"],
+)
+def test_an_alert_without_a_flux_source_names_an_external_artifact_beside_the_provider(
+    said: Message, name: str
+) -> None:
+    named = handed(follows("FlagSource"), said)["involvedObject"]
+    assert (named["kind"], named["namespace"], named["name"]) == ("ExternalArtifact", "shop", name)
 
 
 async def test_an_event_is_posted_until_it_is_taken_or_known_and_refused_ones_hold_up_none() -> None:

@@ -158,9 +158,7 @@ def test_no_message_overtakes_another_of_its_object_that_became_one_with_an_earl
     assert texts == [["c fails", "a fails"], ["c works", "a works"], ["a fails"]]
 
 
-@pytest.mark.parametrize(
-    ("type_", "count"), [("slack", 1), ("pagerduty", 2), ("incidentio", 2), ("sentry", 2)]
-)
+@pytest.mark.parametrize(("type_", "count"), [("slack", 1), ("pagerduty", 2), ("opsgenie", 2)])
 def test_a_service_that_groups_incidents_itself_gets_a_message_for_each_object(
     type_: str, count: int
 ) -> None:

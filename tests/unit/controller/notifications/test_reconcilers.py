@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import TEST_ALERT
-from controller.api.provider import FlagProviderStatus, ProviderType, needs_of
+from controller.api.provider import REMOVED, FlagProviderStatus, ProviderType, needs_of
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.forms.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import ProviderTarget
     from controller.runtime.reconciling.result import Result
 
+CRDS = Path(__file__).parents[4] / "crds"
 ADDRESS = "https://hooks.example.com/x"
+FLUX_ADDRESS = "http://notification-controller.flux-system/"
 
 
 class Routes:
@@ -54,7 +58,7 @@ class Around:
         self.secret, self.kept = secret, FlagProviderStatus()
         self.desk, self.routes = Desk(alert()), Routes()
         self.reconciler = FlagProviderReconciler(
-            self._secret, self._newest, self.desk.outbox, self.routes, "controller-0", local  # type: ignore[arg-type]
+            self._secret, self._newest, self.desk.outbox, self.routes, "controller-0", local, FLUX_ADDRESS  # type: ignore[arg-type]
         )  # fmt: skip
 
     async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
@@ -83,7 +87,6 @@ def bound(token: bytes, address: bytes = b"") -> SecretContent:
 SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
 MAIL: dict[str, Any] = {"address": "smtps://mail.example.com", "channel": "a@example.com"}
 FROM: dict[str, Any] = {"username": "b@example.com"}
-ALLOWED: Final = "feishu, lark, line, pover, signl4, sns, tgram, twilio, webex, wecombot, wxteams"
 
 
 def cannot(why: str) -> Stalled:
@@ -131,16 +134,6 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
         spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), denied("api.github.com"),
     ),
     "another's server": (spec("pagerduty", **SECRET), bound(b"t"), denied("events.pagerduty.com")),
-    "an apprise URL in the spec": (
-        spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"},
-        Stalled(
-            "InvalidAddress", "spec.address: it holds a token: write it into the Secret of spec.secretRef"
-        ),
-    ),
-    "no room": (
-        spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"},
-        Stalled("ChannelNotFound", "spec.channel: type matrix needs it"),
-    ),
     "nobody who mails": (
         spec("email", **MAIL), None, Stalled("UsernameNotFound", "spec.username: type email needs it"),
     ),
@@ -154,20 +147,18 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
     "another's mail server": (
         spec("email", **MAIL, **FROM, **SECRET), bound(b"t"), denied("mail.example.com"),
     ),
-    "a DSN of this machine": (
-        spec("sentry", address="https://key@127.0.0.1/42"), None, cannot("127.0.0.1 is not a public address"),
+    "a type that was removed": (
+        spec("matrix", address=ADDRESS), None,
+        Stalled(
+            "InvalidSpec",
+            "spec.type: type matrix was removed; use type flux, and Flux's Provider of type matrix",
+        ),
     ),
-    "no apprise URL": (
-        spec("apprise", **SECRET), {},
-        Stalled("AddressNotFound", 'type apprise needs a key "address" in Secret "hook"'),
-    ),
-    "a program on this machine": (
-        spec("apprise", **SECRET), {"address": b"syslog://"},
-        cannot(f"this is none of the services that are allowed: {ALLOWED}"),
-    ),
-    "an apprise service's host": (
-        spec("apprise", **SECRET), bound(b"t", b"sns://A/b/eu-west-1/flags"),
-        denied("sns.eu-west-1.amazonaws.com"),
+    "Flux by a proxy of the tenant's": (
+        spec("flux", proxySecretRef={"name": "hook"}), {"address": b"http://10.0.0.1:1"},
+        Stalled(
+            "AddressNotFound", "type flux needs spec.address where proxySecretRef or certSecretRef is given"
+        ),
     ),
     "no type": ({"address": ADDRESS}, None, Stalled("InvalidSpec", "spec.type: Field required")),
     "an API server that is away": (spec(**SECRET), AWAY, AWAY),
@@ -196,9 +187,7 @@ async def test_what_the_secret_says_comes_before_the_spec() -> None:
 
 ADDRESSES: Final = st.builds(
     "{}{}".format,
-    st.sampled_from(
-        ["https://h.example.com/a/b", "smtps://h", "tls://h:4222", "https://k1@h/1", "https://10.0.0.1", ""]
-    ),
+    st.sampled_from(["https://h.example.com/a/b", "smtps://h", "https://k1@h/1", "https://10.0.0.1", ""]),
     st.sampled_from(["", "/_git/c", ":99999", "?x", "#", " ", "\n", "é", "\ud800", "[", "@"])
     | st.text(max_size=5),
 )
@@ -218,6 +207,16 @@ def test_a_provider_that_is_not_refused_by_its_spec_is_used(kind: str, address: 
 async def test_a_service_with_one_address_needs_none(kind: ProviderType) -> None:
     around = Around({"token": b"t"})
     assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"
+
+
+async def test_flux_is_asked_at_the_operators_address_unless_another_is_given() -> None:
+    around = Around()
+    assert (await around.reconcile(spec("flux"))).kind == "success"
+    target = around.routes.used[CHAT]
+    assert (target.address, target.way.operators) == (FLUX_ADDRESS, True)
+    assert (await around.reconcile(spec("flux", address=ADDRESS))).kind == "success"
+    target = around.routes.used[CHAT]
+    assert (target.address, target.way.operators) == (ADDRESS, False)
 
 
 async def test_where_it_is_allowed_a_local_address_is_used() -> None:
@@ -304,14 +303,12 @@ async def test_an_alert_names_each_provider_that_is_not_there() -> None:
     assert getattr(result.outcome, "message", "") == "alerts go to FlagProvider chat, phone"
 
 
-async def test_an_alert_says_why_a_condition_could_not_be_evaluated_until_it_is_edited() -> None:
-    asking = alert(inclusion='event.labels.tier == "1"')
-    desk = Desk(asking)
-    assert desk.accept(event("Applied")) == ["Applied"]
-    assert (asking.key, 0.0) in desk.woken
-    reconciler = FlagAlertReconciler(desk.objects, desk.outbox)
-    message = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
-    assert message.endswith("could be evaluated: spec.inclusion: 1:1: no such member in mapping: 'tier'")
-    edited = replace(asking, generation=2)
-    message = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
-    assert message == "alerts go to FlagProvider chat"
+@pytest.mark.parametrize("type_", REMOVED)
+def test_a_removed_type_names_what_to_use_and_the_crd_says_the_same(type_: str) -> None:
+    (problem,) = FLAG_PROVIDER.validate({"type": type_, "address": ADDRESS})
+    assert problem.message.startswith(f"type {type_} was removed; use type ")
+    crd = yaml.safe_load((CRDS / "flagproviders.yaml").read_text())
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    rule = {"rule": f"self.type != '{type_}'", "message": problem.message}
+    assert rule in spec["x-kubernetes-validations"]
+    assert type_ in spec["properties"]["type"]["enum"]

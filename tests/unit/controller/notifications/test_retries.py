@@ -39,6 +39,11 @@ def test_a_page_to_sign_in_is_no_good_answer() -> None:
     assert verdict(message(), PostResult(203, "status 203"), 1, 0.0, NOW, "generic") is None
 
 
+@pytest.mark.parametrize(("type_", "again"), [("flux", None), ("generic", Again(1.0))])
+def test_a_duplicate_that_flux_refuses_was_delivered(type_: str, again: Again | None) -> None:
+    assert verdict(message(), PostResult(429, "status 429"), 1, 0.0, NOW, type_) == again
+
+
 def test_a_test_is_over_with_its_first_answer_and_waits_for_one() -> None:
     asked = message(alert="", reason="TestAlert")
     assert verdict(asked, PostResult(503, "status 503"), 1, 0.0, NOW) == Dead("status 503")

@@ -128,7 +128,7 @@ async def reconciled(
     async def newest(_: ObjectKey) -> FlagProviderStatus:
         return FlagProviderStatus()
 
-    reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, routes, "controller-0", local)  # type: ignore[arg-type]
+    reconciler = FlagProviderReconciler(secret, newest, Desk().outbox, routes, "controller-0", local, "")  # type: ignore[arg-type]
     spec = {
         "type": "generic",
         "address": "https://chat.example.com/",

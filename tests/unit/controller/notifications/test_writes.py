@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderStatus
@@ -13,7 +12,6 @@ from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.provider_reconciler import FlagProviderReconciler
-from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import PostResult
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.reconciling.queue import KeyedQueue
@@ -45,10 +43,16 @@ class Bench:
         clock = asyncio.get_running_loop().time
         self.deliverer = Deliverer(
             self.desk.outbox, self.server, self.desk.objects, self, lambda: NOW, clock, lambda: 0.0,
-            lambda _kind, _result: None, partial(publish, allow_local=True),
+            lambda _kind, _result: None,
         )  # fmt: skip
         reconciler = FlagProviderReconciler(
-            self._secret, self._newest, self.desk.outbox, self.deliverer, "controller-0", allow_local=False
+            self._secret,
+            self._newest,
+            self.desk.outbox,
+            self.deliverer,
+            "controller-0",
+            allow_local=False,
+            flux="",
         )
         queue: KeyedQueue[ObjectKey] = KeyedQueue(clock, lambda: 0.0, places=4, group=lambda _: "")
         self.loop = Loop(reconciler, self.desk.objects, Outputs(self, self), now=lambda: NOW, queue=queue)
