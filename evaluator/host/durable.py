@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -17,7 +18,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a volume without room."""
 _UNFINISHED: Final = ".unfinished"
+_SPARE: Final = ".spare"
+_MARGIN: Final = 4096
 DAMAGED: Final = ".damaged"
 """The suffix of a file that was set aside because its content cannot be trusted."""
 
@@ -104,6 +109,49 @@ def save(path: Path, content: bytes) -> None:
     """Like `write_file`, but make a missing folder first. Raises OSError with the old content in place."""
     make_folder(path.parent)
     write_file(path, content)
+
+
+def save_in_spare(path: Path, content: bytes) -> None:
+    """Like `save`, but into room that is kept for it: the file before stays beside the new one as a spare,
+    a quarter larger if the volume has that, and the next content is written over it. So a volume that others
+    fill refuses no content as large as the one before. Without hard links no room is kept.
+
+    Raises OSError with the old content in place.
+    """
+    make_folder(path.parent)
+    spare = path.with_name(f".{path.name}{_SPARE}")
+    descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(descriptor)
+    before = path.with_name(f".{path.name}{_SPARE}{_UNFINISHED}")
+    before.unlink(missing_ok=True)
+    # Where there is no file yet, or no hard link can be made, another spare is made below.
+    with contextlib.suppress(OSError):
+        os.link(path, before)
+    os.replace(spare, path)
+    if before.exists():
+        os.replace(before, spare)
+    sync_folder(path.parent)
+    _grow(spare, len(content) + len(content) // 4 + _MARGIN)
+
+
+def _grow(spare: Path, size: int) -> None:
+    """Give the spare so many bytes of the volume, if it has them."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes this process may still write to the folder's volume. Raises OSError."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def load(path: Path, limit: int, decode: Callable[[bytes], T]) -> T | None:

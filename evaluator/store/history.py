@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+import threading
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +26,12 @@ log = logging.getLogger(__name__)
 MOST: Final = 32
 """Most versions that are kept."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes of all version files together."""
+"""Most bytes of all version files together, and never more than a quarter of what the volume could give."""
+_SHARE: Final = 4
+_MOST_WAITING: Final = 4
+"""Most versions that wait to be written: each takes the memory of a flag set."""
+RECOUNT_SECONDS: Final = 30.0
+"""Seconds between two checks whether the volume has become smaller."""
 _NAME: Final = re.compile(r"(\d{15})-([0-9a-f]{64})\.version")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{8,64})")
 
@@ -51,14 +58,29 @@ class Version:
 
 
 class History:
-    """A folder of versions. `record` and `find` are called on the event loop."""
+    """A folder of versions. They take no room that last good sets need: none is written while one of those
+    is `hold`, and a full volume `evict`s them. `record`, `find`, `hold` and `release` are called on the event
+    loop.
+    """
 
-    def __init__(self, folder: Path, *, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+        recount_seconds: float = RECOUNT_SECONDS,
+    ) -> None:
         self._folder = folder
+        self._recount_seconds = recount_seconds
+        self._held: set[str] = set()
+        self._changing = threading.Lock()
+        self._left_out = ""
+        """Why the last version was left out."""
         self._most, self._most_bytes = most, most_bytes
         self._versions: tuple[Version, ...] = ()
         """The oldest first."""
-        self._waiting: deque[Snapshot] = deque(maxlen=most)
+        self._waiting: deque[Snapshot] = deque(maxlen=_MOST_WAITING)
         self._woken = asyncio.Event()
 
     def load(self) -> None:
@@ -90,17 +112,49 @@ class History:
         self._waiting.append(snapshot)
         self._woken.set()
 
+    def hold(self, source: str) -> None:
+        """Write no version until the last good set of this source is saved."""
+        self._held.add(source)
+
+    def release(self, source: str) -> None:
+        """The last good set of this source is saved."""
+        self._held.discard(source)
+        if not self._held:
+            self._woken.set()
+
+    def evict(self, size: int) -> bool:
+        """Remove the oldest versions, of at least so many bytes if there are any; return whether there were.
+        Blocks.
+        """
+        with self._changing:
+            freed, before = 0, len(self._versions)
+            while self._versions and freed < size:
+                freed += self._versions[0].size
+                self._remove_oldest()
+            return len(self._versions) < before
+
     async def run(self) -> None:
         """Write recorded versions until cancelled; log and leave out those that cannot be written."""
         while True:
-            await self._woken.wait()
+            try:
+                async with asyncio.timeout(self._recount_seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                await asyncio.to_thread(self._fit, 0)
             self._woken.clear()
-            while self._waiting:
+            while self._waiting and not self._held:
                 snapshot = self._waiting.popleft()
                 try:
                     await asyncio.to_thread(self._add, snapshot)
                 except (OSError, ValueError) as error:
-                    log.warning("%s: the version %s is not kept: %s", self._folder, snapshot.digest, error)
+                    self._leave_out(snapshot, str(error))
+                else:
+                    self._left_out = ""
+
+    def _leave_out(self, snapshot: Snapshot, cause: str) -> None:
+        level = logging.DEBUG if cause == self._left_out else logging.WARNING
+        self._left_out = cause
+        log.log(level, "%s: the version %s is not kept: %s", self._folder, snapshot.digest, cause)
 
     def _add(self, snapshot: Snapshot) -> None:
         newest = self._versions[-1] if self._versions else None
@@ -108,14 +162,35 @@ class History:
             return
         since = snapshot.served_since
         content = encode(Saved(snapshot.flag_set, datetime.fromtimestamp(since, UTC)))
-        if len(content) > self._most_bytes:
-            raise ValueError(f"its {len(content)} bytes are more than {self._most_bytes}")
+        durable.make_folder(self._folder)
+        if not self._fit(len(content)):
+            raise ValueError("it would take more than a quarter of the room that the volume has left")
         path = self._folder / f"{int(since * 1000):015d}-{snapshot.digest.removeprefix('sha256:')}.version"
-        durable.save(path, content)
-        versions = [*self._versions, Version(snapshot.digest, int(since * 1000) / 1000, path, len(content))]
-        while len(versions) > self._most or sum(each.size for each in versions) > self._most_bytes:
-            versions.pop(0).path.unlink(missing_ok=True)
-        self._versions = tuple(versions)
+        durable.write_file(path, content)
+        added = Version(snapshot.digest, int(since * 1000) / 1000, path, len(content))
+        with self._changing:
+            self._versions = (*self._versions, added)
+
+    def _fit(self, size: int) -> bool:
+        """Remove the oldest versions until another of so many bytes may be added; return whether it may."""
+        with self._changing:
+            while self._versions and not self._fits(size):
+                self._remove_oldest()
+            return self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        kept = sum(version.size for version in self._versions)
+        try:
+            most = min(self._most_bytes, (durable.free_bytes(self._folder) + kept) // _SHARE)
+        except OSError:
+            most = self._most_bytes
+        return kept + size <= most and len(self._versions) + (size > 0) <= self._most
+
+    def _remove_oldest(self) -> None:
+        oldest, *later = self._versions
+        self._versions = tuple(later)
+        with contextlib.suppress(OSError):
+            oldest.path.unlink(missing_ok=True)
 
 
 def instant(text: str) -> float:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.store.exchange import SnapshotSwapper
 from evaluator.sync.follower import Follower
-from evaluator.sync.lastgood import LastGood, LastGoodWriter, sweep
+from evaluator.sync.lastgood import LastGood, LastGoodWriter
 from evaluator.sync.schedule import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from evaluator.host.gc_policy import GcPolicy
     from evaluator.store.store import Store
+    from evaluator.sync.lastgood import StateFolder
     from evaluator.sync.source import SyncSource
 
 log = logging.getLogger(__name__)
@@ -34,21 +34,22 @@ class Followers:
         store: Store,
         *,
         clock: Callable[[], float],
-        state_dir: Path | None = None,
+        folder: StateFolder | None = None,
         random: Callable[[], float] = _random,
         gc_policy: GcPolicy | None = None,
     ) -> None:
-        """clock: Unix seconds. state_dir: where last good sets are kept; None: nowhere."""
+        """clock: Unix seconds. folder: where last good sets are kept; None: nowhere."""
         exchange = SnapshotSwapper(store, clock, gc_policy)
-        self._clock = clock
-        self._state_dir = state_dir
+        self._folder = folder
         self.keepers: list[LastGoodWriter] = []
         """The keepers that save, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
-            if state_dir is not None:
-                keeper = LastGoodWriter(LastGood(state_dir, source.identity), source.name, Backoff(random))
+            if self._folder is not None:
+                last_good = LastGood(self._folder.path, source.identity)
+                self._folder.followed.append(last_good)
+                keeper = LastGoodWriter(last_good, source.name, Backoff(random), folder=self._folder)
                 self.keepers.append(keeper)
             follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)
@@ -69,14 +70,13 @@ class Followers:
 
     async def _tidy(self) -> None:
         """Remove the last good sets of sources that are no longer followed."""
-        folder = self._state_dir
+        folder = self._folder
         if folder is None:
             return
         try:
-            followed = [keeper.last_good for keeper in self.keepers]
-            removed = await asyncio.to_thread(sweep, folder, followed, self._clock())
+            removed = await asyncio.to_thread(folder.sweep)
         except OSError as error:
-            log.warning("%s: files of earlier sources cannot be removed: %s", folder, error.strerror)
+            log.warning("%s: files of earlier sources cannot be removed: %s", folder.path, error.strerror)
             return
         if removed:
-            log.info("%s: removed %d files of sources that are no longer configured", folder, removed)
+            log.info("%s: removed %d files of sources that are no longer configured", folder.path, removed)

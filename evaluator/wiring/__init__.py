@@ -21,6 +21,7 @@ from evaluator.store.history import History
 from evaluator.store.store import Store
 from evaluator.sync.config import FILES, InvalidSourceError
 from evaluator.sync.follow import Followers
+from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.wiring.serving import serve, unix_time
 
@@ -75,8 +76,10 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
     store.subscribe(_log_served)
     if receipts is not None:
         receipts.follow(store)
-    followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, gc_policy=GcPolicy())
     history = await _history(settings, store)
+    state_dir = settings.state_dir
+    folder = None if state_dir is None else StateFolder(state_dir, history, clock)
+    followers = Followers(sources, store, clock=clock, folder=folder, gc_policy=GcPolicy())
     # Before the ports open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
     serving = await serve(

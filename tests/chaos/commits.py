@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.repositories import Repository
 
 _PAUSES: Final = (0.3, 1.5)
+_LARGE: Final = 70_000
 _HELD_EVERY, _UNREADABLE_EVERY, _REPLACED_EVERY, _OTHER_EVERY = 7, 11, 13, 17
 
 
@@ -30,12 +31,14 @@ class Content:
 def document(content: Content) -> str:
     """The file of a commit."""
     flags = {key: _flag(content.number) for key in ("number", "twin", "careful")}
+    # So much that a small volume cannot keep many versions.
+    flags["large"] = _flag("x" * _LARGE)
     if content.broken:
         flags["careful"]["defaultVariant"] = "nowhere"
     return json.dumps({"flags": flags})
 
 
-def _flag(number: int) -> dict[str, Any]:
+def _flag(number: int | str) -> dict[str, Any]:
     return {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
 
 

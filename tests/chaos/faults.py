@@ -22,7 +22,7 @@ _OURS: Final = (*CONTROLLERS, *PROXIES, *EVALUATORS)
 _PROCESSES: Final = (*_OURS, *PLANE)
 TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "kill": _PROCESSES, "freeze": _PROCESSES, "hang": (GIT,), "refuse": (GIT,), "lie": (GIT,),
-    "fill": (*CONTROLLERS, *EVALUATORS), "cut": _OURS, "ahead": _OURS, "behind": _OURS,
+    "fill": (*CONTROLLERS, *EVALUATORS), "strand": EVALUATORS, "cut": _OURS, "ahead": _OURS, "behind": _OURS,
     "expire": (TOKENS, CERTIFICATES, *CONTROLLERS, *PROXIES),
 }  # fmt: skip
 """What each kind of fault may befall."""

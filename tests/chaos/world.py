@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import threading
 import time
 from collections import defaultdict
@@ -27,6 +26,7 @@ from tests.cluster.pods import PodProcess
 from tests.cluster.proxies import ProxyProcess
 from tests.cluster.relay import Relay, relay
 from tests.cluster.test_evaluator_end import ENFORCED
+from tests.volumes import mounted
 
 if TYPE_CHECKING:
     import random
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from tests.cluster.spines import Spine
 
 NAME: Final = "flags"
+_DISKS: Final = {"evaluator-1": "size=1m", "evaluator-2": "size=4m", "evaluator-3": "size=64m"}
 _DISK: Final = "size=2m"
+"""Of the others."""
 _START_SECONDS: Final = 60.0
 
 
@@ -134,12 +136,10 @@ class World:
         self._tokens.rotate(name)
 
     def _disk(self, stack: contextlib.ExitStack, folder: Path) -> Disk:
-        folder.mkdir(parents=True)
-        mount = ["mount", "-t", "tmpfs", "-o", _DISK, "none", str(folder)]
-        if subprocess.run(mount, capture_output=True, check=False).returncode:
-            self.without_disk.append(folder.parent.name)
+        name = folder.parent.name
+        if not stack.enter_context(mounted(folder, _DISKS.get(name, _DISK))):
+            self.without_disk.append(name)
             return Limited(folder)
-        stack.callback(partial(subprocess.run, ["umount", "--lazy", str(folder)], check=True))
         return SmallDisk(folder, each=4096)
 
     @property
@@ -183,7 +183,8 @@ class World:
             return
         ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
             "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
-            "expire": self._expired, **{kind: partial(self._moved, by) for kind, by in OFF_BY.items()},
+            "expire": self._expired, "strand": self._stranded,
+            **{kind: partial(self._moved, by) for kind, by in OFF_BY.items()},
         }  # fmt: skip
         with ways[fault.kind](fault.target):
             yield
@@ -241,13 +242,28 @@ class World:
     @contextlib.contextmanager
     def _filled(self, name: str) -> Iterator[None]:
         process: Any = self.pods[name].evaluator.process if name in self.pods else self.replicas[name]
-        if name in self.progress:
+        # A last good set has room of its own; a process that may write no file at all cannot use it.
+        refuses = name in self.progress and name in self.without_disk
+        if refuses:
             self.progress[name].disk(full=True)
         self.disks[name].fill(process)
         yield
         self.disks[name].empty(process)
-        if name in self.progress:
+        if refuses:
             self.progress[name].disk(full=False)
+
+    @contextlib.contextmanager
+    def _stranded(self, name: str) -> Iterator[None]:
+        """Its disk is full for as long as the fault lasts; then nothing that it follows answers, and it is
+        killed and started again.
+        """
+        with self._filled(name):
+            yield
+            with self._cut(name):
+                with self._killed(name):
+                    pass
+                checked = self.progress[name].checked
+                within(lambda: self.progress[name].checked > checked)
 
     @contextlib.contextmanager
     def _cut(self, name: str) -> Iterator[None]:

@@ -4,13 +4,13 @@ of a run.
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.repositories import Repository
 from tests.unit.evaluator.server import fakes
+from tests.volumes import small_volume
 
 from . import up
 from .disks import Limited, SmallDisk
@@ -42,18 +42,13 @@ def repository(tmp_path: Path) -> Repository:
 @pytest.fixture(params=["space", "files", "quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     folder = tmp_path / "disk"
-    folder.mkdir()
     if request.param == "quota":
+        folder.mkdir()
         yield Limited(folder)
         return
     size = "size=1m" if request.param == "space" else "size=1m,nr_inodes=64"
-    mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system is not permitted here")
-    try:
+    with small_volume(folder, size):
         yield SmallDisk(folder, each=4096 if request.param == "space" else 0)
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

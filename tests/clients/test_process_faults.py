@@ -22,6 +22,7 @@ from evaluator.settings import Settings
 from evaluator.store.store import Store
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
+from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.opening import open_sources
 from evaluator.wiring import serve
 
@@ -144,7 +145,8 @@ async def test_a_clock_that_jumps_by_years_keeps_no_newest_flags_away(
     schedule = {"interval": 1.0, field: values[field]}
     sources = open_sources([SourceConfig(uri, Provider.HTTP, **schedule)], clock=clock)
     store = Store(sources=[source.name for source in sources])
-    followers = Followers(sources, store, clock=clock, state_dir=tmp_path / "state")
+    folder = StateFolder(tmp_path / "state", None, clock)
+    followers = Followers(sources, store, clock=clock, folder=folder)
     settings = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
     replace(path, numbered(0))
     serving = await serve(store, settings, clock=clock)

@@ -67,6 +67,9 @@ class Saving(Protocol):
 
     source: str
 
+    failures: int
+    """Number of saves that failed."""
+
     @property
     def unsaved_seconds(self) -> float:
         """Seconds for which served content has been unsaved; 0 if all is saved."""
@@ -186,6 +189,11 @@ class StateMetrics:
             ("source",),
             (((each.source,), each.unsaved_seconds) for each in self.saving),
         )
+        what = "Failed tries to save the last good set."
+        failures = counter("flagstaff_source_save_failures", what, ("source",))
+        for saving in self.saving:
+            failures.add_metric((saving.source,), saving.failures)
+        yield failures
         found = [((each.source,), each.last_save_seconds) for each in self.saving]
         yield _gauge(
             "flagstaff_source_last_save_duration_seconds",

@@ -83,15 +83,20 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
 
 def test_a_failure_to_save_is_shown_for_each_source_that_is_kept() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
-    names = ("flagstaff_source_unsaved_seconds", "flagstaff_source_last_save_duration_seconds")
+    names = (
+        "flagstaff_source_unsaved_seconds",
+        "flagstaff_source_last_save_duration_seconds",
+        "flagstaff_source_save_failures_total",
+    )
     assert not {name for name, *_ in read(state_metrics)} & {*names}
     state_metrics.saving = (
-        SimpleNamespace(source="a", unsaved_seconds=0.0, last_save_seconds=0.02),
-        SimpleNamespace(source="b", unsaved_seconds=7.0, last_save_seconds=None),
+        SimpleNamespace(source="a", unsaved_seconds=0.0, last_save_seconds=0.02, failures=0),
+        SimpleNamespace(source="b", unsaved_seconds=7.0, last_save_seconds=None, failures=3),
     )
     found = read(state_metrics)
     assert {key: value for key, value in found.items() if key[0] in names} == {
         (names[0], "a"): 0.0, (names[0], "b"): 7.0, (names[1], "a"): 0.02,
+        (names[2], "a"): 0.0, (names[2], "b"): 3.0,
     }  # fmt: skip
 
 

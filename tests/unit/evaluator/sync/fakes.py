@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.store.store import Store
 from evaluator.sync.follow import Followers
+from evaluator.sync.lastgood import StateFolder
 from evaluator.sync.source import Delivery
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ async def following(
     sources: Sequence[Any], *, state_dir: Path | None = None, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[tuple[Store, Followers]]:
     store = Store(sources=[source.name for source in sources])
-    followers = Followers(sources, store, clock=clock or Clock(), state_dir=state_dir, random=lambda: 1.0)
+    clock = clock or Clock()
+    folder = None if state_dir is None else StateFolder(state_dir, None, clock)
+    followers = Followers(sources, store, clock=clock, folder=folder, random=lambda: 1.0)
     await followers.restore()
     task = asyncio.create_task(followers.run())
     try:
