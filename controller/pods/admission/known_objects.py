@@ -67,7 +67,8 @@ class KnownObjects:
                 f"add it to its option --namespaces, or set {well_known.ENABLED} to false"
             )
         there = sorted({each.name for kind in kinds for each in self.objects.of_kind(kind, namespace)})
-        near = difflib.get_close_matches(name, there[:1000], n=1)
+        # A hundred names of this length take some milliseconds, whatever tenants call their objects.
+        near = difflib.get_close_matches(name[:63], [each for each in there[:100] if len(each) <= 63], n=1)
         return NotThere(
             f"namespace {namespace} has no {what} {name}; create it, or correct the name"
             + (f" (did you mean {near[0]}?)" if near else "")

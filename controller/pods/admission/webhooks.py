@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ import orjson
 
 from controller.api import configuration
 from controller.api.objects.meta import Resource
-from controller.pods.injection.inject import inject
+from controller.pods.injection.inject import MOST_BYTES, inject
 from controller.pods.injection.installation import Refused
 from controller.runtime.user_text.plain_text import one_line
 from evaluator.host.durable import write_file
@@ -41,6 +40,10 @@ REFUSED: Final = "refused"
 UNCHANGED: Final = "unchanged"
 _JSON: Final = (("content-type", "application/json"),)
 _LOGGED: Final = 1_000
+_SHOWN: Final = 8_000
+"""Characters of a refusal: it may repeat what the pod says."""
+MOST_POD: Final = 2 * 1024 * 1024
+"""Bytes of a review of one pod: the cluster stores no pod of more than 1.5 MiB."""
 
 
 class InvalidReviewError(ValueError):
@@ -61,7 +64,10 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
     warnings = () if changes is None else changes.warnings
     if changes is None or not changes.patch:
         return UNCHANGED, _reviewed(uid, warnings=warnings)
-    patch = base64.b64encode(json.dumps(changes.patch).encode()).decode()
+    patch = base64.b64encode(orjson.dumps(changes.patch)).decode()
+    if len(patch) > MOST_BYTES:
+        message = f"the evaluator's part of the pod has more than {MOST_BYTES} bytes; name fewer sources"
+        return REFUSED, _reviewed(uid, message)
     return INJECTED, _reviewed(uid, warnings=warnings, patchType="JSONPatch", patch=patch)
 
 
@@ -69,7 +75,7 @@ def _reviewed(uid: str, refusal: str = "", warnings: Sequence[str] = (), **patch
     """The AdmissionReview to send back."""
     response: dict[str, Any] = {"uid": uid, "allowed": not refusal, **patch}
     if refusal:
-        response["status"] = {"code": 422, "reason": "Invalid", "message": refusal}
+        response["status"] = {"code": 422, "reason": "Invalid", "message": refusal[:_SHOWN]}
     if warnings:
         response["warnings"] = list(warnings)
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
@@ -94,6 +100,8 @@ class Injector:
 
     def answer(self, request: Request) -> Response:
         """Answer an AdmissionReview; 400 for another body, 503 while objects are still being read."""
+        if len(request.body) > MOST_POD:
+            return _failed(413, f"a review of a pod has at most {MOST_POD} bytes")
         if not self.ready():
             return _failed(503, "this replica does not know all objects yet; try again")
         try:
@@ -103,7 +111,8 @@ class Injector:
             return _failed(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:
             message = reply["response"]["status"]["message"]
-            log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
+            place = one_line(str(review["request"].get("namespace")), _LOGGED)
+            log.info("a pod in %s is refused: %s", place, one_line(message, _LOGGED))
             self.refused(review["request"], message)
         self.answered(outcome)
         return Response(200, orjson.dumps(reply), _JSON)

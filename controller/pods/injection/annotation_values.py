@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from controller.pods.injection.installation import Known
 
+MOST_NAMED: Final = 16
+"""Objects in one annotation: each is read and judged anew for each pod."""
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _DEADLINE: Final = TypeAdapter(Duration)
@@ -176,6 +178,9 @@ class PodReferences:
 
     def listed(self, given: str, annotation: str, kinds: tuple[str, ...]) -> list[NamedObject]:
         """The objects that `given` names, separated by commas. Raises Refused."""
+        count = given.count(",") + 1
+        if count > MOST_NAMED:
+            raise Refused(f"annotation {annotation}: names {count} objects; name at most {MOST_NAMED}")
         return [self.named(each.strip(), annotation, kinds) for each in given.split(",")]
 
     def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:

@@ -18,44 +18,47 @@ class Changes:
     """Additions to one object, which itself stays as it is."""
 
     def __init__(self, before: Mapping[str, Any]) -> None:
-        self.after: dict[str, Any] = _copied(before)
+        self.after: dict[str, Any] = dict(before)
+        """Shares with `before` what is not changed: do not change it but by these methods."""
         self.patch: list[dict[str, Any]] = []
         self.warnings: tuple[str, ...] = ()
         """Warnings for the user who applies the object."""
+        self._own = {id(self.after)}
+        """Parts of `after` that `before` does not have."""
 
     def set(self, path: Path, value: Any) -> None:
         """Set a field of a mapping that is there."""
-        self._at(path[:-1])[path[-1]] = _copied(value)
+        self._own_part(path[:-1])[path[-1]] = value
         self._add(path, value)
 
     def extend(self, path: Path, values: Sequence[Any], *, first: bool = False) -> None:
         """Put `values` at the end of a list, or each at its beginning; a list is made where there is none."""
-        found = self._at(path[:-1]).get(path[-1])
-        if not found:
-            if values:
-                self.set(path, list(values))
+        if not values:
             return
+        if not self._own_part(path[:-1]).get(path[-1]):
+            # The patch keeps a list of its own: what is added here later is another addition.
+            self.set(path, [*values])
+            self._own_part(path)
+            return
+        part = self._own_part(path)
         for value in values:
-            found.insert(0 if first else len(found), _copied(value))
+            part.insert(0 if first else len(part), value)
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
         pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
-        # Only `after` has copies, and only it is changed any more.
         self.patch.append({"op": "add", "path": pointer, "value": value})
 
-    def _at(self, path: Path) -> Any:
-        found: Any = self.after
+    def _own_part(self, path: Path) -> Any:
+        """The part of `after` at `path`, copied on the way as far as `before` has it, too."""
+        part: Any = self.after
         for step in path:
-            found = found[step]
-        return found
-
-
-def _copied(value: Any) -> Any:
-    """Copy JSON, several times as fast as `copy.deepcopy`, which would take most of a review's time."""
-    if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+            below = part[step]
+            if id(below) not in self._own:
+                below = part[step] = list(below) if isinstance(below, list) else dict(below)
+                self._own.add(id(below))
+            part = below
+        return part
 
 
 class Injected(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.pods.injection import in_process, well_known
 from controller.pods.injection import operators_sidecar as operators
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from controller.pods.injection.pod_settings import PodSettings
 
 
+MOST_BYTES: Final = 1_048_576
+"""Of the answer to a review."""
+
+
 def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
     """What is added to a pod of `namespace`, or to a workload's template of one; None where it asks for
     nothing. An injected pod stays as it is, but for containers that came later. Raises Refused.
@@ -57,10 +61,22 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not _is_injected(pod, annotations, wanted):
         _check_free(pod, wanted)
         _add_sidecar(changes, wanted)
+    clients = [*_clients(changes.after, wanted)]
     given = variables(wanted)
-    for path, each in _clients(changes.after, wanted):
+    _check_size(given, len(clients))
+    for path, each in clients:
         _extend(changes, path, each, given, socket(wanted))
     return changes
+
+
+def _check_size(given: list[dict[str, Any]], containers: int) -> None:
+    """Raise Refused where the variables of all containers would not fit into an answer."""
+    size = len(json.dumps(given)) * containers
+    if size > MOST_BYTES:
+        raise Refused(
+            f"the evaluator's variables for {containers} containers have {size} bytes, and an answer has at "
+            f"most {MOST_BYTES}; name fewer with the annotation {well_known.CONTAINERS}, or shorten envVars"
+        )
 
 
 def _extend(
@@ -84,10 +100,15 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
     require_containers(pod, made.containers)
     there = {each.get("name") for each in pod["spec"].get("volumes") or ()}
     changes.extend(("spec", "volumes"), [each.volume for each in made.mounted if each.name not in there])
-    for path, each in containers(changes.after):
-        chosen = made.containers is None or each["name"] in made.containers
-        if chosen and (path[1] == "containers" or not options.compat):
-            _extend(changes, path, each, made.variables, made.mounted)
+    clients = [
+        (path, each)
+        for path, each in containers(changes.after)
+        if made.containers is None or each["name"] in made.containers
+        if path[1] == "containers" or not options.compat
+    ]
+    _check_size(made.variables, len(clients))
+    for path, each in clients:
+        _extend(changes, path, each, made.variables, made.mounted)
     if changes.patch:
         _annotate(changes, _record_in_process(made))
         if made.selector:

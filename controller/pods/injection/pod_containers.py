@@ -23,29 +23,52 @@ _OF_CONTAINERS: Final = (
 """Lists: the field, the text by which its objects are known, and an example."""
 
 
+MOST_CONTAINERS: Final = 256
+MOST_KEYS: Final = 1_000
+"""Labels, and annotations, of a pod."""
+MOST_ENTRIES: Final = 10_000
+"""Variables, mounts and ports of all containers, and volumes."""
+
+
 def check_form(pod: Mapping[str, Any], annotations: Mapping[Any, Any]) -> None:
-    """Raise Refused for what the other functions cannot read."""
+    """Raise Refused for what the other functions cannot read, or not within the time of a review."""
+    labels, spec = pod["metadata"].get("labels"), pod.get("spec")
+    if not isinstance(labels, dict | None):
+        raise Refused("metadata.labels: is no object; write labels such as {app: shop}")
+    if not isinstance(spec, dict):
+        raise Refused("spec: is no object; write a pod's spec")
+    for part in _LISTS:
+        if not isinstance(spec.get(part), list | None):
+            raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
+    every = [each for part in _LISTS for each in spec.get(part) or ()]
+    _check_counts(spec, every, {"annotations": annotations, "labels": labels or {}})
     for name, text in annotations.items():
         if not (isinstance(name, str) and isinstance(text, str)):
             raise Refused(f"annotation {name}: is no string; put it in quotes")
-    labels = pod["metadata"].get("labels")
-    if not isinstance(labels, dict | None):
-        raise Refused("metadata.labels: is no object; write labels such as {app: shop}")
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        raise Refused("spec: is no object; write a pod's spec")
     _check_list(spec, "spec.", "volumes", "name", "[{name: data, emptyDir: {}}]")
-    for part in _LISTS:
-        found = spec.get(part)
-        if not isinstance(found, list | None):
-            raise Refused(f"spec.{part}: is no list; write one such as [{{name: app, image: app:1}}]")
-        for each in found or ():
-            if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
-                raise Refused(f"spec.{part}: each must be an object with a name; add it")
-            for field in _OF_CONTAINERS:
-                _check_list(each, f"container {each['name']}: ", *field)
+    for each in every:
+        if not (isinstance(each, dict) and isinstance(each.get("name"), str)):
+            raise Refused("spec.containers: each must be an object with a name; add it")
+        for field in _OF_CONTAINERS:
+            _check_list(each, f"container {each['name']}: ", *field)
     if not spec.get("containers"):
         raise Refused("spec.containers: is empty; add the application's container")
+
+
+def _check_counts(
+    spec: Mapping[str, Any], every: list[Any], metadata: Mapping[str, Mapping[Any, Any]]
+) -> None:
+    for what, keys in metadata.items():
+        _check_count(f"metadata.{what}", len(keys), MOST_KEYS)
+    _check_count("spec.containers and spec.initContainers", len(every), MOST_CONTAINERS)
+    lists = (each.get(field) for each in every if isinstance(each, dict) for field, *_ in _OF_CONTAINERS)
+    entries = sum(len(each) for each in (spec.get("volumes"), *lists) if isinstance(each, list))
+    _check_count("spec: variables, mounts, ports and volumes", entries, MOST_ENTRIES)
+
+
+def _check_count(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise Refused(f"{what}: there are {count}; a pod that gets an evaluator has at most {most}")
 
 
 def _check_list(holder: Mapping[str, Any], where: str, field: str, known_by: str, example: str) -> None:

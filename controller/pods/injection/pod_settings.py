@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", FeatureFlagSourceSpec, InProcessConfigurationSpec)
 
+MOST_ENTRIES: Final = 200
+"""In one field of a FeatureFlagSource or InProcessConfiguration: it is read anew for each pod."""
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
 _LEVELS: Final = ("debug", "info", "warning", "error")
@@ -237,6 +239,11 @@ def _specs(
         with _named_by(annotation):
             found = referring.known.spec(kind, each.namespace, each.name)
         shown = f"{kind} {each.shown_to(referring.namespace)}"
+        for field, entries in found.items():
+            if isinstance(entries, list | dict) and len(entries) > MOST_ENTRIES:
+                raise Refused(
+                    f"{shown}: {field[:63]}: has {len(entries)} entries; write at most {MOST_ENTRIES}"
+                )
         try:
             spec = parse_spec(model, found)
         except InvalidSpecError as error:
@@ -255,9 +262,9 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             )
         if name.startswith(well_known.PREFIX) and name not in well_known.KNOWN:
             known = [each.removeprefix(well_known.PREFIX) for each in well_known.ASKED]
-            near = difflib.get_close_matches(name.removeprefix(well_known.PREFIX), known, n=1)
+            near = difflib.get_close_matches(name.removeprefix(well_known.PREFIX)[:63], known, n=1)
             guess = f"did you mean {well_known.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
-            raise Refused(f"annotation {name}: unknown; {guess}")
+            raise Refused(f"annotation {name[:253]}: unknown; {guess}")
 
 
 def _flag_sets(annotations: Mapping[str, str], referring: PodReferences) -> tuple[str, list[NamedObject]]:
