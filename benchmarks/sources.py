@@ -22,11 +22,11 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
 from controller.runtime.clock import now
+from controller.sources.backend import FetchRequest
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import Freshness
+from controller.sources.freshness import Freshness
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.oci.factory import OciFactory
-from controller.sources.provider import Look
 from tests.git_http import git_server
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before
@@ -37,7 +37,7 @@ from tests.s3 import LOGIN, manifest, s3
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from controller.sources.provider import Provider, ProviderFactory
+    from controller.sources.backend import BackendFactory, SourceBackend
 
 POLLS = 30
 FETCHES = 3
@@ -58,7 +58,7 @@ class Place:
 
     spec: Mapping[str, Any]
     """The provider's part of a FlagSource."""
-    factory: Callable[[Path], ProviderFactory[Any]]
+    factory: Callable[[Path], BackendFactory[Any]]
     """One that knows nothing yet, and keeps what it has to in a folder."""
     requests: Callable[[], int]
     """How many the server has answered."""
@@ -100,11 +100,11 @@ def bucket(folder: Path, files: Mapping[str, str]) -> Iterator[Place]:
         yield Place(manifest(server), lambda _: BucketFactory(secret), lambda: len(server.asked))
 
 
-async def opened(factory: ProviderFactory[Any], name: str, spec: Mapping[str, Any]) -> Provider:
+async def opened(factory: BackendFactory[Any], name: str, spec: Mapping[str, Any]) -> SourceBackend:
     """For one look, which takes no answer that another was given."""
     whole = read(FlagSourceSpec, {"interval": "1m", name: spec})
     moment = now()
-    look = Look(ObjectKey("FlagSource", "shop", "flags"), 300.0, Freshness(moment, moment))
+    look = FetchRequest(ObjectKey("FlagSource", "shop", "flags"), 300.0, Freshness(moment, moment))
     return await factory.open(getattr(whole, name), look)
 
 

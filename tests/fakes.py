@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api.objects.provenance import AUTHOR, SUBJECT
+from controller.api.parsing.reference_names import HEADS, TAGS
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.listing.names import HEADS, TAGS
-from controller.sources.git.listing.reference import Reference, choose
-from controller.sources.provider import NOTHING_ACCEPTED, Fetched, Revision
+from controller.sources.backend import NOTHING_ACCEPTED, Fetched, Revision
+from controller.sources.git.references import Reference, choose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.provider import Accepted
+    from controller.sources.backend import Accepted
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FakeRepository:
 
 @dataclass(frozen=True)
 class FakeSource:
-    """Implements `Provider` over a `FakeRepository`."""
+    """Implements `SourceBackend` over a `FakeRepository`."""
 
     repository: FakeRepository
     reference: Reference = field(default_factory=Reference)

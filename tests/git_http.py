@@ -22,7 +22,7 @@ from tests.repositories import ENVIRONMENT
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
 
 class GitServer(ThreadingHTTPServer):
@@ -51,9 +51,9 @@ class GitServer(ThreadingHTTPServer):
         """A base URL that every request is sent on to."""
         self.mood = ""
         """`hang` while nobody is answered, `refuse` for 503, `lie` for a commit that is not there."""
-        self.twist: Callable[[bytes], Iterable[bytes]] | None = None
-        """Makes what is sent of the answer to who asks for a pack and does not speak the newest protocol."""
         self.paths: list[str] = []
+        self.fetches: list[str] = []
+        """Of `paths`, those that asked for objects and not for references."""
         self.authorizations: list[str | None] = []
         self.observes_processes = True
         """Whether `command_lines` are kept, which costs some milliseconds a request."""
@@ -105,6 +105,8 @@ class _Exchange(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         server = self.server
         server.paths.append(self.path)
+        if b"command=fetch" in body or (b"want " in body and b"command=" not in body):
+            server.fetches.append(self.path)
         server.authorizations.append(self.headers.get("Authorization"))
         if server.observes_processes:
             server.command_lines |= set(command_lines())
@@ -147,11 +149,7 @@ class _Exchange(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.server.twist is not None and self.command == "POST" and "Git-Protocol" not in self.headers:
-            for piece in self.server.twist(content):
-                self.wfile.write(piece)
-        else:
-            self.wfile.write(_false(content) if self.server.mood == "lie" else content)
+        self.wfile.write(_false(content) if self.server.mood == "lie" else content)
 
 
 def _false(content: bytes) -> bytes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_KEPT: Final = 6
 """Of all kinds together, in one worker of the run."""
 _kept: deque[_Kept] = deque()
-_KINDS: Final = ("git", "oci", "bucket")
+_FACTORIES: Final = ("git.git_factory", "bucket.factory", "oci.factory")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -136,5 +136,5 @@ def end_of_helpers() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def warm_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Factories of sources use them."""
-    for kind in _KINDS:
-        monkeypatch.setattr(f"controller.sources.{kind}.factory.Helpers", WarmHelpers)
+    for module in _FACTORIES:
+        monkeypatch.setattr(f"controller.sources.{module}.Helpers", WarmHelpers)

@@ -53,7 +53,7 @@ from controller.runtime.reconciling.watches import Dispatcher, indexes_of
 from controller.runtime.tenancy.quotas import refused_there
 from controller.runtime.tenancy.threads import share_threads
 from controller.sources.files.leftovers import Leftovers
-from controller.sources.looking.freshness import PendingPushes
+from controller.sources.freshness import PendingPushes
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from evaluator.http.offload import Offload
 

@@ -32,8 +32,8 @@ from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.tenancy.places import Places
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.export import Exporter
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import LookSchedule
+from controller.sources.freshness import PollSchedule
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.oci.factory import OciFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from controller.runtime.reconciling.loop import Reconciler
     from controller.runtime.reconciling.watches import Reconciles
     from controller.runtime.tenancy.limits import Limits
-    from controller.sources.looking.freshness import PendingPushes
-    from controller.sources.provider import ProviderFactory
+    from controller.sources.backend import BackendFactory
+    from controller.sources.freshness import PendingPushes
     from controller.sources.secrets import ReadSecret
 
 
@@ -86,7 +86,7 @@ class Parts:
     """All that reconcilers are made of."""
 
     shared: Shared
-    providers: Mapping[str, ProviderFactory[Any]]
+    providers: Mapping[str, BackendFactory[Any]]
     proxies: LiveProxies
     notifying: Notifying
     injected: tuple[KnownObjects, Options]
@@ -100,7 +100,7 @@ def _sources(parts: Parts) -> SourceReconciler:
         shared.storages,
         shared.pending,
         random.random,
-        LookSchedule(),
+        PollSchedule(),
         *quotas_of(flagsource.KIND, shared.limits, shared.objects),
         Exporter(shared.objects, shared.accounts.client),
         shared.objects,
@@ -148,7 +148,7 @@ STAGES: Final = tuple(stage for stage, _ in _KINDS)
 
 
 def reconcilers_of(
-    shared: Shared, providers: Mapping[str, ProviderFactory[Any]], proxies: LiveProxies, notifying: Notifying
+    shared: Shared, providers: Mapping[str, BackendFactory[Any]], proxies: LiveProxies, notifying: Notifying
 ) -> dict[str, Reconciler]:
     """By kind."""
     injected = known_objects(shared.settings, shared.objects), options_of(shared.settings)
@@ -158,7 +158,7 @@ def reconcilers_of(
 
 def providers_of(
     settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
-) -> dict[str, ProviderFactory[Any]]:
+) -> dict[str, BackendFactory[Any]]:
     """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
     authors = settings.provenance is ProvenanceDetail.FULL
     hosts = source_hosts_of(settings, api_server)
@@ -174,7 +174,7 @@ def providers_of(
     return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}
 
 
-def usages_of(providers: Iterable[ProviderFactory[Any]]) -> dict[str, Usage]:
+def usages_of(providers: Iterable[BackendFactory[Any]]) -> dict[str, Usage]:
     """What namespaces have of what is limited, by the field of `NamespaceLimits`."""
     return {
         name: usage for each in providers if isinstance(each, GitFactory) for name, usage in each.used.items()

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.local.local_options import LocalOptions
-    from controller.sources.provider import Fetched, LocalProvider, Revision
+    from controller.sources.backend import Fetched, LocalBackend, Revision
 
 
 @contextlib.asynccontextmanager
-async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
+async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalBackend, Path]]:
     """The source, and the folder for what is kept of it, temporary if none is named. Raises Setback."""
     async with provider_of(options.source).opened(options) as source:
         if options.verify_keys and not source.epoch:
@@ -42,7 +42,7 @@ async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, byte
         return await files_of(source, await source.resolve())
 
 
-async def files_of(source: LocalProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
+async def files_of(source: LocalBackend, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
     """A revision's files, as an artifact of it would hold them. Raises Setback."""
     async with quarantine(f"the files of {revision}") as folder:
         fetched = await source.fetch(revision, folder)

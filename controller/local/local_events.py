@@ -10,7 +10,7 @@ from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.local.commits import files_of
 from controller.local.path_advice import with_advice
 from controller.runtime.reconciling.setbacks import Setback
-from controller.sources.provider import LineAuthor, LocalProvider, Revision
+from controller.sources.backend import LineAuthor, LocalBackend, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ LocalEvent: TypeAlias = RevisionBuilt | Looked | Restored
 
 
 async def explained(
-    built: RevisionBuilt, source: LocalProvider, artifact: ArtifactStatus | None
+    built: RevisionBuilt, source: LocalBackend, artifact: ArtifactStatus | None
 ) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
     and with who last changed the lines of its first problems.
@@ -82,7 +82,7 @@ async def explained(
     )
 
 
-async def _advised(composition: Composition, source: LocalProvider, revision: Revision) -> Composition:
+async def _advised(composition: Composition, source: LocalBackend, revision: Revision) -> Composition:
     """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
     if not any(problem.code == "path-not-found" for problem in composition.problems):
         return composition

@@ -13,7 +13,7 @@ from controller.runtime.reconciling.setbacks import stalling
 
 if TYPE_CHECKING:
     from controller.local.local_options import LocalOptions
-    from controller.sources.provider import LocalProvider
+    from controller.sources.backend import LocalBackend
 
 NAMESPACE: Final = "local"
 NAME: Final = "flags"
@@ -23,7 +23,7 @@ INTERVAL: Final = "24h"
 """Of both objects: the provider says when the source is to be looked at."""
 
 
-def flag_source(source: LocalProvider) -> dict[str, Any]:
+def flag_source(source: LocalBackend) -> dict[str, Any]:
     """The FlagSource of a source. Raises Stalled where the API server would refuse it."""
     return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, **source.spec})
 

@@ -15,14 +15,14 @@ from controller.api.parsing.oci_address import SCHEME
 from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.sources.bucket.place import Scheme, parse_url
 from controller.sources.files import ignore
-from controller.sources.git.provider import open_source
+from controller.sources.git.local_git_backend import open_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from controller.local.local_options import LocalOptions
-    from controller.sources.provider import LocalProvider
+    from controller.sources.backend import LocalBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class OfflineProvider:
 
     beginnings: tuple[str, ...]
     """How its locations begin."""
-    opened: Callable[[LocalOptions], AbstractAsyncContextManager[LocalProvider]]
+    opened: Callable[[LocalOptions], AbstractAsyncContextManager[LocalBackend]]
     """The source for as long as the block lasts. Raises Setback."""
     default_path: Callable[[str], str] = lambda _: "."
     """Where definitions are in what a location holds, unless paths are named."""
@@ -40,7 +40,7 @@ class OfflineProvider:
 
 
 @contextlib.asynccontextmanager
-async def _bucket(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+async def _bucket(options: LocalOptions) -> AsyncIterator[LocalBackend]:
     if options.reference is not None:
         raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
     # Imported here: users of a repository need not wait for the libraries of buckets.
@@ -63,7 +63,7 @@ def _prefix(source: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _artifact(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+async def _artifact(options: LocalOptions) -> AsyncIterator[LocalBackend]:
     # The HTTP client takes long to load, and a Git repository never needs it.
     module = await asyncio.to_thread(import_module, "controller.local.registries")
     async with module.artifact_source(
@@ -77,7 +77,7 @@ async def _artifact(options: LocalOptions) -> AsyncIterator[LocalProvider]:
 
 
 @contextlib.asynccontextmanager
-async def _repository(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+async def _repository(options: LocalOptions) -> AsyncIterator[LocalBackend]:
     source = open_source(
         options.source,
         reference=options.reference,
@@ -88,8 +88,8 @@ async def _repository(options: LocalOptions) -> AsyncIterator[LocalProvider]:
     )
     if options.verify_keys:
         # Most repositories are read without it, and it takes long to load.
-        module = await asyncio.to_thread(import_module, "controller.sources.git.signatures.trust")
-        source = replace(source, trust=module.trust_of(options.verify_keys))
+        module = await asyncio.to_thread(import_module, "controller.sources.git.signature_policy")
+        source = replace(source, policy=module.policy_of_keys(options.verify_keys))
     yield source
 
 

@@ -34,8 +34,8 @@ from controller.runtime.reconciling.loop import Loop, Outputs, Reconciler
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.reconciling.setbacks import Failed, Setback, Waiting
 from controller.runtime.reconciling.watches import Dispatcher, indexes_of
-from controller.sources.looking.freshness import PendingPushes
-from controller.sources.provider import LocalProvider, Look, Provider, ProviderFactory
+from controller.sources.backend import BackendFactory, FetchRequest, LocalBackend, SourceBackend
+from controller.sources.freshness import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from evaluator.flags.saved import Saved
@@ -62,12 +62,12 @@ Growing = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _OneSource(ProviderFactory[object]):
+class _OneSource(BackendFactory[object]):
     """Opens the source of the command line, whatever a spec says."""
 
-    provider: Provider
+    provider: SourceBackend
 
-    async def open(self, spec: object, look: Look) -> Provider:
+    async def open(self, spec: object, look: FetchRequest) -> SourceBackend:
         del spec, look
         return self.provider
 
@@ -93,7 +93,7 @@ class LocalStages:
     """One FlagSource and one FlagSet, made from a command line, and their status."""
 
     def __init__(
-        self, options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
+        self, options: LocalOptions, source: LocalBackend, folder: Path, growing: Growing, serve: Serve
     ) -> None:
         """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
         self.source = source
@@ -255,7 +255,7 @@ async def _nowhere(_flag_set: FlagSet, _digest: str) -> None:
 
 @contextlib.asynccontextmanager
 async def stages_of(
-    options: LocalOptions, source: LocalProvider, folder: Path, growing: Growing, serve: Serve
+    options: LocalOptions, source: LocalBackend, folder: Path, growing: Growing, serve: Serve
 ) -> AsyncIterator[LocalStages]:
     """The stages over a state folder. Raises Stalled."""
     # A process that was killed may have left files of a commit behind.

@@ -18,14 +18,14 @@ from controller.api.objects.provenance import SUBJECT
 from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.local.registries import TIMEOUT, parse_target, registry_of
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.backend import Fetched, TreeLimits
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, BucketManifest, Listed, wanted
-from controller.sources.git.reading.repository import describe
-from controller.sources.looking.deadline import Deadline
+from controller.sources.deadline import Deadline
+from controller.sources.git.repository import describe
 from controller.sources.oci.credentials import RegistryLogin
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import Package, package, sign
 from controller.sources.oci.provider import OciProvider
-from controller.sources.provider import Fetched, TreeLimits
 from controller.sources.verification.cosign import PrivateKey, read_private_key, signature_of
 from evaluator.host.durable import write_file
 

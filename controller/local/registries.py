@@ -17,7 +17,7 @@ from controller.api.parsing.oci_address import Address, check_digest, check_tag,
 from controller.runtime.reconciling.setbacks import Failed, Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.looking.deadline import Deadline
+from controller.sources.deadline import Deadline
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.provider import OciProvider

@@ -16,7 +16,7 @@ from controller.flagsets.reading.layers import PathRefused, fixed_prefix, select
 from controller.local.local_providers import provider_of
 from controller.local.path_advice import with_advice
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.provider import TreeLimits
+from controller.sources.backend import TreeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -20,11 +20,11 @@ from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from controller.runtime.tenancy.quotas import UNLIMITED, Quota
 from controller.runtime.user_text.plain_text import one_line
+from controller.sources.backend import Accepted, FetchRequest, Unverified
 from controller.sources.files.ignore import not_ignored, patterns_of, remove_ignored
 from controller.sources.files.include import copy_included, find_included, include_health
 from controller.sources.files.quarantine import quarantine
-from controller.sources.looking.freshness import Freshness, LookSchedule
-from controller.sources.provider import Accepted, Look, Unverified
+from controller.sources.freshness import Freshness, PollSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.artifacts.storages import Storages
+    from controller.sources.backend import BackendFactory, Fetched, Revision, SourceBackend
     from controller.sources.export import Exporter
     from controller.sources.files.include import Included
-    from controller.sources.looking.freshness import PendingPushes
-    from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
+    from controller.sources.freshness import PendingPushes
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
@@ -53,7 +53,7 @@ class _Wanted:
 
     resource: Resource
     spec: FlagSourceSpec
-    provider: Provider
+    provider: SourceBackend
     includes: tuple[Included, ...]
 
     def is_in(self, artifact: Artifact, revision: Revision) -> bool:
@@ -77,13 +77,13 @@ class _Wanted:
 class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
-    providers: Mapping[str, ProviderFactory[Any]]
+    providers: Mapping[str, BackendFactory[Any]]
     """The providers by the field of the spec that configures them, such as `git`."""
     storages: Storages
     pending: PendingPushes
     random: Callable[[], float]
     """Returns a random number from 0 to 1."""
-    schedule: LookSchedule = field(default_factory=LookSchedule)
+    schedule: PollSchedule = field(default_factory=PollSchedule)
     count: Quota = UNLIMITED
     stored: Quota = UNLIMITED
     """Limits the bytes of artifacts."""
@@ -158,21 +158,21 @@ class SourceReconciler:
                 return storage, None
         return storage, promised
 
-    async def _open(self, resource: Resource, spec: FlagSourceSpec, now: datetime) -> Provider:
+    async def _open(self, resource: Resource, spec: FlagSourceSpec, now: datetime) -> SourceBackend:
         for name, factory in self.providers.items():
             if name != spec.provider:
                 factory.forget(resource.key)
         freshness = self.schedule.look(resource, now)
         if self.pending.waits(resource.key, now):
             freshness = Freshness(now, now)
-        look = Look(resource.key, spec.timeout, freshness, spec.service_account_name, spec.verify)
+        look = FetchRequest(resource.key, spec.timeout, freshness, spec.service_account_name, spec.verify)
         provider = await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
         if spec.verify is not None and not provider.epoch:
             # A provider that verifies nothing must not pass for one that does.
             raise Stalled("InvalidSpec", f"spec.{spec.provider} is never verified; remove spec.verify")
         return provider
 
-    async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
+    async def _resolve(self, resource: Resource, provider: SourceBackend, now: datetime) -> Revision:
         try:
             return await provider.resolve()
         except Setback:
@@ -247,7 +247,7 @@ def _packed(folder: Path, skipped: tuple[str, ...], ignored: str | None) -> byte
     return pack(folder)
 
 
-def _accepted(resource: Resource, provider: Provider) -> Accepted:
+def _accepted(resource: Resource, provider: SourceBackend) -> Accepted:
     status, named = FlagSourceStatus.of(resource), resource.annotations.get(ACCEPT_REVISION, "")
     before = status.artifact if status.observed_lineage == provider.lineage else None
     return Accepted(

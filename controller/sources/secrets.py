@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.api.objects.fields import LocalReference
-    from controller.sources.provider import Look
+    from controller.sources.backend import FetchRequest
 
     ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
     """(namespace, name, service account) -> a Secret's content, None if there is none; raises Failed."""
@@ -27,14 +27,16 @@ class Secrets:
 
     read: ReadSecret
 
-    async def required(self, reference: LocalReference, look: Look, field: str) -> SecretTexts:
+    async def required(self, reference: LocalReference, request: FetchRequest, field: str) -> SecretTexts:
         """Return the Secret that `field` of the spec names. Raises Failed if there is none."""
-        name = f"{look.key.namespace}/{reference.name}"
-        content = await self.read(look.key.namespace, reference.name, look.account)
+        name = f"{request.key.namespace}/{reference.name}"
+        content = await self.read(request.key.namespace, reference.name, request.account)
         if content is None:
             raise Failed(MISSING, f"Secret {name} does not exist; create it, or correct {field}")
         return SecretTexts(name, content)
 
-    async def optional(self, reference: LocalReference | None, look: Look, field: str) -> SecretTexts | None:
+    async def optional(
+        self, reference: LocalReference | None, request: FetchRequest, field: str
+    ) -> SecretTexts | None:
         """Return as `required` does, or None if the spec names no Secret."""
-        return None if reference is None else await self.required(reference, look, field)
+        return None if reference is None else await self.required(reference, request, field)

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 
 _APPLY: Final = "controller.kube.client:Cluster.apply"
 STEPS: Final = {
-    "the source is resolved": "controller.sources.git.provider:GitProvider.resolve:after",
-    "the files are fetched": "controller.sources.git.provider:GitProvider.fetch:after",
+    "the source is resolved": "controller.sources.git.git_backend:GitBackend.resolve:after",
+    "the files are fetched": "controller.sources.git.git_backend:GitBackend.fetch:after",
     "the artifact is to be stored": "controller.artifacts.storage:Storage.put:before",
     "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
     "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",

@@ -17,15 +17,15 @@ from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.objects.provenance import AUTHOR, SUBJECT
 from controller.api.parsing.oci_address import parse_address
 from controller.runtime.reconciling.setbacks import Failed, Waiting
+from controller.sources.backend import SourceBackend
 from controller.sources.bucket.command_line import open_bucket
-from controller.sources.git.listing.reference import Reference
-from controller.sources.git.provider import open_source
-from controller.sources.looking.deadline import Deadline
+from controller.sources.deadline import Deadline
+from controller.sources.git.local_git_backend import open_source
+from controller.sources.git.references import Reference
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import RegistryAccess
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
-from controller.sources.provider import Provider
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.provider import Revision
+    from controller.sources.backend import Revision
     from tests.buckets.relay import Relay
 
 __all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 
-class Source(Provider, Protocol):
+class Source(SourceBackend, Protocol):
     """A provider that reports changes, too."""
 
     def changes(self) -> AsyncIterator[None]: ...
@@ -329,7 +329,7 @@ async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> 
 
 
 async def test_what_local_mode_follows_is_a_provider(any_place: AnyPlace) -> None:
-    provider: Provider = any_place.source()
+    provider: SourceBackend = any_place.source()
     assert provider.shows_every_push
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.sources.provider import ProviderFactory
+    from controller.sources.backend import BackendFactory
     from tests.registry.artifacts import Artifact
     from tests.registry.fixtures import Shelf
     from tests.s3 import S3
@@ -211,7 +211,7 @@ class OciRow(Verified):
         self.digests: dict[str, str] = {}
         self.trusted = {"ci.pub": self.ci.public}
 
-    def provider(self) -> tuple[str, ProviderFactory[Any]]:
+    def provider(self) -> tuple[str, BackendFactory[Any]]:
         return "oci", OciFactory(self.secret)
 
     def old(self) -> None:

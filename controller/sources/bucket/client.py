@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from obstore import ObjectMeta
 
-    from controller.sources.provider import TreeLimits
+    from controller.sources.backend import TreeLimits
 
 _STORES: Final[dict[Scheme, tuple[Any, tuple[str, ...]]]] = {
     # The second one is what the environment may name, which would win over the first.

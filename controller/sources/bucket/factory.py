@@ -16,13 +16,13 @@ from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
+from controller.sources.backend import BackendFactory, FetchRequest
 from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Scheme, azure_account
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, TASK, in_helper
 from controller.sources.bucket.trust import ManifestTrust
-from controller.sources.looking.deadline import Deadline, LimitedTasks
-from controller.sources.provider import Look, ProviderFactory
+from controller.sources.deadline import Deadline, LimitedTasks
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -52,7 +52,7 @@ _AZURE: Final = {
 }  # fmt: skip
 
 
-class BucketFactory(ProviderFactory[BucketSpec]):
+class BucketFactory(BackendFactory[BucketSpec]):
     """Opens buckets; all of them share a few helper processes."""
 
     def __init__(self, secret: ReadSecret, hosts: Hosts | None = None, *, authors: bool = True) -> None:
@@ -65,7 +65,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
         self._places = Places(HELPERS, HELPERS)
 
-    async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
+    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
         read = self._secrets.optional
@@ -116,7 +116,7 @@ class BucketFactory(ProviderFactory[BucketSpec]):
         if asked.hostname:
             await self._hosts.addresses(asked.hostname, asked.port or 443)
 
-    async def _trust(self, look: Look) -> ManifestTrust | None:
+    async def _trust(self, look: FetchRequest) -> ManifestTrust | None:
         if look.verify is None:
             return None
         secret = await self._secrets.required(look.verify.keys, look, "spec.verify.secretRef")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 from controller.artifacts.archive import too_large
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.plain_text import json_object
-from controller.sources.provider import Revision, TreeLimits
+from controller.sources.backend import Revision, TreeLimits
 from controller.sources.verification import NotBelievedError
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.objects.provenance import SIGNED_AT
 from controller.runtime.reconciling.setbacks import Failed, Waiting, advised, as_failed
-from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
-from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
-from controller.sources.bucket.trust import ManifestQuestion, ManifestTrust
-from controller.sources.provider import (
+from controller.sources.backend import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    LocalProvider,
+    LocalBackend,
     Revision,
     TreeLimits,
     with_signer,
 )
+from controller.sources.bucket.listing import PROOF, Listed, revision_of, wanted
+from controller.sources.bucket.reading import Call, call_here, fetch_objects, list_objects
+from controller.sources.bucket.trust import ManifestQuestion, ManifestTrust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketProvider(LocalProvider):
+class BucketProvider(LocalBackend):
     """The objects of one bucket."""
 
     bucket: Bucket

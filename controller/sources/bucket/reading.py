@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.runtime.process.helper import TaskLimits
-from controller.sources.looking.deadline import Deadline, LimitedTasks
+from controller.sources.deadline import Deadline, LimitedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from controller.sources.backend import TreeLimits
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.provider import TreeLimits
 
 CLIENT: Final = "controller.sources.bucket.client"
 TASK: Final = TaskLimits()

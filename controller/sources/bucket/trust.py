@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.objects.meta import lets_through
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.backend import Accepted, Fetched, Unverified
 from controller.sources.bucket.listing import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
-from controller.sources.provider import Accepted, Fetched, Unverified
 from controller.sources.verification import NotBelievedError, Signer
 from controller.sources.verification.cosign import CosignKey, verify_content
 

@@ -15,13 +15,13 @@ from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import Tls, proxy_url
-from controller.sources.looking.deadline import Deadline
+from controller.sources.backend import BackendFactory, FetchRequest
+from controller.sources.deadline import Deadline
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import RegistryAccess, RegistryLogin, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import TRUSTED_ROOT, CosignTrust, IdentityJudge, KeyJudge
-from controller.sources.provider import Look, ProviderFactory
 from controller.sources.secrets import Secrets
 from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
@@ -45,7 +45,7 @@ _PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
 """The URL at which the public instance of Sigstore publishes its root; the library has a copy."""
 
 
-class OciFactory(ProviderFactory[OciSpec]):
+class OciFactory(BackendFactory[OciSpec]):
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
     def __init__(self, secret: ReadSecret, *, authors: bool = True, hosts: Hosts | None = None) -> None:
@@ -57,7 +57,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         self._judges = Places(_JUDGES, _JUDGES)
         self._authors = authors
 
-    async def open(self, spec: OciSpec, look: Look) -> OciProvider:
+    async def open(self, spec: OciSpec, look: FetchRequest) -> OciProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         with stalling():
             address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
@@ -92,7 +92,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         await self.connections.close()
         await self._helpers.close()
 
-    async def _trust(self, look: Look) -> CosignTrust | None:
+    async def _trust(self, look: FetchRequest) -> CosignTrust | None:
         if look.verify is None:
             return None
         if look.verify.match_oidc_identity:
@@ -103,7 +103,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         judge = KeyJudge(keys, advice.add_key, self._judges, look.key.namespace)
         return CosignTrust(judge, epoch({"provider": "cosign"}, secret.content))
 
-    async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
+    async def _keyless(self, verify: VerifySpec, look: FetchRequest) -> CosignTrust:
         identities = tuple(SignerIdentity(each.issuer, each.subject) for each in verify.match_oidc_identity)
         if verify.trusted_root_secret_ref is None:
             name, root = "", await asyncio.to_thread(public_root)
@@ -115,7 +115,7 @@ class OciFactory(ProviderFactory[OciSpec]):
         policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
         return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
 
-    async def _login(self, spec: OciSpec, address: Address, look: Look) -> RegistryLogin | None:
+    async def _login(self, spec: OciSpec, address: Address, look: FetchRequest) -> RegistryLogin | None:
         if spec.secret_ref is None:
             return None
         secret = await self._secrets.required(spec.secret_ref, look, "spec.oci.secretRef")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from controller.sources.provider import TreeLimits
+    from controller.sources.backend import TreeLimits
 
 _GZIP: Final = b"\x1f\x8b"
 _LONGEST_NAME: Final = 255

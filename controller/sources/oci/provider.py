@@ -12,19 +12,19 @@ from controller.api.parsing.oci_address import DEFAULT_TAG
 from controller.api.parsing.patterns import compiled
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Waiting
-from controller.sources.files.quarantine import quarantine
-from controller.sources.oci.answers import NotFound
-from controller.sources.oci.layer import copy, extract
-from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
-from controller.sources.provider import (
+from controller.sources.backend import (
     NOTHING_ACCEPTED,
     Accepted,
     Fetched,
-    LocalProvider,
+    LocalBackend,
     Revision,
     TreeLimits,
     with_signer,
 )
+from controller.sources.files.quarantine import quarantine
+from controller.sources.oci.answers import NotFound
+from controller.sources.oci.layer import copy, extract
+from controller.sources.oci.manifest import TITLE, Layer, chosen_manifest, read_manifest
 from controller.sources.versions import highest, listed, near
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.api.flagsource import LayerSelector, OciReference
-    from controller.sources.looking.deadline import Deadline
+    from controller.sources.deadline import Deadline
     from controller.sources.oci.registry import Registry
     from controller.sources.oci.signatures import CosignTrust
 
 
 @dataclass(frozen=True, slots=True)
-class OciProvider(LocalProvider):
+class OciProvider(LocalBackend):
     """One repository of a registry at one reference."""
 
     registry: Registry

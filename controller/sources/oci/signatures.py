@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import HelperLostError, Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.backend import Unverified
 from controller.sources.oci.answers import NotFound
 from controller.sources.oci.manifest import Layer, layers_of
-from controller.sources.provider import Unverified
 from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE, verify_bundle, verify_payload
 from controller.sources.verification.keyless import InvalidRootError, SignerIdentity, verify_keyless

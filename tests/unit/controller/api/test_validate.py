@@ -32,12 +32,12 @@ from controller.api.objects.meta import ObjectKey
 from controller.flagsets.reading.layers import within
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.user_text.expressions import Expression
+from controller.sources.backend import FetchRequest
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.files.ignore import matcher
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import Freshness
+from controller.sources.freshness import Freshness
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.oci.factory import OciFactory
-from controller.sources.provider import Look
 from controller.sources.versions import highest
 
 if TYPE_CHECKING:
@@ -320,7 +320,9 @@ async def secret(namespace: str, name: str, account: str | None) -> Mapping[str,
 
 
 async def opened(spec: FlagSourceSpec, folder: Path) -> None:
-    look = Look(ObjectKey("FlagSource", "shop", "flags"), 1.0, Freshness(NOW, NOW), verify=spec.verify)
+    look = FetchRequest(
+        ObjectKey("FlagSource", "shop", "flags"), 1.0, Freshness(NOW, NOW), verify=spec.verify
+    )
     factories: dict[str, Any] = {
         "git": lambda: GitFactory(secret, folder, allow_local=True),
         "oci": lambda: OciFactory(secret),

@@ -20,14 +20,14 @@ from controller.notifications.sending.posting import Poster
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import UNLIMITED
-from controller.sources.looking.freshness import Freshness
-from controller.sources.provider import Look
+from controller.sources.backend import FetchRequest
+from controller.sources.freshness import Freshness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
-LOOK = Look(ObjectKey("FlagSource", "shop", "flags"), 30, Freshness(NOW, NOW))
+LOOK = FetchRequest(ObjectKey("FlagSource", "shop", "flags"), 30, Freshness(NOW, NOW))
 SERVER = "https://192.0.2.1:6443"
 OF_THE_POD = "192.0.2.2"
 ASKED = {

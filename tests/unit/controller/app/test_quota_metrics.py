@@ -11,9 +11,9 @@ from controller.app.namespace_quotas import QuotaMetrics, object_usages
 from controller.app.reconcilers import usages_of
 from controller.runtime.objects.cache import Cache
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import Freshness
-from controller.sources.provider import Look
+from controller.sources.backend import FetchRequest
+from controller.sources.freshness import Freshness
+from controller.sources.git.git_factory import GitFactory
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.unit.evaluator.http.serving import until
@@ -65,7 +65,7 @@ async def test_running_programs_of_git_and_bytes_of_mirrors_are_counted(tmp_path
     sources = GitFactory(no_secret, tmp_path / "mirrors", limits=limits)
     metrics = QuotaMetrics(limits, usages_of([sources]))
     with git_server(tmp_path) as server:
-        look = Look(ObjectKey("FlagSource", "shop", "a"), 60.0, Freshness(NOW, NOW))
+        look = FetchRequest(ObjectKey("FlagSource", "shop", "a"), 60.0, Freshness(NOW, NOW))
         spec = GitSpec.model_validate({"url": f"{server.url}/repository/.git"})
         provider = await sources.open(spec, look)
         await provider.fetch(await provider.resolve(), tmp_path)

@@ -12,12 +12,12 @@ from controller.local import commits
 from controller.local.local_options import LocalOptions
 from controller.local.local_providers import OfflineProvider, provider_of
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.provider import open_source
+from controller.sources.git.local_git_backend import open_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.sources.provider import LocalProvider
+    from controller.sources.backend import LocalBackend
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_a_provider_that_verifies_nothing_is_refused_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.asynccontextmanager
-    async def careless(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    async def careless(options: LocalOptions) -> AsyncIterator[LocalBackend]:
         yield open_source(options.source, reference=None, mirror_root=tmp_path)
 
     monkeypatch.setattr(commits, "provider_of", lambda _: OfflineProvider(("",), careless))

@@ -23,8 +23,8 @@ from controller.local.local_options import LocalOptions
 from controller.local.local_stages import LocalStages, open_stages
 from controller.runtime.reconciling.setbacks import Setback
 from controller.runtime.reconciling.settle import settle
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import PendingPushes
+from controller.sources.freshness import PendingPushes
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository

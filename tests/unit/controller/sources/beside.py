@@ -12,8 +12,8 @@ from controller.runtime.objects.cache import Cache, Change
 from controller.runtime.reconciling.settle import settle
 from controller.runtime.reconciling.watches import indexes_of, woken
 from controller.runtime.tenancy.limits import UNLIMITED, Limits
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import PendingPushes
+from controller.sources.freshness import PendingPushes
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from tests.statuses import find

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.api.objects.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.sources.looking.freshness import SHARED, LookSchedule
+from controller.sources.freshness import SHARED, PollSchedule
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -14,11 +14,11 @@ SEEN = {"observedGeneration": 2}
 
 
 def since(
-    status: dict[str, Any] | None = None, *, turns: LookSchedule | None = None, **more: Any
+    status: dict[str, Any] | None = None, *, turns: PollSchedule | None = None, **more: Any
 ) -> timedelta:
     """The greatest age of a listing that the source may use."""
     resource = Resource(KEY, "uid", 2, "1", status=SEEN if status is None else status, **more)
-    look = (turns or LookSchedule()).look(resource, NOW)
+    look = (turns or PollSchedule()).look(resource, NOW)
     assert look.now == NOW
     assert look.scheduled is (look.since == NOW - SHARED)
     return NOW - look.since
@@ -60,13 +60,13 @@ def test_a_new_source_uses_a_listing_made_since_its_creation(
 
 @pytest.mark.parametrize(("seconds", "age"), [(1, timedelta(0)), (0, SHARED), (-1, SHARED)])
 def test_a_source_woken_before_its_turn_wants_the_newest(seconds: int, age: timedelta) -> None:
-    turns = LookSchedule()
+    turns = PollSchedule()
     turns.next(KEY, NOW + timedelta(seconds=seconds))
     assert since(turns=turns) == age
 
 
 def test_a_turn_is_over_once_it_was_taken_or_the_source_is_gone() -> None:
-    turns = LookSchedule()
+    turns = PollSchedule()
     turns.next(KEY, NOW + timedelta(seconds=9))
     assert [since(turns=turns), since(turns=turns)] == [timedelta(0), SHARED]
     turns.next(KEY, NOW + timedelta(seconds=9))

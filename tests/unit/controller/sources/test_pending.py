@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controller.api.objects.meta import ObjectKey
-from controller.sources.looking.freshness import PATIENCE, PendingPushes
-from controller.sources.provider import Revision
+from controller.sources.backend import Revision
+from controller.sources.freshness import PATIENCE, PendingPushes
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")

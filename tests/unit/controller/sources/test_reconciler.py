@@ -23,8 +23,8 @@ from controller.artifacts.storages import Storages
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.reconciling.settle import Settled, settle
-from controller.sources.looking.freshness import Freshness, PendingPushes
-from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Look, Revision, Unverified
+from controller.sources.backend import NOTHING_ACCEPTED, Accepted, Fetched, FetchRequest, Revision, Unverified
+from controller.sources.freshness import Freshness, PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from evaluator.host import durable
 from tests.statuses import find
@@ -59,7 +59,7 @@ class Played:
     looks: list[Freshness] = field(default_factory=list)
     forgotten: list[ObjectKey] = field(default_factory=list)
 
-    async def open(self, spec: GitSpec, look: Look) -> Played:
+    async def open(self, spec: GitSpec, look: FetchRequest) -> Played:
         self.looks.append(look.freshness)
         if self.opening is not None:
             raise self.opening

@@ -12,8 +12,8 @@ from controller.runtime.reconciling.setbacks import Setback
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from controller.sources.backend import Fetched
     from controller.sources.bucket.provider import BucketProvider
-    from controller.sources.provider import Fetched
 
 
 async def fetched(source: BucketProvider, into: Path) -> tuple[Fetched, dict[str, str]]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.flagsource import BucketSpec
 from controller.api.objects.meta import ObjectKey
+from controller.sources.backend import FetchRequest
 from controller.sources.bucket.factory import BucketFactory
-from controller.sources.looking.freshness import Freshness
-from controller.sources.provider import Look
+from controller.sources.freshness import Freshness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.sources.bucket.provider import BucketProvider
 
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)
-LOOK = Look(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(_NOW, _NOW))
+LOOK = FetchRequest(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(_NOW, _NOW))
 
 
 class Cluster:

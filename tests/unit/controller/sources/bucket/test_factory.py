@@ -14,10 +14,10 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
 from controller.runtime.user_text.secret_texts import SecretTexts
+from controller.sources.backend import FetchRequest
 from controller.sources.bucket.factory import BucketFactory, bucket_of
 from controller.sources.bucket.place import Bucket, Scheme
 from controller.sources.bucket.reading import TASK
-from controller.sources.provider import Look
 from tests.s3 import LOGIN, S3, manifest
 from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
 
@@ -134,7 +134,7 @@ async def test_a_helper_that_is_not_needed_any_more_is_ended(cluster: Cluster, s
         return bool(request.rfile.read())
 
     store.instead = silent
-    look = Look(LOOK.key, 0.5, LOOK.freshness)
+    look = FetchRequest(LOOK.key, 0.5, LOOK.freshness)
     with pytest.raises(Failed, match=r"no answer within 0\.5 seconds"):
         await (await cluster.factory.open(BucketSpec.model_validate(manifest(store)), look)).resolve()
     store.instead = lambda _: False

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 
 from controller.runtime.reconciling.setbacks import Stalled
+from controller.sources.backend import TreeLimits
 from controller.sources.bucket.listing import Listed, revision_of, wanted
-from controller.sources.provider import TreeLimits
 
 LIMITS = TreeLimits(entries=6, file_bytes=100, total_bytes=150, depth=2)
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed, Stalled, Waiting
+from controller.sources.backend import TreeLimits
 from controller.sources.bucket.provider import BucketProvider
-from controller.sources.provider import TreeLimits
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.s3 import refuse
 from tests.unit.controller.sources.bucket.fetching import fetched, refused

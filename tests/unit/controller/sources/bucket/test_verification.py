@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from controller.sources.backend import BackendFactory, FetchRequest
     from controller.sources.bucket.provider import BucketProvider
-    from controller.sources.provider import Look, ProviderFactory
 
 GENERATE = {
     "ecdsa": ("EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
@@ -42,7 +42,7 @@ FILES = {"flags.json": '{"flags": {}}', "deep/ä b.yaml": "flags: {}\n", "empty.
 class InProcess(BucketFactory):
     """Asks stores itself: a helper process takes a second to start."""
 
-    async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
+    async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketProvider:
         return replace(await super().open(spec, look), call=call_here)
 
 
@@ -69,7 +69,7 @@ class Signed(Verified):
         run("openssl", "genpkey", "-algorithm", *GENERATE[kind], "-out", str(path))
         return path, run("openssl", "pkey", "-in", str(path), "-pubout")
 
-    def provider(self) -> tuple[str, ProviderFactory[Any]]:
+    def provider(self) -> tuple[str, BackendFactory[Any]]:
         return "bucket", (BucketFactory if self.helped else InProcess)(self.secret, authors=self.authors)
 
     async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:

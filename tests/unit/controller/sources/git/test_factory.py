@@ -18,9 +18,9 @@ from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import DENIED, Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.runtime.tenancy.secret_hosts import Binding, SecretContent
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import SHARED, Freshness, PendingPushes
-from controller.sources.provider import Look
+from controller.sources.backend import FetchRequest
+from controller.sources.freshness import SHARED, Freshness, PendingPushes
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
@@ -53,6 +53,7 @@ class World:
 
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
+        self.mirrors = root / "mirrors"
         self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
         self.limits = Limits(NamespaceLimits())
         self.storages = Storages(root / "artifacts", "http://artifacts")
@@ -252,7 +253,7 @@ async def test_an_invalid_spec_stalls_before_any_request(
 async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
     world: World, repository: Repository
 ) -> None:
-    world.sources = GitFactory(world.secret, world.sources.mirror_root, allow_local=True)
+    world.sources = GitFactory(world.secret, world.mirrors, allow_local=True)
     world.opened.append(world.sources)
     world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
     assert await world.look(url=f"file://{repository.path}") == b"1"
@@ -265,7 +266,7 @@ def confined(world: World, denied: tuple[str, ...] = ()) -> None:
         return ("127.0.0.1",) if host in {"git.test", "127.0.0.1"} else ()
 
     hosts = Hosts((), denied, resolve)
-    world.sources = GitFactory(world.secret, world.sources.mirror_root, hosts=hosts)
+    world.sources = GitFactory(world.secret, world.mirrors, hosts=hosts)
     world.opened.append(world.sources)
     world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
 
@@ -278,10 +279,10 @@ async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServe
 
 
 async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None:
-    sources = GitFactory(world.secret, world.sources.mirror_root, hosts=Hosts((), (), plain_http=False))
+    sources = GitFactory(world.secret, world.mirrors, hosts=Hosts((), (), plain_http=False))
     world.opened.append(sources)
     with pytest.raises(Stalled, match="denied by --deny-http-sources") as refused:
-        await sources.open(GitSpec(url=world.url), Look(KEY, 1.5, Freshness(NOW, NOW)))
+        await sources.open(GitSpec(url=world.url), FetchRequest(KEY, 1.5, Freshness(NOW, NOW)))
     assert refused.value.reason == "URLInvalid"
     assert not server.paths
 
@@ -301,19 +302,22 @@ async def test_a_redirect_is_not_followed_where_hosts_are_judged(world: World, s
 
 
 async def test_the_spec_says_how_long_git_may_take(world: World) -> None:
-    source: Any = await world.sources.open(GitSpec(url=world.url), Look(KEY, 1.5, Freshness(NOW, NOW)))
+    source: Any = await world.sources.open(
+        GitSpec(url=world.url), FetchRequest(KEY, 1.5, Freshness(NOW, NOW))
+    )
     assert source.deadline.left == 1.5
 
 
 async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, server: GitServer) -> None:
     await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
-    # One lists, one fetches.
-    assert len(server.paths) == 2
+    assert len(server.fetches) == 1
     server.paths.clear()
     world.now += timedelta(hours=1)
     await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
-    assert len(server.paths) == 1
-    assert len(list((world.sources.mirror_root / "apps").glob("*.git"))) == 1
+    # One listing.
+    assert len(server.paths) == 2
+    assert len(server.fetches) == 1
+    assert len(list((world.mirrors / "apps").glob("*.git"))) == 1
 
 
 async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_listing_others_used(
@@ -330,7 +334,7 @@ async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_listing_others_u
 async def mirrors(world: World, wanted: int) -> None:
     """Until there are as many; removal is a thread's work."""
     async with asyncio.timeout(20):
-        while len(list((world.sources.mirror_root / "apps").iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
+        while len(list((world.mirrors / "apps").iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
             await asyncio.sleep(0.01)
 
 
@@ -338,7 +342,7 @@ async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: World) -> 
     for name in ("one", "other"):
         await world.look(name)
     world.reconciler.forget(ObjectKey("FlagSource", "apps", "one"))
-    assert len(list((world.sources.mirror_root / "apps").glob("*.git"))) == 1
+    assert len(list((world.mirrors / "apps").glob("*.git"))) == 1
     world.reconciler.forget(ObjectKey("FlagSource", "apps", "other"))
     await mirrors(world, 0)
 
@@ -363,7 +367,8 @@ async def test_mirrors_of_credentials_that_changed_before_a_restart_go_after_a_w
         world.secrets["apps", "git"] = {"bearerToken": token.encode()}
         server.bearer = token
         await world.look(secretRef={"name": "git"})
-    (used,), root = world.sources._mirrors[KEY], world.sources.mirror_root / "apps"
+    root = world.mirrors / "apps"
+    used = max(root.glob("*.git"), key=lambda mirror: mirror.stat().st_mtime)
     now = datetime.fromtimestamp(used.stat().st_mtime, UTC)
     await world.sources.sweep(now + timedelta(days=6))
     assert len({*root.glob("*.git")}) == 2
@@ -382,22 +387,20 @@ async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: Gi
     reconciler.forget(KEY)
     world.storages.close()
     await mirrors(world, 0)
-    assert [sources._mirrors, sources.listings._latest, reconciler.schedule._due] == [{}, {}, {}]
+    assert [sources.listings._latest, reconciler.schedule._due] == [{}, {}]
     assert [reconciler.pending._pushes, world.storages._known] == [{}, {}]
     assert not [*(world.storages._root / "flagsource").iterdir()]
 
 
-async def test_a_look_at_an_unchanged_remote_is_one_request_and_a_new_commit_two(
+async def test_an_unchanged_remote_is_listed_and_not_fetched(
     world: World, repository: Repository, server: GitServer
 ) -> None:
-    await world.look()
-    server.paths.clear()
-    await world.look()
-    assert len(server.paths) == 1
+    for fetches in (1, 1):
+        await world.look()
+        assert len(server.fetches) == fetches
     repository.commit("second", flags__json="2")
-    server.paths.clear()
     assert await world.look() == b"2"
-    assert len(server.paths) == 2
+    assert len(server.fetches) == 2
 
 
 def noise(size: int) -> str:
@@ -420,12 +423,11 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
     )
     assert match is not None
     assert 1_000_000 < int(match[1]) < 4_000_000
-    assert not [*(world.sources.mirror_root / "apps").glob("*.git")]
+    assert not [*(world.mirrors / "apps").glob("*.git")]
     assert world.storages.read(world.statuses["flags"]["artifact"]["path"]) is not None
-    server.paths.clear()
+    server.fetches.clear()
     assert (await world.fails()).reason == "QuotaExceeded"
-    # Its references are looked at; it is not fetched again.
-    assert not [each for each in server.paths if "git-upload-pack" in each and "info/refs" not in each]
+    assert not server.fetches
     world.limits.replace({"apps": "mirrorBytes: 10000000"})
     assert await world.look() == b"2"
 
@@ -445,11 +447,11 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     world.limits.replace({"apps": "mirrorBytes: 1000000"})
     repository.git("checkout", "-q", "-b", "huge")
     repository.commit("huge", huge__bin=noise(4_000_000))
-    look = Look(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
+    look = FetchRequest(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
     provider = await world.sources.open(
         GitSpec.model_validate({"url": world.url, "ref": {"branch": "huge"}}), look
     )
-    into = world.sources.mirror_root.parent / "into"
+    into = world.mirrors.parent / "into"
     into.mkdir()
     await provider.fetch(await provider.resolve(), into)
     assert await world.look() == b"1"

@@ -21,8 +21,8 @@ from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.loop import Loop, Outputs
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
-from controller.sources.looking.freshness import PendingPushes
+from controller.sources.freshness import PendingPushes
+from controller.sources.git.git_factory import GIT_AT_ONCE, GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import git_server
 from tests.repositories import Repository

@@ -16,9 +16,9 @@ import trustme
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.user_text.secret_texts import SecretTexts, Tls
-from controller.sources.git.credentials import Credentials, credentials_from, with_proxy
-from controller.sources.git.programs.program import GitProgram
-from controller.sources.looking.deadline import Deadline
+from controller.sources.deadline import Deadline
+from controller.sources.git.git_credentials import Credentials, credentials_from, with_proxy
+from controller.sources.git.git_program import GitProgram
 from tests.git_http import command_lines, git_server, http_proxy
 from tests.repositories import Repository
 

@@ -11,9 +11,10 @@ from controller.runtime.process.helper import TaskLimits
 from controller.runtime.process.helpers import Helpers
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.factory import LimitedReader
-from controller.sources.looking.deadline import Deadline, LimitedTasks
-from controller.sources.provider import Fetched, Revision, TreeLimits
+from controller.sources.backend import Fetched, Revision
+from controller.sources.deadline import Deadline, LimitedTasks
+from controller.sources.git.commit_reader import CommitReader
+from controller.sources.git.commit_tree import Checkout
 from tests.bombs import delta_bomb
 from tests.repositories import Repository
 
@@ -33,9 +34,9 @@ async def helpers() -> AsyncIterator[Helpers]:
 
 async def read(helpers: Helpers, repository: Repository, oid: str, into: Path, seconds: float) -> Fetched:
     deadline = Deadline(seconds, "https://h/r")
-    reader = LimitedReader(LimitedTasks(helpers, Places(2), "apps", deadline, SMALL, "GitOperationFailed"))
+    reader = CommitReader(LimitedTasks(helpers, Places(2), "apps", deadline, SMALL, "GitOperationFailed"))
     await asyncio.to_thread(into.mkdir)
-    return await reader(repository.path, Revision("main", f"sha1:{oid}"), into, TreeLimits(), ())
+    return await reader.read(repository.path, Checkout(Revision("main", f"sha1:{oid}"), into))
 
 
 async def test_a_delta_bomb_costs_its_helper_and_the_limit_is_named(helpers: Helpers, tmp_path: Path) -> None:

@@ -3,20 +3,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.tenancy.places import Places
-from controller.sources.git.credentials import Credentials
-from controller.sources.git.listing.ls_remote_cache import LsRemoteCache
-from controller.sources.git.programs.program import BrokenMirrorError, GitProgram
-from controller.sources.looking.freshness import SHARED, Freshness
-
-if TYPE_CHECKING:
-    from controller.sources.git.listing.http_listing import HttpListing
+from controller.sources.freshness import SHARED, Freshness
+from controller.sources.git.git_credentials import Credentials
+from controller.sources.git.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git.ls_remote_cache import LsRemoteCache
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Freshness(NOW, NOW - SHARED)
@@ -45,16 +42,9 @@ class Program:
         return f"{number:040d}\trefs/heads/main\n"
 
 
-class GitAlone:
-    """No remote is asked but by git's program."""
-
-    async def references(self, *_: object, **more: object) -> None:
-        return None
-
-
 @pytest.fixture
 def listings() -> LsRemoteCache:
-    return LsRemoteCache(Places(4), cast("HttpListing", GitAlone()))
+    return LsRemoteCache(Places(4))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import multiprocessing
 import os
@@ -16,17 +15,16 @@ import pytest
 
 from controller.api.parsing.git_url import parse_location
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.credentials import Credentials
-from controller.sources.git.http.connections import Connections
-from controller.sources.git.http.pack_fetch import PackFetch
-from controller.sources.git.listing.http_listing import HttpListing
-from controller.sources.git.listing.reference import Reference, References
-from controller.sources.git.programs.process import ProcessLimits
-from controller.sources.git.programs.program import GitProgram
-from controller.sources.git.reading import mirror as mirror_module
-from controller.sources.git.reading.mirror import UNUSED, Mirror, sweep_mirrors
-from controller.sources.looking.deadline import Deadline
-from controller.sources.provider import Revision, TreeLimits
+from controller.sources.backend import Revision, TreeLimits
+from controller.sources.deadline import Deadline, ThreadTasks
+from controller.sources.git import mirror as mirror_module
+from controller.sources.git.commit_reader import CommitReader
+from controller.sources.git.commit_tree import Checkout
+from controller.sources.git.git_credentials import Credentials
+from controller.sources.git.git_program import GitProgram
+from controller.sources.git.limited_child import ProcessLimits
+from controller.sources.git.mirror import UNUSED, Mirror, sweep_mirrors
+from controller.sources.git.references import Reference
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
-    from controller.sources.provider import Fetched
+    from controller.sources.backend import Fetched
 
 
 @pytest.fixture
@@ -50,66 +48,26 @@ def server(tmp_path: Path, repository: Repository) -> Iterator[GitServer]:
         yield running
 
 
-@pytest.fixture(params=[False, True], ids=["by git", "in one request"])
-def one_request(request: pytest.FixtureRequest) -> bool:
-    """Whether commits are asked for in this process."""
-    return bool(request.param)
-
-
 @pytest.fixture
-def mirror(tmp_path: Path, server: GitServer, one_request: bool) -> Mirror:
-    return a_mirror(tmp_path, server, one_request=one_request)
+def mirror(tmp_path: Path, server: GitServer) -> Mirror:
+    return a_mirror(tmp_path, server)
 
 
 def a_mirror(
-    tmp_path: Path,
-    server: GitServer,
-    credentials: Credentials | None = None,
-    timeout: float = 30,
-    *,
-    one_request: bool = False,
+    tmp_path: Path, server: GitServer, credentials: Credentials | None = None, timeout: float = 30
 ) -> Mirror:
     location = parse_location(f"{server.url}/repository/.git")
-    program = GitProgram(location, credentials, Deadline(timeout, location.shown))
-    return Mirror(tmp_path / "mirrors", program, packs=PackFetch(Connections()) if one_request else None)
+    return Mirror(tmp_path / "mirrors", GitProgram(location, credentials, Deadline(timeout, location.shown)))
 
 
 def written(mirror: Mirror, oid: str, into: Path, reference: str = "main") -> str:
     into.mkdir()
-    list_and_write(mirror, Revision("main", f"sha1:{oid}"), into, reference=reference)
+    read(mirror, Checkout(Revision("main", f"sha1:{oid}"), into), reference)
     return (into / "a.json").read_text()
 
 
-def list_and_write(
-    mirror: Mirror,
-    revision: Revision,
-    into: Path,
-    limits: TreeLimits = TreeLimits(),  # noqa: B008 - frozen
-    reference: str | None = None,
-) -> None:
-    """List the references, where that is for the mirror to know, and write the revision's files."""
-
-    async def looked() -> None:
-        async with contextlib.AsyncExitStack() as ending:
-            listing = HttpListing()
-            ending.push_async_callback(listing.close)
-            packs = PackFetch(listing.connections) if mirror.packs is not None else None
-            if packs is not None:
-                await packs.listed(listed(listing))
-            used = replace(mirror, packs=packs)
-            await used.write(Reference.parse(reference), revision, into, limits, ())
-
-    async def listed(listing: HttpListing) -> References:
-        found = await listing.references(mirror.program, narrowed=False)
-        assert found is not None
-        return found
-
-    asyncio.run(looked())
-
-
-def fetches(server: GitServer) -> int:
-    """How many times something but its references was asked for."""
-    return len([path for path in server.paths if path.endswith("/git-upload-pack")])
+def read(mirror: Mirror, checkout: Checkout, reference: str | None = None) -> None:
+    asyncio.run(mirror.read(Reference.parse(reference), checkout, CommitReader(ThreadTasks())))
 
 
 def tip(repository: Repository) -> str:
@@ -142,9 +100,9 @@ def test_what_is_here_already_is_not_asked_for_again(
     mirror: Mirror, server: GitServer, repository: Repository, tmp_path: Path
 ) -> None:
     assert written(mirror, tip(repository), tmp_path / "1") == "1"
-    asked = fetches(server)
+    asked = len(server.fetches)
     assert written(mirror, tip(repository), tmp_path / "2") == "1"
-    assert fetches(server) == asked
+    assert len(server.fetches) == asked
 
 
 def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path: Path) -> None:
@@ -160,7 +118,7 @@ def test_history_is_not_fetched(mirror: Mirror, repository: Repository, tmp_path
 
 
 def test_a_mirror_with_many_objects_is_tidied_up(
-    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_request: bool
+    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, ...]] = []
 
@@ -177,7 +135,7 @@ def test_a_mirror_with_many_objects_is_tidied_up(
         (folder / f"tmp_obj_{number}").touch()
     repository.commit("second", a__json="2")
     assert written(mirror, tip(repository), tmp_path / "2") == "2"
-    assert ["--auto-maintenance" in each for each in ran] == [True] if one_request else [False, True]
+    assert ["--auto-maintenance" in arguments for arguments in ran] == [False, True]
 
 
 def test_each_identity_has_a_mirror_of_its_own(tmp_path: Path, server: GitServer) -> None:
@@ -200,23 +158,21 @@ def test_a_damaged_mirror_is_rebuilt(
 
 
 def test_a_server_that_gives_out_no_bare_commits_is_asked_by_name(
-    tmp_path: Path, repository: Repository, one_request: bool
+    tmp_path: Path, repository: Repository
 ) -> None:
     pinned = tip(repository)
     repository.commit("second", a__json="2")
     with git_server(tmp_path, newest_protocol=False) as old:
-        mirror = a_mirror(tmp_path, old, one_request=one_request)
+        mirror = a_mirror(tmp_path, old)
         assert written(mirror, pinned, tmp_path / "1", f"commit:{pinned}") == "1"
         assert written(mirror, tip(repository), tmp_path / "2") == "2"
 
 
-def test_a_revision_that_moved_on_meanwhile_is_gone(
-    tmp_path: Path, repository: Repository, one_request: bool
-) -> None:
+def test_a_revision_that_moved_on_meanwhile_is_gone(tmp_path: Path, repository: Repository) -> None:
     before = tip(repository)
     repository.git("commit", "-q", "--amend", "-m", "instead")
     with git_server(tmp_path, newest_protocol=False) as old, pytest.raises(Failed) as setback:
-        written(a_mirror(tmp_path, old, one_request=one_request), before, tmp_path / "1")
+        written(a_mirror(tmp_path, old), before, tmp_path / "1")
     assert setback.value.reason == "RevisionGone"
 
 
@@ -232,7 +188,7 @@ def test_what_stays_damaged_fails_once_it_was_fetched_anew(
         (into / "a.json").write_text("half")
         raise KeyError("an object")
 
-    monkeypatch.setattr("controller.sources.git.reading.tree.write_commit", half_written)
+    monkeypatch.setattr("controller.sources.git.commit_tree.write_commit", half_written)
     with pytest.raises(Failed, match="cannot be read") as setback:
         written(mirror, tip(repository), into)
     assert setback.value.reason == "GitOperationFailed"
@@ -247,8 +203,8 @@ def test_a_mirror_of_what_is_too_large_is_removed_and_not_fetched_again_until_a_
     asked = []
     for _ in range(2):
         with pytest.raises(Stalled, match="more than 0 bytes"):
-            list_and_write(mirror, revision, tmp_path / "1", TreeLimits(total_bytes=0))
-        asked.append(fetches(server))
+            read(mirror, Checkout(revision, tmp_path / "1", TreeLimits(total_bytes=0)))
+        asked.append(len(server.fetches))
     assert not mirror.path.exists()
     assert asked[0] == asked[1]
     repository.commit("second", a__json="2")
@@ -263,10 +219,10 @@ def test_what_exceeded_limits_is_fetched_again_where_there_is_more_room(
     def is_fetched(entries: int) -> bool:
         into = tmp_path / f"{entries}"
         into.mkdir()
-        before = fetches(server)
+        before = len(server.fetches)
         with pytest.raises(Stalled, match="files and folders"):
-            list_and_write(mirror, revision, into, TreeLimits(entries=entries))
-        return fetches(server) > before
+            read(mirror, Checkout(revision, into, TreeLimits(entries=entries)))
+        return len(server.fetches) > before
 
     assert [is_fetched(entries) for entries in (1, 2, 0)] == [True, True, False]
     assert written(mirror, revision.digest.removeprefix("sha1:"), tmp_path / "all") == "1"
@@ -280,7 +236,7 @@ def test_a_pack_over_the_limit_is_refused_and_leaves_nothing(
     revision = Revision("main", f"sha1:{repository.commit('large')}")
     (tmp_path / "1").mkdir()
     with pytest.raises(Stalled, match="1000000 bytes for one file") as setback:
-        list_and_write(limited, revision, tmp_path / "1")
+        read(limited, Checkout(revision, tmp_path / "1"))
     assert setback.value.reason == "LimitExceeded"
     assert not mirror.path.exists()
 
@@ -306,7 +262,7 @@ def test_a_look_that_is_cancelled_while_it_takes_the_lock_leaves_it_free(
 
     def look(into: Path) -> Awaitable[Fetched]:
         into.mkdir()
-        return mirror.write(Reference.parse("main"), revision, into, TreeLimits(), ())
+        return mirror.read(Reference.parse("main"), Checkout(revision, into), CommitReader(ThreadTasks()))
 
     async def looks() -> None:
         cancelled = asyncio.ensure_future(look(tmp_path / "cancelled"))

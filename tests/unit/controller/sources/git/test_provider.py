@@ -10,7 +10,7 @@ from blockbuster import blockbuster_ctx
 
 from controller.api.objects.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.provider import GitProvider, open_source
+from controller.sources.git.local_git_backend import LocalGitBackend, open_source
 from tests.git_http import git_server
 from tests.repositories import Repository
 
@@ -32,7 +32,7 @@ def into(tmp_path: Path) -> Path:
     return folder
 
 
-def source(repository: Repository, location: str | None = None, **more: str) -> GitProvider:
+def source(repository: Repository, location: str | None = None, **more: str) -> LocalGitBackend:
     root = repository.path.parent / "mirrors"
     return open_source(location or str(repository.path), mirror_root=root, **more)  # type: ignore[arg-type] # words only
 
@@ -83,7 +83,7 @@ async def test_a_pinned_commit_causes_no_request(tmp_path: Path) -> None:
 
 
 async def test_a_folder_without_a_repository_fails(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="not the top folder of a Git repository"):
+    with pytest.raises(Failed, match=r"is not a Git repository; make it one .* evaluator start --uri file:"):
         await open_source(str(tmp_path), mirror_root=tmp_path).resolve()
 
 
@@ -99,7 +99,7 @@ async def test_damaged_objects_fail_and_name_the_revision(repository: Repository
     revision = await opened.resolve()
     blob = repository.git("rev-parse", "HEAD:flags.json")
     (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises(Failed, match=f"{revision} cannot be read: an object is missing"):
+    with pytest.raises(Failed, match=f"{revision} cannot be read: object {blob} is missing"):
         await opened.fetch(revision, into)
 
 
@@ -126,7 +126,7 @@ async def test_pull_requests_are_listed_only_where_one_is_named(
     with git_server(tmp_path) as server:
         opened = source(repository, f"{server.url}/repository/.git")
         opened = open_source(opened.location.url, reference=reference, mirror_root=opened.mirror_root)
-        refs = (await opened._references()).commits
+        refs = (await opened.list_references()).commits
         assert (await opened.resolve()).digest.endswith(repository.git("rev-parse", "HEAD"))
     assert ("refs/pull/1/head" in refs) == (reference not in {"main", "tag:v1"})
 

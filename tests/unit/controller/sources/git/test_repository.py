@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.reconciling.setbacks import Failed
-from controller.sources.git.listing.reference import References, parse
-from controller.sources.git.reading.repository import UnreadableFormatError, list_references, open_repository
+from controller.sources.git.references import References, parse
+from controller.sources.git.repository import UnreadableFormatError, list_references, open_repository
 
 if TYPE_CHECKING:
     from tests.repositories import Repository
@@ -66,7 +66,7 @@ def test_a_missing_folder_and_one_without_a_repository_raise_different_errors(re
     with pytest.raises(Failed, match="inner does not exist"):
         open_repository(inner)
     inner.mkdir()
-    with pytest.raises(Failed, match="inner is not the top folder of a Git repository"):
+    with pytest.raises(Failed, match=r"repository; name that, with --path inner$"):
         open_repository(inner)
 
 

@@ -11,9 +11,9 @@ import pytest
 from controller.api.parsing.git_url import Transport, parse_location
 from controller.runtime.reconciling.setbacks import Failed
 from controller.runtime.user_text.secret_texts import SecretTexts
-from controller.sources.git.credentials import Credentials, credentials_from
-from controller.sources.git.programs.program import GitProgram
-from controller.sources.looking.deadline import Deadline
+from controller.sources.deadline import Deadline
+from controller.sources.git.git_credentials import Credentials, credentials_from
+from controller.sources.git.git_program import GitProgram
 from tests.repositories import Repository
 
 if TYPE_CHECKING:

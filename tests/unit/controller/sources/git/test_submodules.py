@@ -15,8 +15,8 @@ from controller.api.objects.fields import InvalidSpecError, read
 from controller.artifacts.archive import SKIPPED_FILE
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
-from controller.sources.git.reading import submodules
-from controller.sources.provider import TreeLimits
+from controller.sources.backend import TreeLimits
+from controller.sources.git import submodules
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 from tests.unit.controller.sources.beside import Beside
@@ -229,15 +229,6 @@ async def test_the_depth_of_submodules_is_bounded(
     assert "more than 1 submodules within each other" in beside.condition()[2]
 
 
-def test_the_size_of_all_submodules_is_bounded_together(team: Team, tmp_path: Path) -> None:
-    folder = tmp_path / "files"
-    (folder / "inner").mkdir(parents=True)
-    (folder / "inner/a.json").write_text("12345")
-    reader = submodules.SubmoduleReader(folder, lambda _: pytest.fail("asked"), TreeLimits())
-    left = reader._left()
-    assert (left.entries, left.total_bytes) == (TreeLimits().entries - 2, TreeLimits().total_bytes - 5)
-
-
 async def test_a_folder_of_the_checkout_may_be_a_submodule(
     beside: Beside, team: Team, server: GitServer
 ) -> None:
@@ -248,8 +239,8 @@ async def test_a_folder_of_the_checkout_may_be_a_submodule(
 
 def fetched(server: GitServer) -> list[str]:
     """The repositories that were fetched from; forgets them."""
-    asked = [path.split("/")[1] for path in server.paths if path.endswith("/git-upload-pack")]
-    server.paths.clear()
+    asked = [path.split("/")[1] for path in server.fetches]
+    server.fetches.clear()
     return asked
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Stalled
-from controller.sources.git.factory import LimitedReader
+from controller.sources.deadline import LimitedTasks
 from tests.git_http import git_server
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
 from tests.unit.controller.sources.git.verified import Verified
@@ -393,7 +393,7 @@ async def test_what_is_too_much_for_one_policy_is_not_for_the_next(
             raise Stalled("LimitExceeded", "more than 10000 commits")
 
         with monkeypatch.context() as patched:
-            patched.setattr(LimitedReader, "judge", too_much)
+            patched.setattr(LimitedTasks, "run", too_much)
             assert (await source.look(), source.stored) == ("LimitExceeded", "1")
         source.verify("HEAD")
         assert (await source.look(), source.stored) == ("Succeeded", "2")

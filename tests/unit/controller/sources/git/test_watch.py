@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.sources.git.watch import find_folders, watched
-from controller.sources.provider import polled
+from controller.sources.backend import polled
+from controller.sources.git.reference_watch import find_folders, watched
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ async def test_intervals_are_spread_by_a_tenth(monkeypatch: pytest.MonkeyPatch) 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("controller.sources.provider.asyncio.sleep", sleep)
+    monkeypatch.setattr("controller.sources.backend.asyncio.sleep", sleep)
     changes = polled(10.0)
     for _ in range(200):
         await anext(changes)

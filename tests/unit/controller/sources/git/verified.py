@@ -9,8 +9,8 @@ from controller.api.objects.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.reconciling.settle import settle
-from controller.sources.git.factory import GitFactory
-from controller.sources.looking.freshness import PendingPushes
+from controller.sources.freshness import PendingPushes
+from controller.sources.git.git_factory import GitFactory
 from controller.sources.reconciler import SourceReconciler
 from tests.statuses import find
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.sources.provider import ProviderFactory
+    from controller.sources.backend import BackendFactory
 
 KEY = ObjectKey("FlagSource", "apps", "flags")
 
@@ -34,7 +34,7 @@ class Verified:
         self.status: dict[str, Any] = {"observedGeneration": -1}
         self.events: list[tuple[str, str]] = []
         self.now = datetime(2026, 1, 2, tzinfo=UTC)
-        self.opened: list[ProviderFactory[Any]] = []
+        self.opened: list[BackendFactory[Any]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -44,7 +44,7 @@ class Verified:
         self.opened.append(factory)
         self.reconciler = SourceReconciler({name: factory}, self.storages, PendingPushes(), lambda: 0.5)
 
-    def provider(self) -> tuple[str, ProviderFactory[Any]]:
+    def provider(self) -> tuple[str, BackendFactory[Any]]:
         """Its field of the spec, and what opens it."""
         return "git", GitFactory(self.secret, self.root / "mirrors", allow_local=True)
 

@@ -10,9 +10,9 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.api.objects.fields import read
 from controller.api.objects.meta import ObjectKey
 from controller.runtime.reconciling.setbacks import stalling
-from controller.sources.looking.freshness import Freshness
+from controller.sources.backend import FetchRequest
+from controller.sources.freshness import Freshness
 from controller.sources.oci.factory import OciFactory
-from controller.sources.provider import Look
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -47,7 +47,7 @@ class Opener:
                 {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, "verify": verify},
             )
         assert spec.oci is not None
-        look = Look(
+        look = FetchRequest(
             ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW), verify=spec.verify
         )
         return await self.factory.open(spec.oci, look)

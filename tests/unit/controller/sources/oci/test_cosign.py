@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.sources.provider import Fetched, Unverified
+from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.fixtures import REGISTRIES, Shelf
 from tests.registry.front import Answer

@@ -18,7 +18,7 @@ import pytest
 from controller.artifacts.archive import ArchiveRefused
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.tenancy.hosts import Hosts
-from controller.sources.provider import TreeLimits
+from controller.sources.backend import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer
 from tests.unit.controller.sources.oci.opening import confined, opener, written

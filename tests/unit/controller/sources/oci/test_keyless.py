@@ -10,7 +10,7 @@ import pytest
 from controller.api.objects.provenance import VERIFIED_BY
 from controller.runtime.process.helpers import Helpers, LimitExceededError
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
-from controller.sources.provider import Fetched, Unverified
+from controller.sources.backend import Fetched, Unverified
 from tests.registry.artifacts import Artifact, flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
 from tests.sigstore.instance import ISSUER, SUBJECT, Instance

@@ -16,7 +16,7 @@ from tests.unit.controller.sources.oci.opening import opener, written
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.sources.provider import Fetched
+    from controller.sources.backend import Fetched
 
 pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 FILES: dict[str, str | bytes] = {"flags/base/flags.json": '{"flags": {}}', "README.md": "read me"}

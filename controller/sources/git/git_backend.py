@@ -1,0 +1,203 @@
+"""A Git repository as a source: on this machine read in place, elsewhere through a mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from posixpath import normpath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.reconciling.setbacks import Failed, Stalled, advised
+from controller.sources.backend import NOTHING_ACCEPTED, Accepted, TreeLimits
+from controller.sources.deadline import Deadline, LimitedTasks, ThreadTasks
+from controller.sources.git.commit_reader import CommitReader
+from controller.sources.git.commit_tree import Checkout
+from controller.sources.git.git_credentials import Credentials, carried
+from controller.sources.git.git_program import BrokenMirrorError, GitProgram
+from controller.sources.git.mirror import Mirror
+from controller.sources.git.mirror_quota import MirrorQuota
+from controller.sources.git.reference_watch import find_folders
+from controller.sources.git.references import Reference, References, choose, choose_among, narrowed, parse
+from controller.sources.git.repository import (
+    DamagedRepositoryError,
+    UnreadableFormatError,
+    damage_reported,
+    list_references,
+    open_repository,
+)
+from controller.sources.git.submodules import FILE as SUBMODULES_FILE
+from controller.sources.git.submodules import SubmoduleReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from controller.api.parsing.git_url import Location
+    from controller.runtime.tenancy.hosts import Hosts
+    from controller.sources.backend import Fetched, Revision
+    from controller.sources.git.signature_policy import SignaturePolicy
+    from controller.sources.git.source_share import SourceShare
+
+TIMEOUT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GitBackend:
+    """One repository at one reference. Implements `SourceBackend`."""
+
+    location: Location
+    reference: Reference
+    mirror_root: Path
+    """Where mirrors of remotes are kept; shared by all sources, and safe to lose."""
+    credentials: Credentials | None = None
+    """Preferred to any in the location."""
+    limits: TreeLimits = field(default_factory=TreeLimits)
+    timeout: float = TIMEOUT
+    """Seconds for one step, unless there is a deadline."""
+    deadline: Deadline | None = field(default=None, compare=False)
+    """For all steps together, where the backend is opened for one request."""
+    paths: tuple[str, ...] = ()
+    """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
+    sparse: tuple[str, ...] = ()
+    """Folders that alone are written, and must be there; in place of `paths`. Empty: all."""
+    submodules: bool = False
+    """Whether the files of submodules are fetched, too; of a remote only."""
+    tasks: LimitedTasks | ThreadTasks = field(default_factory=ThreadTasks)
+    """Where commits are verified and read."""
+    hosts: Hosts | None = None
+    """Where remotes may be; None: anywhere."""
+    authors: bool = True
+    """Whether what is fetched names the commit's author."""
+    share: SourceShare | None = field(default=None, compare=False)
+    """What is shared with other sources; None: nothing."""
+    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """What to do, by the reason of a failure."""
+    policy: SignaturePolicy | None = None
+    """Verifies new revisions; None: they are not verified."""
+
+    @property
+    def epoch(self) -> str:
+        """The epoch of the trusted keys and the policy; empty: nothing need be signed."""
+        return "" if self.policy is None else self.policy.epoch
+
+    @property
+    def lineage(self) -> str:
+        """The repository and the reference; empty: any revision may follow another."""
+        return "" if self.policy is None else f"{self.reference} of {self.location.shown}"
+
+    @property
+    def shows_every_push(self) -> bool:
+        """A tag that was pushed may be no version of the range."""
+        return not self.reference.follows_versions
+
+    async def resolve(self) -> Revision:
+        """List references and choose; a pinned commit needs no listing. Raises `Setback`."""
+        if self.reference.commit is not None:
+            return choose({}, None, self.reference)
+        with advised(self.advice):
+            return await choose_among(await self.list_references(), self.reference)
+
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+        """Fetch and verify `revision`; write its files below `into`, an empty folder. Raises `Setback`."""
+        reader = CommitReader(self.tasks, self.policy, self.reference, accepted, self.authors)
+        # Where the submodules are is in a file.
+        submodules_file = (SUBMODULES_FILE,) if self.sparse and self.submodules else ()
+        checkout = Checkout(revision, into, self.limits, (*self.sparse, *submodules_file) or self.paths)
+        with advised(self.advice):
+            async with contextlib.nullcontext() if self.share is None else self.share.turn():
+                fetched = await self._read(checkout, reader)
+                if self.submodules:
+                    fetched = replace(fetched, skipped=await self._read_submodules(fetched, into))
+        if self.sparse:
+            await asyncio.to_thread(self._require_folders, fetched, into)
+        return fetched
+
+    async def list_references(self) -> References:
+        """What the repository's references point at. Raises `Setback`."""
+        if self.location.path is not None:
+            try:
+                return await asyncio.to_thread(_list_in_place, self.location.path)
+            except UnreadableFormatError:
+                pass
+            except DamagedRepositoryError as error:
+                raise self._unreadable(error) from error
+        elif self.share is not None:
+            return await self.share.references(self._program(), narrowed(self.reference))
+        try:
+            listing = await self._program().list_references(*narrowed(self.reference))
+        except BrokenMirrorError as error:
+            raise self._unreadable(error) from error
+        return await parse(listing, self.location.shown)
+
+    @property
+    def mirror(self) -> Mirror:
+        """The copy of a remote."""
+        quota = MirrorQuota() if self.share is None else self.share.quota
+        return Mirror(self.mirror_root, self._program(), quota, complete=self.policy is not None)
+
+    async def _read(self, checkout: Checkout, reader: CommitReader) -> Fetched:
+        if self.location.path is not None:
+            try:
+                return await reader.read(self.location.path, checkout)
+            except UnreadableFormatError:
+                pass
+            except DamagedRepositoryError as error:
+                raise self._unreadable(error, checkout.revision) from error
+        try:
+            return await self.mirror.read(self.reference, checkout, reader)
+        except Failed as failed:
+            raise Failed(failed.reason, f"{failed.message}{self._partial_clone_advice()}") from failed
+
+    async def _read_submodules(self, fetched: Fetched, into: Path) -> tuple[str, ...]:
+        """Write the files of submodules, too; returns what was left out of it all."""
+        # Only the commit that names them need be signed, and one commit of each is enough.
+        mirror = replace(self.mirror, complete=False)
+        reader = SubmoduleReader(into, mirror, CommitReader(self.tasks), self.limits, self.share)
+        skipped = await reader.read(self.location, fetched)
+        if self.share is not None:
+            self.share.keep_only(frozenset({self.mirror.path, *reader.used}))
+        return skipped
+
+    def _require_folders(self, fetched: Fetched, into: Path) -> None:
+        for folder in map(normpath, self.sparse):
+            missing = not (into / folder).is_dir() and folder not in dict(fetched.submodules)
+            if missing and not any(name.startswith(f"{folder}/") for name in fetched.skipped):
+                message = (
+                    f"{self.location.shown}: {fetched.revision} has no folder {folder}; "
+                    "correct spec.git.sparseCheckout"
+                )
+                raise Stalled("FolderNotFound", message)
+
+    def _program(self) -> GitProgram:
+        credentials = self.credentials or carried(self.location)
+        deadline = self.deadline or Deadline(self.timeout, self.location.shown)
+        return GitProgram(self.location, credentials, deadline, hosts=self.hosts)
+
+    def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
+        what = f"{revision} cannot be read" if revision else "its references cannot be read"
+        message = f"{self.location.shown}: {what}: {error}{self._partial_clone_advice()}"
+        return Failed("GitOperationFailed", message)
+
+    def _partial_clone_advice(self) -> str:
+        if self.location.path is None or not _is_partial_clone(self.location.path):
+            return ""
+        return (
+            "; the repository is a partial clone (git clone --filter), whose objects are not all here: "
+            "clone it without --filter, or complete it with: git fetch --refetch --no-filter"
+        )
+
+
+def _is_partial_clone(path: Path) -> bool:
+    for folder in find_folders(path):
+        with contextlib.suppress(OSError):
+            settings = (folder / "config").read_text(encoding="utf-8", errors="replace").lower()
+            if "partialclone" in settings or "promisor" in settings:
+                return True
+    return False
+
+
+def _list_in_place(path: Path) -> References:
+    with damage_reported():
+        return References(*list_references(open_repository(path)))

@@ -1,1 +1,0 @@
-"""Git servers that are asked over HTTP by this process."""

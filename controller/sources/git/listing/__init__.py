@@ -1,1 +1,0 @@
-"""A remote's references, and which of them is meant."""

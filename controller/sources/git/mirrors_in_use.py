@@ -1,0 +1,61 @@
+"""Which mirrors the sources use; one that no source uses any more is removed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controller.sources.git.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.mirror_quota import MirrorQuota
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+    from controller.api.objects.meta import ObjectKey
+
+
+class MirrorsInUse:
+    """The mirrors below one folder, by source, those of submodules among them. Belongs to one event loop."""
+
+    def __init__(self, root: Path, most: Callable[[str], int] = lambda _namespace: 0) -> None:
+        """`most`: bytes that the mirrors of a namespace may take; 0: no limit."""
+        self.root = root
+        self._by_source: dict[ObjectKey, frozenset[Path]] = {}
+        self._removals: set[asyncio.Task[None]] = set()
+        self.quota = MirrorQuota(most, self._removals)
+
+    def open(self, key: ObjectKey, mirror: Path | None, *, submodules: bool) -> None:
+        """Note a source's own mirror, None for none. With `submodules` what it used beside it stays."""
+        if not (submodules and mirror in self._by_source.get(key, ())):
+            self.replace(key, frozenset() if mirror is None else frozenset({mirror}))
+
+    def add(self, key: ObjectKey, mirror: Path) -> None:
+        """Note one more mirror, unless the source went meanwhile."""
+        if before := self._by_source.get(key):
+            self._by_source[key] = before | {mirror}
+
+    def keep_only(self, key: ObjectKey, mirrors: frozenset[Path]) -> None:
+        """Note all that the source uses, unless it went meanwhile."""
+        if key in self._by_source:
+            self.replace(key, mirrors)
+
+    def replace(self, key: ObjectKey, mirrors: frozenset[Path]) -> None:
+        """Note all that the source uses. Starts to remove what it alone used before."""
+        before = self._by_source.pop(key, frozenset())
+        if mirrors:
+            self._by_source[key] = mirrors
+        for mirror in before - self._all():
+            self.quota.forget(mirror)
+            # Credentials that are renewed every hour would leave a mirror every hour.
+            removal = asyncio.create_task(asyncio.to_thread(remove_mirror, mirror))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove mirrors that no source used for a week."""
+        await asyncio.to_thread(sweep_mirrors, self.root, self._all(), now.timestamp())
+
+    def _all(self) -> frozenset[Path]:
+        return frozenset().union(*self._by_source.values())

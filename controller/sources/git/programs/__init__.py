@@ -1,1 +1,0 @@
-"""Git's own programs and helper processes, each within its limits."""

@@ -1,1 +1,0 @@
-"""Commits and files of a repository, by a mirror or in place."""

@@ -1,1 +1,0 @@
-"""Verifies revisions: signatures, ancestry, and who may sign which path."""

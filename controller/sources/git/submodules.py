@@ -1,0 +1,153 @@
+"""The submodules of a commit: of the parent's host alone, at the commits that it records, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field, replace
+from posixpath import join, normpath
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from controller.api.parsing import InvalidTextError
+from controller.api.parsing.git_url import parse_location
+from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
+from controller.runtime.user_text.plain_text import one_line
+from controller.sources.backend import Fetched, Revision, TreeLimits
+from controller.sources.git.commit_tree import Checkout, submodule_skipped
+from controller.sources.git.git_complaints import LIMIT
+from controller.sources.git.git_environment import environment
+from controller.sources.git.limited_child import ProcessLimits, run
+from controller.sources.git.references import Reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.api.parsing.git_url import Location
+    from controller.sources.git.commit_reader import CommitReader
+    from controller.sources.git.mirror import Mirror
+    from controller.sources.git.source_share import SourceShare
+
+FILE: Final = ".gitmodules"
+MOST: Final = 20
+"""Submodules, those of submodules counted."""
+DEEPEST: Final = 4
+"""Submodules within submodules."""
+_LONGEST_FILE: Final = 65_536
+_NAMES: Final = r"^submodule\..*\.(path|url)$"
+_NO_MATCH: Final = 1
+_SECONDS: Final = 5.0
+_LONGEST_TEXT: Final = 200
+
+
+@dataclass(slots=True)
+class SubmoduleReader:
+    """Writes the submodules of one fetched commit below its files."""
+
+    root: Path
+    mirror: Mirror
+    """That of the parent, whose credentials are used for all."""
+    reader: CommitReader
+    limits: TreeLimits
+    """Of the commit and all of its submodules together."""
+    share: SourceShare | None = None
+    used: set[Path] = field(default_factory=set, init=False)
+    """The mirrors that were read."""
+    _count: int = field(default=0, init=False)
+
+    async def read(self, parent: Location, fetched: Fetched, within: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Write the submodules of `fetched`, which is of `parent` and below the folders `within`. Returns
+        what was left out of it and of them, as `Fetched.skipped` has it. Raises Setback, which names the
+        submodule.
+        """
+        depth = "/".join(within)
+        read = {submodule_skipped(path) for path, _ in fetched.submodules}
+        skipped = [f"{depth}/{each}".lstrip("/") for each in fetched.skipped if each not in read]
+        if not fetched.submodules:
+            return tuple(skipped)
+        if len(within) >= DEEPEST:
+            raise Stalled(LIMIT, f"{_shown(depth)}: more than {DEEPEST} submodules within each other")
+        urls = await _urls(self.root.joinpath(*within) / FILE, parent, depth)
+        for path, commit in fetched.submodules:
+            self._count += 1
+            if self._count > MOST:
+                raise Stalled(LIMIT, f"{parent.shown}: more than {MOST} submodules")
+            inner = (*within, path)
+            there = _location(parent, urls.get(path, ""), "/".join(inner))
+            skipped += await self.read(there, await self._read_one(there, commit, inner), inner)
+        return tuple(skipped)
+
+    async def _read_one(self, there: Location, commit: str, within: tuple[str, ...]) -> Fetched:
+        folder = self.root.joinpath(*within)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        mirror = replace(self.mirror, program=replace(self.mirror.program, location=there))
+        self.used.add(mirror.path)
+        if self.share is not None:
+            self.share.add_mirror(mirror.path)
+        checkout = Checkout(Revision("", f"sha1:{commit}"), folder, await asyncio.to_thread(self._left))
+        try:
+            return await mirror.read(Reference(commit=commit), checkout, self.reader)
+        except Setback as setback:
+            message = f"submodule {_shown('/'.join(within))}: {setback.message}"
+            raise type(setback)(setback.reason, message, delay=setback.delay) from setback
+
+    def _left(self) -> TreeLimits:
+        entries = size = 0
+        for folder, folders, files in os.walk(self.root):
+            entries += len(folders) + len(files)
+            size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)
+        return replace(
+            self.limits,
+            entries=max(self.limits.entries - entries, 0),
+            total_bytes=max(self.limits.total_bytes - size, 0),
+        )
+
+
+def _location(parent: Location, url: str, path: str) -> Location:
+    """Where a submodule is. Raises Stalled for any place but the parent's host, reached as the parent is."""
+    what = f"submodule {_shown(path)}"
+    if not url:
+        raise Stalled("SubmoduleRefused", f"{what}: {FILE} has no URL for it")
+    if url.startswith(("./", "../")):
+        parts = urlsplit(parent.url)
+        url = f"{parts.scheme}://{parts.netloc}{normpath(join(parts.path, url))}"
+    try:
+        there = parse_location(url)
+    except InvalidTextError as error:
+        raise Stalled("SubmoduleRefused", f"{what}: {error}") from None
+    if there.path is None and (there.transport, there.server) == (parent.transport, parent.server):
+        return there
+    host = "this machine" if there.path is not None else f"{there.transport.value}://{there.server[0]}"
+    message = (
+        f"{what} is on {_shown(host)}: only those of {parent.origin} are read; "
+        f"give it a relative URL in {FILE}, or leave spec.git.recurseSubmodules out"
+    )
+    raise Stalled("SubmoduleRefused", message)
+
+
+async def _urls(file: Path, parent: Location, depth: str) -> dict[str, str]:
+    """By path. git reads its own format, without what it would include of other files."""
+    length = await asyncio.to_thread(lambda: file.stat().st_size if file.is_file() else 0)
+    if not length:
+        return {}
+    what = f"{parent.shown}: {_shown(f'{depth}/{FILE}'.lstrip('/'))}"
+    if length > _LONGEST_FILE:
+        raise Stalled(LIMIT, f"{what}: longer than {_LONGEST_FILE} bytes")
+    command = ("git", "config", "--no-includes", "-z", "--file", str(file), "--get-regexp", _NAMES)
+    try:
+        ended = await run(command, environment(parent, None, None), ProcessLimits(), _SECONDS)
+    except OSError as error:
+        raise Failed("StorageOperationFailed", f"{what}: git could not be started: {error}") from error
+    if ended.status not in {0, _NO_MATCH}:
+        raise Stalled("SubmoduleRefused", f"{what}: git cannot read it")
+    found: dict[str, dict[str, str]] = {}
+    for entry in ended.output.decode("utf-8", "replace").split("\0"):
+        key, _, value = entry.partition("\n")
+        name, _, kind = key.rpartition(".")
+        found.setdefault(name, {})[kind] = value
+    return {each["path"]: each["url"] for each in found.values() if {"path", "url"} <= each.keys()}
+
+
+def _shown(text: str) -> str:
+    """Return a text of a commit as it may be shown."""
+    return one_line(text, _LONGEST_TEXT)
