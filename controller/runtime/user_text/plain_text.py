@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.objects.provenance import CHANGES
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ANYWHERE: Final = 8
+"""Characters of a secret that is removed even from the middle of a word."""
+_SHORTEST: Final = 4
+"""Characters of a secret that is removed at all: removing a shorter one, a part of any text, discloses it."""
 _LINES: Final = frozenset({CHANGES, "pending"})
 """Keys of values with several lines."""
 
@@ -14,6 +22,19 @@ _LINES: Final = frozenset({CHANGES, "pending"})
 def one_line(text: str, most: int) -> str:
     """Return at most `most` characters, without line breaks and control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with `***` in place of secrets: of long ones anywhere, of short ones where they are
+    whole words. A password such as `repo` would otherwise turn `repository` into `***sitory`.
+    """
+    # The longest first: a shorter one may be part of it.
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= _ANYWHERE:
+            text = text.replace(secret, "***")
+        elif len(secret) >= _SHORTEST:
+            text = re.sub(rf"(?<![^\W_]){re.escape(secret)}(?![^\W_])", "***", text)
+    return text
 
 
 def json_object(content: str | bytes) -> dict[str, Any] | None:

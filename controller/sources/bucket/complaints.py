@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,6 +82,4 @@ def _answered(status: str, text: str) -> tuple[str, str]:
 
 
 def _line(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return one_line(text, _SHOWN).strip()
+    return one_line(redact(text, secrets), _SHOWN).strip()

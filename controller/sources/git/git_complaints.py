@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from controller.runtime.user_text.plain_text import one_line
+from controller.runtime.user_text.plain_text import one_line, redact
 
 if TYPE_CHECKING:
     from controller.sources.git.git_credentials import Credentials
@@ -102,8 +102,7 @@ def shown(complaint: str, credentials: Credentials | None) -> str:
     text = _QUERY.sub(r"\1", text)
     # The same failure must have the same words each time, or each time would be a new Event.
     text = _TIME.sub("", text)
-    for secret in credentials.secrets if credentials is not None else ():
-        text = text.replace(secret, "***")
+    text = redact(text, credentials.secrets if credentials is not None else ())
     shown = [found for line in _lines(text) if (found := _shown_part(line))]
     return one_line("; ".join(shown[-_MOST_LINES:]) or "git gave no reason", _SHOWN)
 

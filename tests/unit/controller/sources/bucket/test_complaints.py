@@ -34,7 +34,7 @@ def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, message:
 
 
 def test_a_line_holds_no_secret_no_escape_codes_and_no_more_than_fits() -> None:
-    _, message = explained(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret{"x" * 150}"', ["s3cret"])
+    _, message = explained(f'Generic S3 error\nerror: "\x1b[2J your key is s3cret {"x" * 150}"', ["s3cret"])
     assert "your key is ***" in message
     assert message.isprintable()
     assert "s3cret" not in message
