@@ -163,6 +163,12 @@ class StsSpec(Model):
     endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
 
 
+_IDENTITY: Final = (
+    "without secretRef, aws, azure and gcp use the controller's own identity, which is sent by no proxy, "
+    "authority or connection of yours: remove proxySecretRef, certSecretRef and insecure, or set secretRef"
+)
+
+
 class BucketSpec(Model):
     """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
 
@@ -196,6 +202,14 @@ class BucketSpec(Model):
                 require_own_host(self.provider, url)
         except InvalidTextError as error:
             yield SpecProblem("spec.bucket.endpoint", str(error), error.reason)
+        routed = self.proxy_secret_ref is not None or self.cert_secret_ref is not None or self.insecure
+        if self.uses_own_identity and routed:
+            yield SpecProblem("spec.bucket", _IDENTITY, "IdentityDenied")
+
+    @property
+    def uses_own_identity(self) -> bool:
+        """Whether the controller's own identity in the cloud reads the bucket."""
+        return self.secret_ref is None and self.provider != "generic"
 
 
 class Include(Model):

@@ -175,6 +175,11 @@ class ControllerSettings(SharedSettings):
     deny_http_sources: bool = Field(
         default=False, description="refuse http:// in sources: of Git, registries and buckets"
     )
+    deny_cloud_identity: bool = Field(
+        default=False,
+        description="let no source read a bucket with the controller's own identity at AWS, Azure or Google: "
+        "each needs a Secret",
+    )
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
     )

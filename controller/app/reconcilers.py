@@ -171,7 +171,9 @@ def providers_of(
         limits=limits,
     )
     oci = OciFactory(secret, authors=authors, hosts=hosts)
-    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}
+    identity = not settings.deny_cloud_identity
+    bucket = BucketFactory(secret, hosts, authors=authors, cloud_identity=identity)
+    return {"git": git, "oci": oci, "bucket": bucket}
 
 
 def usages_of(providers: Iterable[BackendFactory[Any]]) -> dict[str, Usage]:

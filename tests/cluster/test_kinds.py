@@ -180,6 +180,9 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
         *of_aws("https://sts.amazonaws.com", secretRef={"name": "x"}),
         r"sts works only with provider aws and without secretRef",
     ),
+    "an identity and a proxy": (
+        *bucket(provider="gcp", proxySecretRef={"name": "x"}), r"use the controller's own identity, which",
+    ),
     "rules for submodules": (
         *source(git={**GIT, "recurseSubmodules": True}, verify={**RULED, "mode": "EveryCommit"}),
         r"rules do not see the files of submodules",

@@ -83,6 +83,7 @@ def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.default_service_account
     assert settings.deny_cluster_hosts
     assert settings.deny_http_sources
+    assert settings.deny_cloud_identity
     assert all(quotas(settings))
 
 

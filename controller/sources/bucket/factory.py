@@ -13,7 +13,7 @@ from controller.api.flagsource import BucketSpec
 from controller.api.objects.fields import require
 from controller.api.parsing.endpoints import KNOWN
 from controller.runtime.process.helpers import Helpers
-from controller.runtime.reconciling.setbacks import stalling
+from controller.runtime.reconciling.setbacks import Stalled, stalling
 from controller.runtime.tenancy.places import Places
 from controller.runtime.user_text.secret_texts import SecretTexts, proxy_url
 from controller.sources.backend import BackendFactory, FetchRequest
@@ -45,6 +45,10 @@ ADVICE: Final = {
     "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
 }
 
+_NO_IDENTITY: Final = (
+    "spec.bucket.secretRef is missing, and --deny-cloud-identity lets no source of provider {} use the "
+    "controller's own identity; name a Secret"
+)
 _STORES: Final = {"generic": Scheme.S3, "aws": Scheme.S3, "gcp": Scheme.GOOGLE, "azure": Scheme.AZURE}
 _AZURE: Final = {
     "accountKey": "account_key", "sasKey": "sas_key",
@@ -55,11 +59,21 @@ _AZURE: Final = {
 class BucketFactory(BackendFactory[BucketSpec]):
     """Opens buckets; all of them share a few helper processes."""
 
-    def __init__(self, secret: ReadSecret, hosts: Hosts | None = None, *, authors: bool = True) -> None:
-        """`hosts`: where stores may be; None: anywhere. `authors`: whether status and Events name signers."""
+    def __init__(
+        self,
+        secret: ReadSecret,
+        hosts: Hosts | None = None,
+        *,
+        authors: bool = True,
+        cloud_identity: bool = True,
+    ) -> None:
+        """`hosts`: where stores may be; None: anywhere. `authors`: whether status and Events name signers.
+        `cloud_identity`: whether sources without a Secret may use the controller's own identity.
+        """
         self._hosts = hosts
         self._proxy = None if hosts is None else JudgingProxy(hosts)
         self._authors = authors
+        self._cloud_identity = cloud_identity
         self._secrets = Secrets(secret)
         self._own = Helpers(2 * HELPERS, (CLIENT,))
         self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
@@ -67,6 +81,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
 
     async def open(self, spec: BucketSpec, look: FetchRequest) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
+        self._require_usable(spec)
         namespace = look.key.namespace
         read = self._secrets.optional
         secret = await read(spec.secret_ref, look, "spec.bucket.secretRef")
@@ -93,7 +108,7 @@ class BucketFactory(BackendFactory[BucketSpec]):
             own = await self._proxy.url()
             hidden = (urlsplit(own).password or "", *bucket.secrets)
             bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
-        helpers = self._own if secret is None and spec.provider != "generic" else self._others
+        helpers = self._own if spec.uses_own_identity else self._others
         tasks = LimitedTasks(helpers, self._places, namespace, deadline, TASK, "BucketOperationFailed")
         trust = await self._trust(look)
         return BucketProvider(bucket, in_helper(tasks), advice=ADVICE, authors=self._authors, trust=trust)
@@ -103,6 +118,13 @@ class BucketFactory(BackendFactory[BucketSpec]):
         await asyncio.gather(self._own.close(), self._others.close())
         if self._proxy is not None:
             await self._proxy.close()
+
+    def _require_usable(self, spec: BucketSpec) -> None:
+        """Raise Stalled where the spec is invalid, or uses an identity that it may not use."""
+        if spec.uses_own_identity and not self._cloud_identity:
+            raise Stalled("IdentityDenied", _NO_IDENTITY.format(spec.provider))
+        with stalling():
+            require(spec.cluster_problems())
 
     async def _judge(self, endpoint: str, proxy: str | None) -> None:
         """Raise Stalled (HostDenied, URLInvalid) where no source may have the store, or its proxy."""

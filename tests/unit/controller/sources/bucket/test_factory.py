@@ -277,6 +277,31 @@ async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> N
     await allowed.close()
 
 
+@pytest.mark.parametrize(
+    "route", [{"proxySecretRef": {"name": "proxy"}}, {"certSecretRef": {"name": "ca"}}, {"insecure": True}]
+)
+@pytest.mark.parametrize("provider", ["aws", "gcp", "azure"])
+async def test_the_controller_s_identity_is_sent_by_no_route_of_a_source(
+    cluster: Cluster, provider: str, route: dict[str, Any]
+) -> None:
+    endpoint = {"endpoint": "https://account.blob.core.windows.net"} if provider == "azure" else {}
+    spec = {"bucketName": "b", "provider": provider, **endpoint, **route}
+    with pytest.raises(Stalled, match=r"^spec\.bucket: without secretRef, aws, azure and gcp use") as setback:
+        await cluster.open(spec)
+    assert setback.value.reason == "IdentityDenied"
+    named = BucketSpec.model_validate({**spec, "secretRef": {"name": "bucket"}})
+    assert not list(named.cluster_problems())
+
+
+async def test_an_installation_may_turn_its_identity_off(cluster: Cluster, store: S3) -> None:
+    factory = BucketFactory(cluster.read, cloud_identity=False)
+    with pytest.raises(Stalled, match="--deny-cloud-identity lets no source of provider gcp use") as setback:
+        await factory.open(BucketSpec.model_validate({"bucketName": "b", "provider": "gcp"}), LOOK)
+    assert setback.value.reason == "IdentityDenied"
+    await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)
+    await factory.close()
+
+
 @pytest.mark.parametrize("bound", ["login", "proxy"])
 async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bound: str, store: S3) -> None:
     contents = {"login": LOGIN, "proxy": {"address": "http://proxy.example.com"}}
