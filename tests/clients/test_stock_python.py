@@ -92,10 +92,16 @@ def test_each_error_reaches_the_client_as_itself(
 
 
 @pytest.mark.parametrize("key", ["no/default", "disabled"])
-def test_without_a_value_the_code_default_stands(over_grpc: OpenFeatureClient, key: str) -> None:
+def test_without_a_value_the_code_default_stands(either: OpenFeatureClient, key: str) -> None:
     for code_default in (True, False):
-        details = over_grpc.get_boolean_details(key, code_default)
+        details = either.get_boolean_details(key, code_default)
         assert (details.value, details.error_code) == (code_default, None)
+
+
+def test_a_float_of_zero_is_a_float(shop: Server, either: OpenFeatureClient) -> None:
+    shop.swap(flag_set(fakes.flag("rate", {"none": 0, "small": 0.05}, "none")))
+    details = either.get_float_details("rate", 0.5)
+    assert (details.value, details.error_code) == (0.0, None)
 
 
 def test_metadata_reaches_an_ofrep_client(over_ofrep: OpenFeatureClient) -> None:

@@ -46,6 +46,8 @@ FLAGS = {
     "object": flag({"o": {"a": [1, {"b": None}], "c": "x"}}, "o"),
     # Asked for by one test alone: flagd's providers give a static answer that they keep to whatever type is
     # asked for next.
+    "disabled": {**flag({"on": True}, "on"), "state": "DISABLED"},
+    "rate": flag({"none": 0.0, "small": 0.05}, "none"),
     "words": flag({"w": "words"}, "w"),
     "targeted": flag({"yes": "y", "no": "n"}, "no", targeting=GOLD),
 }
@@ -73,6 +75,7 @@ def provider(request: pytest.FixtureRequest, ports: dict[str, int]) -> Iterator[
         ("string", "string", "", "alpha ✓", "a"),
         ("number", "integer", 0, 10, "ten"),
         ("number", "float", 0, 0.5, "half"),
+        ("number", "rate", 1, 0, "none"),
         ("object", "object", {}, {"a": [1, {"b": None}], "c": "x"}, "o"),
     ],
 )
@@ -98,6 +101,18 @@ def test_targeting_reads_the_clients_context(
 def test_an_error_leaves_the_fallback_and_says_why(provider: Asked, key: str, error: str) -> None:
     answer = provider.ask("boolean", key, fallback=True)
     assert (answer["value"], answer["reason"], answer["errorCode"]) == (True, "ERROR", error)
+
+
+@pytest.mark.parametrize(
+    # Node's provider does not know answers without a value yet (ADR 0006 of the protocol).
+    ("name", "error"),
+    [("ofrep", "GENERAL"), ("ofrep-web", None), ("flagd-rpc", None), ("flagd-in-process", None)],
+)
+def test_a_disabled_flag_leaves_the_fallback(ports: dict[str, int], name: str, error: str | None) -> None:
+    with asked("node", name, ports[PORTS[name]]) as provider:
+        for fallback in (True, False):
+            answer = provider.ask("boolean", "disabled", fallback)
+            assert (answer["value"], answer.get("errorCode")) == (fallback, error)
 
 
 @pytest.mark.parametrize("published", PROVIDERS)

@@ -24,6 +24,7 @@ from evaluator.server.service import RETRY_SECONDS, NotReadyError, flags_per_ste
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from evaluator.flags.model import Flag
     from evaluator.http.messages import Request
     from evaluator.http.routes import HttpHandler
     from evaluator.resolving.resolution import Resolution
@@ -136,7 +137,8 @@ class Ofrep:
 
     def _answer(self, snapshot: Snapshot, key: str, resolution: Resolution) -> Response:
         """Return the response of one flag; responses without an error are cached."""
-        response = Response(*_encode(key, resolution), JSON)
+        flag = snapshot.flag_set.flags.get(key)
+        response = Response(*_encode(key, resolution, flag), JSON)
         if resolution.error_code is None:
             snapshot.kept[self][resolution] = response
         return response
@@ -189,25 +191,32 @@ def _agrees(request: Request, snapshot: Snapshot) -> bool:
     return etag is None or etag[0].strip('"') == snapshot.digest
 
 
-def _encode(key: str, resolution: Resolution) -> tuple[int, bytes]:
+def _encode(key: str, resolution: Resolution, flag: Flag | None) -> tuple[int, bytes]:
     code = resolution.error_code
     try:
         if code is None:
-            return 200, orjson.dumps(_success(key, resolution))
+            return 200, orjson.dumps(_success(key, resolution, flag))
         return _error(key, code, json_value(dict(resolution.metadata)))
     except _UNENCODABLE:
         # One flag that JSON cannot hold must not take down the others.
         return _error(key, code or ErrorCode.PARSE_ERROR, {})
 
 
-def _success(key: str, resolution: Resolution) -> dict[str, Any]:
+def _success(key: str, resolution: Resolution, flag: Flag | None) -> dict[str, Any]:
     body: dict[str, Any] = {"key": key, "reason": resolution.reason.value}
-    if resolution.value is not ABSENT:
-        body["value"] = json_value(resolution.value)
-    if resolution.variant is not None:
-        body["variant"] = resolution.variant
+    value = resolution.value
+    if value is not ABSENT:
+        # Clients infer the type of a number from its text, and one that expects a float refuses `0`.
+        body["value"] = float(value) if type(value) is int and _has_fractions(flag) else json_value(value)
+    # Never absent, though it may be by the protocol: a published provider reads it unconditionally.
+    body["variant"] = resolution.variant or ""
     body["metadata"] = json_value(dict(resolution.metadata))
     return body
+
+
+def _has_fractions(flag: Flag | None) -> bool:
+    """Return whether the flag is one of floats: a variant is no whole number."""
+    return flag is not None and any(type(value) is float for value in flag.variants.values())
 
 
 def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, bytes]:

@@ -39,8 +39,8 @@ def etag(response: Response) -> str:
         ("string", {"value": "alpha", "variant": "a", "reason": "STATIC", "metadata": {}}),
         ("integer", {"value": 10, "variant": "ten", "reason": "STATIC", "metadata": {}}),
         ("float", {"value": 0.5, "variant": "half", "reason": "STATIC", "metadata": {}}),
-        ("no/default", {"reason": "DEFAULT", "metadata": {}}),
-        ("disabled", {"reason": "DISABLED", "metadata": {}}),
+        ("no/default", {"reason": "DEFAULT", "variant": "", "metadata": {}}),
+        ("disabled", {"reason": "DISABLED", "variant": "", "metadata": {}}),
         ("targeted", {"value": "n", "variant": "no", "reason": "DEFAULT", "metadata": {}}),
     ],
 )  # fmt: skip
@@ -51,9 +51,22 @@ def test_a_single_answer_has_flagds_shape(key: str, expected: dict[str, Any]) ->
     assert body == {"key": key, **expected}
 
 
-def test_whole_numbers_stay_whole_on_the_wire() -> None:
-    response, _ = post(world(*fakes.ALL), "integer")
-    assert b'"value":10,' in response.body
+@pytest.mark.parametrize(
+    ("variants", "written"),
+    [
+        ({"now": 0, "other": 10}, b"0"),
+        ({"now": 0, "other": 0.5}, b"0.0"),
+        ({"now": 3, "other": 0.5}, b"3.0"),
+        ({"now": 0.5, "other": 1}, b"0.5"),
+        ({"now": False, "other": 0.5}, b"false"),
+        ({"now": [0], "other": 0.5}, b"[0]"),
+    ],
+)
+def test_a_whole_number_is_written_as_a_float_where_another_variant_has_a_fraction(
+    variants: dict[str, Any], written: bytes
+) -> None:
+    response, _ = post(world(fakes.flag("number", variants, "now")), "number")
+    assert b'"value":%b,' % written in response.body
 
 
 @pytest.mark.parametrize(
