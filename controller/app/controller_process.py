@@ -85,7 +85,10 @@ class _Base:
     role: Role
     queues: dict[str, KeyedQueue[ObjectKey]]
     metrics: Metrics
+    connection: Cluster
+    """The client of what a standby does, too."""
     cluster: Cluster
+    """The client of the leader's work: it writes nothing once this replica leads no longer."""
     accounts: Accounts
     """The clients that act for objects."""
     events: ApiServerEvents
@@ -127,7 +130,7 @@ async def open_controller(
             for kind, reconciler in reconcilers_of(shared, providers, proxies.proxies, notifying).items()
         }
         pods = pod_work_of(settings, cluster, objects, outputs.sinks, health)
-        keeper = proxy_keeper(settings, cluster, role)
+        keeper = proxy_keeper(settings, base.connection, role)
         followers = (
             *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
@@ -143,7 +146,7 @@ async def open_controller(
         yield Controller(
             Ports(*ports, admission.port),
             base.collector,
-            leadership_of(settings, cluster, role),
+            leadership_of(settings, base.connection, role),
             dispatcher,
             loops,
             Leftovers(objects, shared.storages.keep, [each.sweep for each in providers.values()], now),
@@ -167,8 +170,9 @@ async def _connected(
     metrics = Metrics(objects, queues, now, health, role)
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
-    cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
-    stack.push_async_callback(cluster.close)
+    connection = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
+    stack.push_async_callback(connection.close)
+    cluster = connection.leading_as(role)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
@@ -178,7 +182,18 @@ async def _connected(
     clock = asyncio.get_running_loop().time
     collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
     return _Base(
-        settings, objects, health, role, queues, metrics, cluster, accounts, events, limits, collector
+        settings,
+        objects,
+        health,
+        role,
+        queues,
+        metrics,
+        connection,
+        cluster,
+        accounts,
+        events,
+        limits,
+        collector,
     )
 
 
@@ -194,7 +209,7 @@ async def _admission(stack: contextlib.AsyncExitStack, base: _Base, sinks: Itera
     known, options = known_objects(base.settings, base.objects), options_of(base.settings)
     counted = partial(base.metrics.reviewed, "Pod")
     webhook = Injector(known, options, lambda: base.collector.synced, counted, refused)
-    opened = open_admission(base.settings, base.metrics, base.cluster, base.role, webhook)
+    opened = open_admission(base.settings, base.metrics, base.connection, base.role, webhook)
     return await stack.enter_async_context(opened)
 
 

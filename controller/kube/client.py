@@ -15,7 +15,7 @@ from controller.kube.api_client import ApiClient
 from controller.kube.kubeconfig import load_configuration
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import APPLY, JSON, MERGE, METADATA, METADATA_LIST, Requests
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Passing, Stalled
 from controller.runtime.tenancy.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.api.objects.meta import ObjectKey
+    from controller.runtime.process.leadership import Role
 
 COMPONENT: Final = "flagstaff-controller"
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -32,7 +33,7 @@ _JSON_PATCH: Final = "application/json-patch+json"
 
 class Cluster:
     """Reads and writes; every error is a setback. `wrote` is called with the verb and the kind of each write
-    that was tried.
+    that was tried; with a `role`, one that leads no longer writes nothing.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Cluster:
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         acting: ServiceAccount | None = None,
+        role: Role | None = None,
     ) -> None:
         """`acting`: the service account whose rights are used; None: our own."""
         self.api = api
         self.requests = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
         self._wrote = wrote
         self._acting = acting
+        self._role = role
 
     @classmethod
     async def connect(
@@ -71,7 +74,20 @@ class Cluster:
         Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
         Stalled for what is no service account's name.
         """
-        return Cluster(self.api, wrote=self._wrote, acting=ServiceAccount(namespace, service_account))
+        acting = ServiceAccount(namespace, service_account)
+        return Cluster(self.api, wrote=self._wrote, acting=acting, role=self._role)
+
+    def leading_as(self, role: Role) -> Cluster:
+        """Return a client on the same connections whose writes are a leader's: each raises Failed
+        (NotLeading) once `role` leads no longer.
+        """
+        return Cluster(self.api, wrote=self._wrote, acting=self._acting, role=role)
+
+    def begin_write(self, verb: str, kind: str) -> None:
+        """Count a write that is about to be tried. Raises Failed (NotLeading)."""
+        if self._role is not None:
+            self._role.require_leading()
+        self._wrote(verb, kind)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -169,7 +185,7 @@ class Cluster:
     ) -> None:
         """Change an object as a merge patch (RFC 7386) says; `verb` is what is counted. Raises a setback."""
         path = path_of(type_.api_version, key.kind, key.namespace, key.name)
-        self._wrote(verb, key.kind)
+        self.begin_write(verb, key.kind)
         query = {"fieldManager": COMPONENT}
         answer = await self.requests.ask("PATCH", path, query, body, MERGE, METADATA)
         expected(answer, key.kind, key.name)
@@ -208,17 +224,20 @@ class Cluster:
 
         A manual change of an object with our label is overwritten. Raises Stalled OwnershipConflict, with the
         other owner's name, where it applies the same fields; Stalled InvalidObject where the API server will
-        never take it.
+        never take it; Passing ChangedMeanwhile for a manifest `at_version` whose object is at another.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
-        self._wrote("apply", kind)
+        self.begin_write("apply", kind)
         answer = await self.requests.ask("PATCH", path, {"fieldManager": manager}, manifest, APPLY)
         editors = ""
         if causes(answer):
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
+            self.begin_write("apply", kind)
             answer = await self.requests.ask("PATCH", path, query, manifest, APPLY)
+        if "resourceVersion" in meta:
+            _require_unchanged(answer, kind, meta["name"])
         with self._granting_delivery(meta["namespace"]):
             return expected(answer, kind, meta["name"]), editors
 
@@ -241,14 +260,20 @@ class Cluster:
             raise Stalled("OwnershipConflict", conflict_message(kind, meta["name"], conflict))
         return ", ".join(sorted(name for name in managers if name))
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
-        """Delete an object, if it is there and, where `uid` is given, still that one."""
-        options: dict[str, Any] = {"propagationPolicy": "Background"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        self._wrote("delete", kind)
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one. Raises a setback;
+        Passing (ChangedMeanwhile) where it is not at the `version` that is given.
+        """
+        given = {"uid": uid, "resourceVersion": version}
+        preconditions = {key: text for key, text in given.items() if text}
+        options = {"propagationPolicy": "Background", "preconditions": preconditions}
+        self.begin_write("delete", kind)
         path = path_of(api_version, kind, namespace, name)
         answer = await self.requests.ask("DELETE", path, {}, options)
+        if version:
+            _require_unchanged(answer, kind, name)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             # A Status, or the object as it was.
             with self._granting_delivery(namespace):
@@ -265,7 +290,7 @@ class Cluster:
 
         async def patched(before: Mapping[str, Any]) -> ApiResponse:
             patch = status_patch(resource.uid, before, status)
-            self._wrote("status", key.kind)
+            self.begin_write("status", key.kind)
             return await self.requests.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
 
         answer = await patched(resource.status)
@@ -278,6 +303,14 @@ class Cluster:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
+
+
+def _require_unchanged(answer: ApiResponse, kind: str, name: str) -> None:
+    """Raise Passing where the API server refused a write that was decided on another version."""
+    if answer.status == HTTPStatus.CONFLICT and not causes(answer):
+        raise Passing(
+            "ChangedMeanwhile", f"{kind} {name} changed after it was read; it is compared again", delay=0.1
+        )
 
 
 def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:

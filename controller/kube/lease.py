@@ -4,8 +4,8 @@ A standby believes that a Lease has expired once it did not change for its durat
 own monotonic clock. Wall clocks are never compared, as the official package's election does: a standby whose
 clock jumps would begin to lead beside the leader.
 
-A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is
-idempotent.
+A Lease does not fence: a leader that was paused may act once more before it notices. It asks `holds` before
+each write, and its applies carry the version of the object that they were decided on.
 """
 
 from __future__ import annotations
@@ -29,14 +29,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _API_VERSION: Final = "coordination.k8s.io/v1"
-DURATION: Final = 10
-"""Seconds after which an unrenewed Lease expires: a standby acts within this and two looks."""
-RENEW_WITHIN: Final = 8.0
-"""Seconds without a renewal after which we stop leading ourselves, before anybody else may start."""
-RENEW: Final = 4.0
-"""Seconds from one renewal to the next."""
-LOOK: Final = 1.5
-"""Seconds until a Lease is tried again that another holds, or that could not be renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTiming:
+    """Times of an election, in seconds."""
+
+    duration: int = 10
+    """After which an unrenewed Lease expires: a standby acts within this and two retries."""
+    renew_within: float = 8.0
+    """Without a renewal after which we stop leading ourselves, before anybody else may start."""
+    renew: float = 4.0
+    """From one renewal to the next."""
+    retry: float = 1.5
+    """Until a Lease is tried again that another holds, or that could not be renewed."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,8 @@ class _Observed:
     """Time at which that was first seen, by the event loop's clock."""
     renewable: dict[str, Any] = field(default_factory=dict)
     """The Lease as the API server answered our last write; empty: it must be read first."""
+    ours_until: float = 0.0
+    """Time until which no other replica takes the Lease, by the event loop's clock."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Lease:
     name: str
     identity: str
     now: Callable[[], datetime] = now
+    timing: LeaseTiming = LeaseTiming()
     _observed: _Observed = field(default_factory=_Observed)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -74,6 +83,10 @@ class Lease:
             log.warning(
                 "%s no longer leads: another holds the Lease, or it was not renewed in time", self.identity
             )
+
+    def holds(self) -> bool:
+        """Whether the Lease is ours by our own clock."""
+        return asyncio.get_running_loop().time() < self._observed.ours_until
 
     async def release(self) -> None:
         """Release the Lease at once. Never raises."""
@@ -90,38 +103,43 @@ class Lease:
 
     async def _wait_until_ours(self) -> None:
         while True:
-            if await self._holder(RENEW_WITHIN) == self.identity:
+            asked = asyncio.get_running_loop().time()
+            if await self.take(self.timing.renew_within) == self.identity:
+                self._observed.ours_until = asked + self.timing.renew_within
                 return
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(self.timing.retry)
 
     async def _work_while_ours(self, work: Callable[[], Awaitable[None]]) -> bool:
         """True if `work` ended by itself."""
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(work())
-        renewed, pause = loop.time(), RENEW
+        pause = self.timing.renew
         try:
-            while (left := renewed + RENEW_WITHIN - loop.time()) > 0:
+            while (left := self._observed.ours_until - loop.time()) > 0:
                 done, _ = await asyncio.wait({task}, timeout=min(pause, left))
                 if done:
                     await task
                     return True
                 # The lease runs from when it was asked for, not from when the answer came.
                 asked = loop.time()
-                holder = await self._holder(renewed + RENEW_WITHIN - asked)
+                holder = await self.take(self._observed.ours_until - asked)
                 if holder not in {self.identity, None}:
                     break
-                renewed, pause = (asked, RENEW) if holder else (renewed, LOOK)
+                pause = self.timing.renew if holder else self.timing.retry
+                if holder:
+                    self._observed.ours_until = asked + self.timing.renew_within
         finally:
+            self._observed.ours_until = 0.0
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return False
 
-    async def _holder(self, left: float) -> str | None:
+    async def take(self, left: float) -> str | None:
         """Take or renew the Lease if it is free or ours, and return who holds it then; None if the API server
         refuses, or does not answer in `left` seconds.
         """
         try:
-            async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
+            async with asyncio.timeout(min(left, self.timing.renew_within / 2)):
                 # One write while nobody else wrote to it.
                 known, self._observed.renewable = self._observed.renewable, {}
                 if known and await self._write("PUT", known):
@@ -153,7 +171,7 @@ class Lease:
             self._observed.spec, self._observed.since = spec, moment
         holder = str(spec.get("holderIdentity") or "")
         seconds = spec.get("leaseDurationSeconds")
-        expires = self._observed.since + (seconds if isinstance(seconds, int) else DURATION)
+        expires = self._observed.since + (seconds if isinstance(seconds, int) else self.timing.duration)
         return holder if holder != self.identity and moment < expires else ""
 
     async def _write(self, method: str, lease: Mapping[str, Any]) -> bool:
@@ -162,7 +180,7 @@ class Lease:
         """
         before: Mapping[str, Any] = lease.get("spec") or {}
         moment = self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec = {**before, "leaseDurationSeconds": DURATION, "renewTime": moment}
+        spec = {**before, "leaseDurationSeconds": self.timing.duration, "renewTime": moment}
         if before.get("holderIdentity") != self.identity:
             transitions = before.get("leaseTransitions", -1) + 1
             spec |= {"holderIdentity": self.identity, "acquireTime": moment, "leaseTransitions": transitions}

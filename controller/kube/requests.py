@@ -74,7 +74,7 @@ class Requests:
         headers = {"Content-Type": content_type, "Accept": accept}
         for pause in _PAUSES:
             answer = await self.once(method, path, query or {}, body, headers)
-            if answer.status not in PASSING and not _overtaken(method, answer):
+            if answer.status not in PASSING and not _overtaken(method, body, answer):
                 return answer
             await asyncio.sleep(max(pause, answer.retry_after) * (1 + JITTER * self._random()))
         return await self.once(method, path, query or {}, body, headers)
@@ -157,8 +157,11 @@ def _objects(found: Any) -> Iterator[dict[str, Any]]:
     return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
 
 
-def _overtaken(method: str, answer: ApiResponse) -> bool:
+def _overtaken(
+    method: str, body: Mapping[str, Any] | list[dict[str, Any]] | None, answer: ApiResponse
+) -> bool:
     """Whether others wrote the object faster than the API server could patch it. A conflict of owners names
-    its causes.
+    its causes, and what is meant for one version must be decided again.
     """
-    return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not causes(answer)
+    versioned = isinstance(body, dict) and "resourceVersion" in (body.get("metadata") or {})
+    return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not (causes(answer) or versioned)

@@ -10,7 +10,7 @@ from controller.api.kinds import FLUX
 from controller.api.objects.artifact import ArtifactStatus, SourceStatus
 from controller.api.objects.conditions import READY, TRUE, Condition, written
 from controller.api.objects.meta import API_VERSION, ObjectKey, Resource, timestamp
-from controller.runtime.objects.applier import Applier
+from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Exporter:
         writer = self.writer(source.namespace, account)
         if there is None or there.spec != manifest["spec"]:
             try:
-                body, _ = await writer.apply(manifest, manager=_MANAGER)
+                decided = at_version(manifest, "" if there is None else there.resource_version)
+                body, _ = await writer.apply(decided, manager=_MANAGER)
             except Failed as failed:
                 if failed.reason != "ApiServerFailed" or there is not None:
                     raise
@@ -77,7 +78,9 @@ class Exporter:
         if there is None or there.deleting or not there.is_owned_by(source):
             return
         writer = self.writer(source.namespace, account)
-        await writer.delete(FLUX, EXPORTED, source.namespace, source.name, uid=there.uid)
+        await writer.delete(
+            FLUX, EXPORTED, source.namespace, source.name, uid=there.uid, version=there.resource_version
+        )
 
     def _there(self, source: Resource) -> Resource | None:
         return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.api.flagset import LABEL
+from controller.api.flagset import LABEL, FlagSetSpec
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
-from controller.api.objects.meta import Resource
+from controller.api.objects.fields import read
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.flagsets.applying.delivery import AppliedObjects, Delivery, manager_of
+from controller.flagsets.stage import FLAG_SETS
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.runtime.events import Occurrence, event_of
-from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.runtime.objects.applier import at_version
+from controller.runtime.objects.cache import Cache
+from controller.runtime.reconciling.setbacks import Failed, Passing, Stalled
+from controller.runtime.reconciling.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +42,7 @@ CONDITION: Final = {
 
 
 def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> dict[str, Any]:
-    meta = {"name": name, "namespace": namespace, "labels": {LABEL: "s"}, **more}
+    meta = {"name": name, "namespace": namespace, "labels": {LABEL: "s"}} | more
     spec = {"flagSpec": {"flags": dict.fromkeys(flags, FLAG)}}
     return {"apiVersion": API, "kind": KIND, "metadata": meta, "spec": spec}
 
@@ -89,6 +95,82 @@ async def test_an_object_is_deleted_only_if_it_is_still_that_one(cluster: Plane,
         await api.delete(API, KIND, namespace, "c", uid=made["metadata"]["uid"])
         await api.delete(API, KIND, namespace, "c")
         assert await api.get(API, KIND, namespace, "c") is None
+
+
+async def test_an_apply_decided_on_an_older_version_is_refused(cluster: Plane, namespace: str) -> None:
+    async with connected(cluster) as (old, wrote), connected(cluster) as (new, _):
+        seen = Resource.of((await old.apply(configuration(namespace, "a"), manager="us"))[0])
+        newer, _ = await new.apply(configuration(namespace, "a", "b"), manager="us")
+        with pytest.raises(Passing) as refused:
+            await old.apply(at_version(configuration(namespace, "c"), seen.resource_version), manager="us")
+        assert (refused.value.reason, wrote) == ("ChangedMeanwhile", ["apply", "apply"])
+        with pytest.raises(Passing):
+            await old.delete(API, KIND, namespace, "c", uid=seen.uid, version=seen.resource_version)
+        there = await old.get(API, KIND, namespace, "c")
+        assert there is not None
+        assert there["spec"] == newer["spec"]
+        body, _ = await decided_again(old, configuration(namespace, "c"))
+        assert sorted(body["spec"]["flagSpec"]["flags"]) == ["c"]
+
+
+async def decided_again(api: Cluster, manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Apply on what is there; the plane's own controller may write its status meanwhile."""
+    while True:
+        there = await api.get(API, KIND, manifest["metadata"]["namespace"], "c")
+        assert there is not None
+        with suppress(Passing):
+            return await api.apply(at_version(manifest, there["metadata"]["resourceVersion"]), manager="us")
+
+
+async def test_a_manual_change_is_overwritten_at_the_version_that_it_was_seen_at(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, _):
+        await api.apply(configuration(namespace, "a"), manager="us")
+        cluster.kubectl(
+            "patch", "-n", namespace, KIND, "c", "--type=merge", "--field-manager=ada",
+            "-p", json.dumps({"spec": {"flagSpec": {"flags": {"a": FLAG, "b": FLAG}}}}),
+        )  # fmt: skip
+        body, editors = await decided_again(api, configuration(namespace, "a"))
+        assert (sorted(body["spec"]["flagSpec"]["flags"]), editors) == (["a"], "ada")
+
+
+class Standby:
+    """A replica's view and its writer; the view changes when the test says so."""
+
+    def __init__(self, api: Cluster) -> None:
+        self.objects = Cache(indexes_of((FLAG_SETS,)))
+        self.delivery = Delivery(self.objects, api, lambda body: None)
+
+    async def see(self, api: Cluster, flag_set: Resource) -> None:
+        self.objects.learn(flag_set)
+        body = await api.get(API, KIND, flag_set.namespace, flag_set.name)
+        if body is not None:
+            self.objects.learn(Resource.of(body))
+
+
+async def test_a_leader_that_was_paused_replaces_nothing_that_its_successor_wrote(
+    cluster: Plane, namespace: str
+) -> None:
+    flag_set = Resource(ObjectKey("FlagSet", namespace, "c"), "uid", 1, "1")
+    spec = read(FlagSetSpec, {"sourceRef": {"kind": "FlagSource", "name": "s"}})
+    async with connected(cluster) as (a, _), connected(cluster) as (b, _):
+        await a.apply(configuration(namespace, "a"), manager=manager_of(flag_set.key))
+        paused, leader = Standby(a), Standby(b)
+        await paused.see(a, flag_set)
+        labels = {LABEL: "c"}
+        newer = AppliedObjects((configuration(namespace, "a", "b", labels=labels),))
+        while True:
+            await leader.see(b, flag_set)
+            with suppress(Passing):
+                await leader.delivery.deliver(flag_set, newer, spec, NOW)
+                break
+        older = AppliedObjects((configuration(namespace, "a", labels=labels),))
+        with pytest.raises(Passing, match="changed after it was read"):
+            await paused.delivery.deliver(flag_set, older, spec, NOW)
+        there = await a.get(API, KIND, namespace, "c")
+        assert there is not None
+        assert sorted(there["spec"]["flagSpec"]["flags"]) == ["a", "b"]
 
 
 async def suspended(api: Cluster, plane: Plane, namespace: str) -> Resource:

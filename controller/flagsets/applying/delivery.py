@@ -13,6 +13,7 @@ from controller.flagsets.applying.drift import DriftRecord, Kept
 from controller.flagsets.applying.plan import Taken, plan
 from controller.flagsets.stage import BY_OWNER
 from controller.runtime.events import Occurrence
+from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Delivery:
         """Write `state`; (Events of drift, seconds until there is more to do). Raises Setback."""
         if not state.manifests:
             return (), None
-        steps = plan(state.manifests, self._found(resource, state), prune=spec.prune, taken=state.taken)
+        found = self._found(resource, state)
+        versions = {each.key: each.resource_version for each in found}
+        steps = plan(state.manifests, found, prune=spec.prune, taken=state.taken)
         for manifest in steps.write:
             self._require_ownership(resource, manifest)
         if state.settled and spec.drift_policy is DriftPolicy.WARN:
@@ -81,17 +84,8 @@ class Delivery:
         settled = state.settled
         drift: list[_Drift] = []
         for manifest in steps.write:
-            self._require_not_deleting(resource)
-            key = ObjectKey.of(manifest)
-            missing = self.objects.get(key) is None
-            body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
-            self.applied(body)
-            written = Resource.of(body)
-            state.taken[key] = Taken(manifest["spec"], written.spec)
-            if others or state.settled:
-                by = f" by {others}" if others else ""
-                what = f"was {'removed' if missing else f'changed{by}'}"
-                drift.append(_Drift(key, what, written.resource_version))
+            version = versions.get(ObjectKey.of(manifest), "")
+            drift += await self._write(resource, manifest, version, state)
         for each in steps.remove:
             await self._delete(each)
         # What was sent of outdated shards is as large as they are.
@@ -104,6 +98,25 @@ class Delivery:
             state.dispute.over_in(now) if state.dispute.open(now) else None,
         )
         return occurrences, min((each for each in waits if each is not None), default=None)
+
+    async def _write(
+        self, resource: Resource, manifest: Mapping[str, Any], version: str, state: AppliedObjects
+    ) -> list[_Drift]:
+        """Write one object, which was at `version` when that was decided; empty: there was none."""
+        self._require_not_deleting(resource)
+        key = ObjectKey.of(manifest)
+        missing = self.objects.get(key) is None
+        body, others = await self.writer.apply(
+            at_version(manifest, version), manager=manager_of(resource.key)
+        )
+        self.applied(body)
+        written = Resource.of(body)
+        state.taken[key] = Taken(manifest["spec"], written.spec)
+        if not others and not state.settled:
+            return []
+        by = f" by {others}" if others else ""
+        what = f"was {'removed' if missing else f'changed{by}'}"
+        return [_Drift(key, what, written.resource_version)]
 
     def _change(self, manifest: Mapping[str, Any]) -> str:
         key = ObjectKey.of(manifest)
@@ -151,7 +164,10 @@ class Delivery:
 
     async def _delete(self, found: Resource) -> None:
         key = found.key
-        await self.writer.delete(found.api_version, key.kind, key.namespace, key.name, uid=found.uid)
+        version = found.resource_version
+        await self.writer.delete(
+            found.api_version, key.kind, key.namespace, key.name, uid=found.uid, version=version
+        )
 
 
 def manager_of(flag_set: ObjectKey) -> str:

@@ -52,10 +52,12 @@ class ClusterWorkloads:
         with granting(manifest["metadata"]["namespace"], self.role, None):
             return await self.cluster.apply(manifest, manager=manager)
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         """See Applier."""
         with granting(namespace, self.role, None):
-            await self.cluster.delete(api_version, kind, namespace, name, uid=uid)
+            await self.cluster.delete(api_version, kind, namespace, name, uid=uid, version=version)
 
     async def serves(self, api_version: str, plural: str) -> bool:
         """Whether the cluster has the kind. Raises Failed."""
@@ -137,6 +139,7 @@ class ClusterScale:
     async def scale(self, namespace: str, name: str, replicas: int) -> None:
         """See Scale."""
         path, body = _scale_path(namespace, name), {"spec": {"replicas": replicas}}
+        self.cluster.begin_write("scale", DEPLOYMENT.kind)
         answer = await self.cluster.requests.ask("PATCH", path, _SCALE_MANAGER, body, MERGE)
         expected(answer, DEPLOYMENT.kind, name)
 

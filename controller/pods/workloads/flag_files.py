@@ -20,6 +20,7 @@ from controller.pods.injection.flag_file import FlagFile
 from controller.pods.injection.installation import SERVED
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
 from controller.runtime.events import Occurrence, event_of
+from controller.runtime.objects.applier import at_version
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
@@ -135,7 +136,8 @@ class FlagFiles:
         if text is not None and (text != before or references != _references(there)):
             # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
             # owner of older ones.
-            there, _ = await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+            manifest = at_version(_manifest(file, text, references), _version(there))
+            there, _ = await self.cluster.apply(manifest, manager=MANAGER)
         if setback is not None:
             raise setback
         if found is not None and there is not None and text != before:
@@ -197,6 +199,10 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
 
 def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return list((there or {"metadata": {}})["metadata"].get("ownerReferences") or ())
+
+
+def _version(there: Mapping[str, Any] | None) -> str:
+    return str((there or {"metadata": {}})["metadata"].get("resourceVersion") or "")
 
 
 def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.kinds import FEATURE_FLAG, ROLE, ROLE_BINDING
 from controller.pods.injection.well_known import FLAG_READER
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS, is_ours
-from controller.runtime.objects.applier import Applier
+from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class FlagReaders:
         elif there is None or any(there.get(name) != value for name, value in rest.items()):
             meta = {"name": NAME, "namespace": namespace, "labels": {MANAGED_BY: OURS}}
             body = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": meta, **rest}
-            await self.cluster.apply(body, manager=MANAGER)
+            version = "" if there is None else there["metadata"]["resourceVersion"]
+            await self.cluster.apply(at_version(body, version), manager=MANAGER)
 
 
 def _log_refused(namespace: str, setback: Setback) -> None:

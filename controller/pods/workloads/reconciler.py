@@ -16,7 +16,7 @@ from controller.pods.injection.pod_settings import read as read_wanted
 from controller.pods.workloads.flagd_objects import CONTAINER, MANAGED_BY, OURS, manifests
 from controller.pods.workloads.stage import BY_OWNER
 from controller.runtime.events import Occurrence
-from controller.runtime.objects.applier import Applier
+from controller.runtime.objects.applier import Applier, at_version
 from controller.runtime.reconciling.result import Done, Result, spec_of
 from controller.runtime.reconciling.setbacks import Setback, Stalled, Waiting
 
@@ -128,7 +128,8 @@ class FlagdReconciler:
             there = None if body is None else Resource.of(body)
         if there is not None:
             _require_ours(there, owner)
-        body, others = await self.workloads.apply(manifest, manager=MANAGER)
+        version = "" if there is None else there.resource_version
+        body, others = await self.workloads.apply(at_version(manifest, version), manager=MANAGER)
         self.applied(body)
         written = Resource.of(body)
         taken[key] = _Applied(manifest, written)

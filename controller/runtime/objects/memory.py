@@ -56,9 +56,11 @@ class MemoryCluster:
         }
         return {**manifest, "metadata": metadata, "status": resource.status}, ""
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         """Forget an object, if it is there and, where `uid` is given, still that one."""
-        del api_version
+        del api_version, version
         known = self.objects.get(ObjectKey(kind, namespace, name))
         if known is not None and uid in {"", known.uid}:
             self.objects.forget(known.key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.runtime.process.lasting import forever
-from controller.runtime.reconciling.setbacks import Setback
+from controller.runtime.reconciling.setbacks import Failed, Setback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +25,11 @@ class Election(Protocol):
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do `work` whenever this replica is chosen, for as long as it is. Ends when `work` does."""
 
+    def holds(self) -> bool:
+        """Whether this replica is still chosen by its own monotonic clock: no other is yet. It may have been
+        paused, or its event loop blocked, since it last was told so.
+        """
+
     async def release(self) -> None:
         """Release the leadership at once. Never raises."""
 
@@ -34,6 +39,13 @@ class Role:
     """Whether this replica leads now. Written by `Leadership` alone."""
 
     leading: bool = False
+    election: Election | None = None
+    """None: there is one replica."""
+
+    def require_leading(self) -> None:
+        """Asked before each write of a leader. Raises Failed (NotLeading) once another may lead."""
+        if not self.leading or not (self.election is None or self.election.holds()):
+            raise Failed("NotLeading", "this replica leads no longer; the next leader does this")
 
 
 class Leadership:
@@ -46,7 +58,7 @@ class Leadership:
         removes it, and raises Setback; None: no label is kept.
         """
         self._role = role
-        self._election = election
+        self._election = role.election = election
         self._label = label
         self._mislabelled = asyncio.Event()
         """The label may not match the role: a process before us may have set it."""

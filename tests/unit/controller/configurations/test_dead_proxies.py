@@ -36,7 +36,9 @@ class Leases:
             raise Failed("ApiServerUnavailable", "no")
         return self.renewed
 
-    async def delete(self, _version: str, kind: str, _namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, _version: str, kind: str, _namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         self.deleted.append((kind, name))
 
 

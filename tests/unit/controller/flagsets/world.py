@@ -26,7 +26,7 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.objects.cache import Cache
 from controller.runtime.reconciling.result import Result
-from controller.runtime.reconciling.setbacks import Failed, Setback
+from controller.runtime.reconciling.setbacks import Failed, Passing, Setback
 from controller.runtime.reconciling.settle import Settled, settle
 from controller.runtime.reconciling.watches import indexes_of
 from tests.statuses import find
@@ -126,11 +126,17 @@ class Cluster:
         self._write(f"apply {kind}/{name}")
         self.managers.add(manager)
         body = deepcopy(dict(manifest))
+        there = self.objects.get(ObjectKey(kind, NAMESPACE, name))
+        version = body["metadata"].pop("resourceVersion", None)
+        if version is not None and (there is None or version != there.resource_version):
+            raise Passing("ChangedMeanwhile", f"{kind} {name} changed", delay=0.1)
         body["spec"] = {key: each for key, each in body["spec"].items() if key not in self.prunes}
         written = self.put(body)
         return body_of(written), self.editors.pop(f"{kind}/{name}", "")
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         self._write(f"delete {kind}/{name}")
         if self.the(kind, name).uid == uid:
             self.remove(kind, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,12 @@ import pytest
 import time_machine
 from aiohttp import web
 
-from controller.kube.lease import RENEW_WITHIN, Lease
+from controller.api.kinds import POD
+from controller.api.objects.meta import ObjectKey, Resource
+from controller.kube.lease import Lease, LeaseTiming
 from controller.runtime.clock import now
+from controller.runtime.process.leadership import Role
+from controller.runtime.reconciling.setbacks import Failed
 from tests.unit.controller.kube.servers import connected
 
 if TYPE_CHECKING:
@@ -97,7 +102,7 @@ def lease(cluster: Cluster, identity: str = "a") -> Lease:
 
 async def ours(lease: Lease) -> bool:
     """Whether it is, after one look."""
-    return await lease._holder(RENEW_WITHIN) == lease.identity
+    return await lease.take(lease.timing.renew_within) == lease.identity
 
 
 async def test_a_lease_that_is_not_there_is_made_and_taken(cluster: Cluster, leases: Leases) -> None:
@@ -191,17 +196,18 @@ async def test_a_wall_clock_that_jumps_takes_no_lease(
 
 
 async def test_a_leader_stops_as_soon_as_it_sees_another_hold_the_lease(
-    cluster: Cluster, leases: Leases, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, leases: Leases
 ) -> None:
-    monkeypatch.setattr("controller.kube.lease.RENEW", 0.1)
     working = Periods()
-    leading = asyncio.create_task(lease(cluster).lead(working.work))
+    mine = replace(lease(cluster), timing=LeaseTiming(renew=0.1))
+    leading = asyncio.create_task(mine.lead(working.work))
     await working.began.wait()
     assert leases.lease is not None
     taken = {**leases.lease["spec"], "holderIdentity": "b"}
     leases.lease = {"metadata": {"name": "controller", "resourceVersion": "7"}, "spec": taken}
-    async with asyncio.timeout(RENEW_WITHIN / 2):
+    async with asyncio.timeout(mine.timing.renew_within / 2):
         await working.ended.wait()
+    assert not mine.holds()
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
 
@@ -231,3 +237,39 @@ async def test_a_page_of_a_middlebox_is_no_lease_and_ends_no_leadership(
     assert not await ours(mine)
     leases.page = ""
     assert await ours(mine)
+
+
+async def test_a_leader_whose_loop_was_blocked_knows_at_once_that_it_may_lead_no_longer(
+    cluster: Cluster, leases: Leases
+) -> None:
+    mine = replace(lease(cluster), timing=LeaseTiming(renew_within=0.3, renew=0.1))
+    held: list[bool] = []
+
+    async def work() -> None:
+        held.append(mine.holds())
+        time.sleep(mine.timing.renew_within)  # noqa: ASYNC251 - what no code of ours does
+        held.append(mine.holds())
+
+    await mine.lead(work)
+    assert held == [True, False]
+    assert leases.lease is not None
+
+
+async def test_a_client_of_a_leader_writes_nothing_once_another_may_lead(
+    cluster: Cluster, leases: Leases
+) -> None:
+    role = Role(leading=True)
+    writer = cluster.leading_as(role).acting_as("shop", "till")
+    role.leading = False
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}
+    key = ObjectKey("Pod", "b", "a")
+    for write in (
+        writer.apply(manifest, manager="us"),
+        writer.delete("v1", "ConfigMap", "b", "a"),
+        writer.patch_metadata(POD, key, labels={"a": "b"}),
+        writer.write_status(Resource(key, "u", 1, "1"), {"phase": "Running"}),
+    ):
+        with pytest.raises(Failed) as refused:
+            await write
+        assert refused.value.reason == "NotLeading"
+    assert leases.taken() == []

@@ -61,7 +61,9 @@ class Cluster:
         self.looks += 1
         return self.there.get((kind, name))
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         del api_version, namespace, uid
         self.asked.set()
         if not self.down or self.late:

@@ -39,6 +39,10 @@ class Votes:
     won: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     released: int = 0
+    expired: bool = False
+
+    def holds(self) -> bool:
+        return not self.expired
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -120,3 +124,17 @@ async def test_work_that_fails_is_done_again() -> None:
 
     async with running(Leadership(Role(), None, None), work):
         await until(lambda: done == 3)
+
+
+async def test_a_leader_whose_leadership_expired_may_not_write_though_it_was_not_told_yet() -> None:
+    role, votes, labels = Role(), Votes(), Labels()
+    with pytest.raises(Failed, match="leads no longer"):
+        role.require_leading()
+    async with running(Leadership(role, votes, labels.set), for_ever):
+        votes.won.set()
+        await until(lambda: role.leading)
+        role.require_leading()
+        votes.expired = True
+        with pytest.raises(Failed, match="leads no longer") as refused:
+            role.require_leading()
+        assert (role.leading, refused.value.reason) == (True, "NotLeading")

@@ -46,7 +46,9 @@ class Writer(MemoryCluster):
         self.asked.append("status")
         return await super().write_status(resource, status)
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         self.asked.append("delete")
         await super().delete(api_version, kind, namespace, name, uid=uid)
 

@@ -66,11 +66,13 @@ class World:
         assert manager == "flagstaff-flag-readers"
         self.writes.append(f"apply {manifest['kind']}")
         body = deepcopy(dict(manifest))
-        body["metadata"]["uid"] = "u"
+        body["metadata"] |= {"uid": "u", "resourceVersion": "1"}
         self.objects[manifest["kind"]] = body
         return body, ""
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         del api_version
         assert (namespace, name, uid) == ("shop", NAME, "u")
         self.writes.append(f"delete {kind}")

@@ -125,7 +125,9 @@ class World:
         }
         return {**body, "status": dict(before.status) if before else {}}, ""
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "", version: str = ""
+    ) -> None:
         del api_version
         self.writes.append(f"delete {kind}")
         key = ObjectKey(kind, namespace, name)
