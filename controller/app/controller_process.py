@@ -29,6 +29,8 @@ from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.configurations.live_proxies import LiveProxies, ProxyFollower
 from controller.delivery.claims import Claims
+from controller.events.receiver.webhook_endpoints import Endpoints
+from controller.events.receiver.webhook_server import Receiver
 from controller.flagsets.building.limited_build import HELPERS, MODULES
 from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
 from controller.handlers.kopf_thread import KopfThread
@@ -37,8 +39,6 @@ from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.pods.admission.refusals import FlagSetRefusals, Refusals
 from controller.pods.admission.webhooks import Injector
-from controller.receiver.endpoints import Endpoints
-from controller.receiver.server import Receiver
 from controller.runtime.clock import now
 from controller.runtime.objects.cache import Cache
 from controller.runtime.objects.collection import Collector

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from controller.app.pod_work import PodWork
     from controller.app.settings import ControllerSettings
     from controller.configurations.live_proxies import ProxyFollower
+    from controller.events.notifications.deliverer import Deliverer
     from controller.kube.client import Cluster
     from controller.kube.reference_watches import ReferenceWatches
-    from controller.notifications.deliverer import Deliverer
     from controller.pods.certificates.rotation import CertificateRotation
     from controller.runtime.objects.collection import Collector
     from controller.runtime.objects.watch_health import WatchHealth

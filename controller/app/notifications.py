@@ -11,12 +11,12 @@ from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.meta import Resource
 from controller.api.provider import FlagProviderStatus
 from controller.app.allowed_hosts import provider_hosts_of
-from controller.notifications.deliverer import Deliverer
-from controller.notifications.flux_events import FLUX, FluxEvents
-from controller.notifications.outbox import Outbox
-from controller.notifications.provider_reconciler import FlagProviderReconciler
-from controller.notifications.sending.mail_sender import MailSender
-from controller.notifications.sending.posting import Poster, Senders
+from controller.events.notifications.deliverer import Deliverer
+from controller.events.notifications.flux_events import FLUX, FluxEvents
+from controller.events.notifications.http_sender import Poster, Senders
+from controller.events.notifications.mail_sender import MailSender
+from controller.events.notifications.outbox import Outbox
+from controller.events.notifications.provider_reconciler import FlagProviderReconciler
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts import server as artifact_server
-from controller.receiver.server import LIMITS
+from controller.events.receiver.webhook_server import LIMITS
 from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.listener import Listener
 

@@ -13,6 +13,10 @@ from controller.app.allowed_hosts import artifact_hosts_of, source_hosts_of
 from controller.app.namespace_quotas import quotas_of
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
+from controller.events.notifications.alert_reconciler import FlagAlertReconciler
+from controller.events.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
+from controller.events.receiver.reconciler import FlagReceiverReconciler
+from controller.events.receiver.stage import FLAG_RECEIVERS
 from controller.flagsets.building.limited_build import HELPERS, LimitedBuild
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.reading.fetch import ArtifactReader
@@ -20,15 +24,11 @@ from controller.flagsets.reading.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.kube.adapters.workloads import ClusterRestarts, ClusterWorkloads
-from controller.notifications.alert_reconciler import FlagAlertReconciler
-from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.pods.upgrades.reconciler import EvaluatorUpgradeReconciler
 from controller.pods.upgrades.stage import EVALUATOR_UPGRADES
 from controller.pods.workloads.reconciler import FlagdReconciler
 from controller.pods.workloads.settings_reconciler import SettingsReconciler
 from controller.pods.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
-from controller.receiver.reconciler import FlagReceiverReconciler
-from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.tenancy.places import Places
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.export import Exporter
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from controller.artifacts.storages import Storages
     from controller.configurations.live_proxies import LiveProxies
     from controller.delivery.claims import Claims
+    from controller.events.receiver.webhook_endpoints import Endpoints
     from controller.kube.accounts import Accounts
     from controller.pods.admission.known_objects import KnownObjects
     from controller.pods.injection.installation import Options
-    from controller.receiver.endpoints import Endpoints
     from controller.runtime.objects.cache import Cache
     from controller.runtime.process.helpers import Helpers
     from controller.runtime.reconciling.loop import Reconciler

@@ -6,14 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.api.kinds import CONFIG_MAP, NAMESPACE, WORKLOADS
+from controller.events.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
+from controller.events.notifications.stage import SELECTING
+from controller.events.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.kube.reference_watches import ReferenceWatches
-from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
-from controller.notifications.stage import SELECTING
 from controller.pods.workloads.flagd_objects import MANAGED_BY, OURS
 from controller.pods.workloads.stage import BY_SOURCE
-from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.cluster.assets import find
 from tests.cluster.objects import flags, manifest, secret
-from tests.unit.controller.receiver.sending import body_of, headers_of
+from tests.unit.controller.events.receiver.sending import body_of, headers_of
 
 if TYPE_CHECKING:
-    from controller.receiver.payload import Sender
+    from controller.events.receiver.push_payload import Sender
     from tests.cluster.objects import Namespace
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.spines import Spine

@@ -7,9 +7,9 @@ from typing import Final
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.templates import check
-from controller.notifications import messages
+from controller.events.notifications import alert_messages as messages
 from tests.fuzz.target import Target, Wrong
-from tests.unit.controller.notifications.things import message
+from tests.unit.controller.events.notifications.things import message
 
 _MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
 _PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)

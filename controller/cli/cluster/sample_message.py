@@ -12,9 +12,9 @@ from controller.api.kinds import FLAG_PROVIDER
 from controller.api.objects.conditions import FALSE, READY
 from controller.api.objects.meta import TEST_ALERT, ObjectKey, Resource
 from controller.api.provider import FlagProviderStatus
+from controller.events.notifications.alert_messages import test_key
+from controller.events.notifications.deliverer import DELIVERED
 from controller.kube.client import Cluster
-from controller.notifications.deliverer import DELIVERED
-from controller.notifications.messages import test_key
 
 _LOOK: Final = 0.3
 """Seconds from one look to the next."""

@@ -14,9 +14,9 @@ from controller.api.objects.meta import ObjectKey
 from controller.app.allowed_hosts import artifact_hosts_of, provider_hosts_of, source_hosts_of
 from controller.app.reconcilers import providers_of
 from controller.app.settings import ControllerSettings
-from controller.notifications.forms.posts import Post, Way
-from controller.notifications.sending.mail_sender import MailSender
-from controller.notifications.sending.posting import Poster
+from controller.events.notifications.http_sender import Poster
+from controller.events.notifications.mail_sender import MailSender
+from controller.events.notifications.notice import Post, Way
 from controller.runtime.reconciling.setbacks import Stalled
 from controller.runtime.tenancy.hosts import Hosts
 from controller.runtime.tenancy.limits import UNLIMITED

@@ -1,0 +1,116 @@
+"""The request format of each provider type, and the formats that contain Flux's Event. Pure.
+
+CloudEvents 1.0: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from controller.events.notifications import chat_services as chats
+from controller.events.notifications import commit_status as statuses
+from controller.events.notifications import incident_services as incidents
+from controller.events.notifications import mail_service as mails
+from controller.events.notifications.change_request_comment import Thread
+from controller.events.notifications.flag_set_progress import PULL_REQUESTS
+from controller.events.notifications.notice import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.provider import Message
+    from controller.events.notifications.notice import Post, ProviderTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The request format of one provider type, and the meaning of its answers."""
+
+    post: Callable[[Notice], Post]
+    server: str = ""
+    """URL of the server for a provider without address."""
+    refusal: str = ""
+    """Text that marks an answer with status 2xx as a refusal."""
+    known: str = ""
+    """Text in an error answer if the message had arrived before."""
+    tested: str = ""
+    """Text in an error answer to a test if address and token are right."""
+
+
+def post_of(message: Message, target: ProviderTarget) -> Post:
+    """Return the request that delivers the message."""
+    form = FORMS[target.spec.type]
+    given = target if target.address else replace(target, address=form.server)
+    return form.post(Notice(message, given))
+
+
+def is_refusal(target: ProviderTarget, content: bytes) -> bool:
+    """Whether an answer with status 2xx is a refusal."""
+    refusal = FORMS[target.spec.type].refusal
+    return bool(refusal) and refusal.encode() in b"".join(content.split())
+
+
+def is_known(target: ProviderTarget, message: Message, content: bytes) -> bool:
+    """Whether an error answer means that the message had arrived before, or that a test succeeded."""
+    form, said = FORMS[target.spec.type], b"".join(content.split())
+    words = (form.known, "" if message.alert else form.tested)
+    return any(each.encode() in said for each in words if each)
+
+
+def _generic(notice: Notice) -> Post:
+    return notice.post(notice.event, **{"Gotk-Component": notice.event["reportingController"]})
+
+
+def _signed(notice: Notice) -> Post:
+    plain = _generic(notice)
+    signature = hmac.new(notice.target.token.encode(), plain.body, hashlib.sha256).hexdigest()
+    return replace(plain, headers=plain.headers | {"X-Signature": f"sha256={signature}"})
+
+
+def _structured(notice: Notice) -> Post:
+    """Return a CloudEvent in structured mode: all of it is in the body."""
+    content = {**_attributes(notice), "datacontenttype": "application/json", "data": notice.event}
+    kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+    return notice.post(content, **notice.target.bearer, **kind)
+
+
+def _attributes(notice: Notice) -> dict[str, str]:
+    """Return the attributes, all ASCII as names and reasons are; `id` is the same for each retry."""
+    message = notice.message
+    return {
+        "specversion": "1.0",
+        "id": message.key,
+        "source": f"/namespaces/{notice.target.namespace}/{message.kind.lower()}s/{message.name}",
+        "type": f"dev.flagstaff.{message.kind}.{message.reason}",
+        "subject": f"{message.kind}/{message.name}",
+        "time": message.time,
+    }
+
+
+FORMS: Final[dict[str, Form]] = {
+    "generic": Form(_generic),
+    "generic-hmac": Form(_signed),
+    "cloudevents": Form(_structured),
+    # The Event that Flux is handed names an object of Flux instead: see flux_events.py.
+    "flux": Form(_generic),
+    "slack": Form(chats.slack, refusal='"ok":false'),
+    "discord": Form(chats.discord),
+    "msteams": Form(chats.msteams),
+    "googlechat": Form(chats.googlechat),
+    "pagerduty": Form(incidents.pagerduty, server="https://events.pagerduty.com"),
+    "opsgenie": Form(incidents.opsgenie, server="https://api.opsgenie.com"),
+    "alertmanager": Form(incidents.alertmanager),
+    "grafana": Form(incidents.grafana),
+    "email": Form(mails.email),
+    # A test is the status of a commit that does not exist.
+    "github": Form(statuses.status, tested="NocommitfoundforSHA"),
+    # GitLab's answer to a status that the commit already has.
+    "gitlab": Form(statuses.status, known="Cannottransitionstatus", tested="CommitNotFound"),
+    **dict.fromkeys(("gitea", "bitbucket", "azuredevops"), Form(statuses.status)),
+    # An existing comment is edited instead: see git_exchanges.py.
+    **dict.fromkeys(sorted(PULL_REQUESTS), Form(lambda notice: Thread(notice).created())),
+}
+"""The form of each provider type."""

@@ -1,0 +1,50 @@
+"""Declares the changes that wake the reconciler of FlagReceiver, and the indexes for pushes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from controller.api import flagsource, receiver
+from controller.api.kinds import FLAG_RECEIVER, SECRET
+from controller.api.objects.meta import secret_names, version_of
+from controller.api.receiver import FlagReceiverStatus
+from controller.events.receiver.push_matching import spelling
+from controller.runtime.objects.cache import Index
+from controller.runtime.reconciling.watches import Reconciles, Watch, listed_by
+
+if TYPE_CHECKING:
+    from controller.api.objects.meta import Resource
+
+BY_SECRET: Final = Index(
+    "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)
+)
+
+
+def _repository(source: Resource) -> tuple[str, ...]:
+    git = source.spec.get("git")
+    url = git.get("url") if isinstance(git, dict) else None
+    place = spelling(url) if isinstance(url, str) else None
+    return () if place is None else (place,)
+
+
+BY_REPOSITORY: Final = Index("FlagSource by repository", frozenset({flagsource.KIND}), _repository)
+
+
+def path_digest(path: str) -> str:
+    """Return the key of a path in `BY_PATH`: a digest, so that the time of a look-up discloses no path."""
+    return hashlib.sha256(path.encode(errors="replace")).hexdigest()
+
+
+BY_PATH: Final = Index(
+    "FlagReceiver by path",
+    frozenset({receiver.KIND}),
+    lambda each: (path_digest(FlagReceiverStatus.of(each).webhook_path or ""),),
+    everywhere=True,
+)
+
+FLAG_RECEIVERS: Final = Reconciles(
+    FLAG_RECEIVER,
+    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),),
+    indexes=(BY_SECRET, BY_REPOSITORY, BY_PATH),
+)

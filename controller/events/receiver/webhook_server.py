@@ -1,0 +1,154 @@
+"""Webhooks, on a port of their own: a sender that knows the path and the token wakes the sources that were
+pushed to.
+
+Nothing is disclosed: all unknown paths get the same answer, and the log has neither tokens nor payloads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api import receiver
+from controller.api.flagsource import GitSpec
+from controller.api.objects.fields import InvalidSpecError, read
+from controller.api.objects.meta import about
+from controller.events.receiver.push_matching import follows, repositories
+from controller.events.receiver.push_payload import MOST_BYTES, Push, Quiet, read_delivery
+from controller.events.receiver.stage import BY_PATH, BY_REPOSITORY, path_digest
+from controller.events.receiver.webhook_endpoints import PREFIX
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from controller.api.objects.meta import ObjectKey
+    from controller.events.receiver.webhook_endpoints import Endpoint, Endpoints
+    from controller.runtime.objects.cache import Cache
+    from evaluator.http.messages import Headers, Request
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = Limits(
+    body_bytes=MOST_BYTES, connections=1_000, connections_per_host=500, buffered_bytes=8 * MOST_BYTES
+)
+_JSON: Final = ("content-type", "application/json")
+_SUSPENDED: Final = "this receiver is suspended"
+_REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
+NO_TYPE: Final = "none"
+"""Sender type of a request without a receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Answers deliveries, on the loop: microseconds each, more for the signature of a large body."""
+
+    endpoints: Endpoints
+    objects: Cache
+    expect: Callable[[ObjectKey, str, datetime], None]
+    """(source, commit, now): the source is to look until it sees the commit."""
+    wake: Callable[[ObjectKey], None]
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Seconds of a monotonic clock."""
+    leading: Callable[[], bool]
+    """Whether this replica leads, so that a push has an effect."""
+    received: Callable[[str, str], None]
+    """(sender's type, outcome) of each request, both fixed words: see docs/cluster.md."""
+
+    def routes(self) -> Routes:
+        """`POST /hook/<64 hexadecimal digits>`."""
+        return Routes(http={("POST", f"{PREFIX}*"): self.answer})
+
+    def answer(self, request: Request) -> Response:
+        """200 with the sources that were woken, 4xx with what to do, 503 while suspended or on standby."""
+        endpoint = self.endpoints.find(request.path)
+        if not self.leading():
+            # An earlier lead may have opened it; without leading nothing is woken.
+            outcome, response = "standby", _later("this replica is not the leader; try again")
+        elif endpoint is None:
+            outcome, response = self._nowhere(request.path)
+        elif (resource := self.objects.get(endpoint.key)) is not None and resource.suspended:
+            outcome, response = "suspended", _refuse(503, _SUSPENDED)
+        else:
+            outcome, response = self._judge(endpoint, request)
+        self.received(NO_TYPE if endpoint is None else endpoint.sender, outcome)
+        return response
+
+    def _judge(self, endpoint: Endpoint, request: Request) -> tuple[str, Response]:
+        found = read_delivery(
+            endpoint.sender, request.headers, request.body, endpoint.tokens, endpoint.events
+        )
+        if isinstance(found, Push):
+            return self._take(endpoint, found)
+        if isinstance(found, Quiet):
+            return "ignored", _say(200, {"message": found.message, "woken": []})
+        fields = about(endpoint.key)
+        log.warning("a delivery from %s was refused: %s", request.peer, found.status, extra=fields)
+        return _REFUSED[found.status], _refuse(found.status, found.message)
+
+    def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
+        now, guard = self.clock(), self.endpoints.guard(endpoint.key)
+        if guard.is_replay(push.identity, now):
+            return "replayed", _refuse(409, "this delivery was already accepted")
+        if wait := guard.take(push.identity, now):
+            return "limited", _later("too many deliveries", 429, math.ceil(wait))
+        woken = sorted(self._followers(endpoint, push))
+        for key in woken:
+            if push.commit is not None:
+                self.expect(key, push.commit, self.now())
+            self.wake(key)
+        names = [str(key) for key in woken]
+        woke = ", ".join(names) or "no source"
+        fields = about(endpoint.key, push.commit or "")
+        log.info("delivery %s woke %s", push.delivery or "-", woke, extra=fields)
+        message = "woken" if names else "no source here follows what was pushed"
+        return "woke" if names else "unmatched", _say(200, {"message": message, "woken": names})
+
+    def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
+        """Return the sources in the receiver's namespace that it may wake and that the push concerns."""
+        every = receiver.EVERY in endpoint.sources
+        namespace = endpoint.key.namespace
+        found = [self.objects.find(BY_REPOSITORY, namespace, each) for each in repositories(push)]
+        for source in itertools.chain.from_iterable(found):
+            if source.suspended or source.deleting:
+                continue
+            if not every and source.name not in endpoint.sources:
+                continue
+            try:
+                git = read(GitSpec, source.spec.get("git") or {})
+            except InvalidSpecError:
+                # The error is in its own status.
+                continue
+            if follows(git.ref, push):
+                yield source.key
+
+    def _nowhere(self, path: str) -> tuple[str, Response]:
+        """Answer a path without open endpoint: it may be of a receiver that was suspended before this process
+        started, or that is not reconciled yet.
+        """
+        found = self.objects.find(BY_PATH, "", path_digest(path))
+        if not found:
+            return "unknown", _refuse(404, "there is no receiver at this path")
+        if any(each.suspended for each in found):
+            return "suspended", _refuse(503, _SUSPENDED)
+        return "standby", _later("this receiver is not ready yet; try again")
+
+
+def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:
+    return Response(status, json.dumps(answer).encode() + b"\n", (_JSON, *headers))
+
+
+def _refuse(status: int, message: str) -> Response:
+    return _say(status, {"message": message})
+
+
+def _later(message: str, status: int = 503, seconds: int = 5) -> Response:
+    return _say(status, {"message": message}, (("retry-after", str(seconds)),))

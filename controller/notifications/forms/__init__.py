@@ -1,1 +1,0 @@
-"""Requests for each type of FlagProvider: chats, incident tools, commit statuses, machines."""

@@ -1,1 +1,0 @@
-"""Forms for Git servers: statuses of commits, comments on pull requests, and how repositories are reached."""

@@ -1,1 +1,0 @@
-"""Which Events an alert reports, when, and in which words."""

@@ -1,1 +1,0 @@
-"""Sends messages to the servers that users name."""
