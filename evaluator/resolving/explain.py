@@ -42,7 +42,8 @@ class TraceStep:
     value: Json
     """The result of the step."""
     particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
-    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`. `flag`: `note`."""
+    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`, or `why` it gave nothing. `flag`: `note`.
+    """
 
     def __str__(self) -> str:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
@@ -62,6 +63,8 @@ class TraceStep:
             return str(given["note"])
         if self.name == "var":
             return f"{_short(given.get('name'))} is {shown}"
+        if "why" in given:
+            return f"{shown}, since {given['why']}"
         if "bucket" in given:
             where = f"bucket {given['bucket']} of {given['of']}"
             return f"{shown}, {where} (hash of {_short(given['hashed'])})"

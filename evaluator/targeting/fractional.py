@@ -57,14 +57,16 @@ class Buckets:
 def fractional(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `fractional`; any invalid argument makes the result null, as in flagd."""
     read = _reader(values, scope)
-    key_of = _encoded_key(scope) if scope.options.bucketing is Bucketing.V3 else _text_key(scope)
-    path = scope.path
+    path, v3 = scope.path, scope.options.bucketing is Bucketing.V3
+    key_of = _encoded_key(scope) if v3 else _text_key(scope)
 
     def distribute(argument: Json, frame: Frame) -> Json:
         first, buckets = read(argument, frame)
         hashed = key_of(first, argument, frame)
         if hashed is None or buckets is None:
-            return None if frame.trace is None else frame.report(path, None)
+            if frame.trace is None:
+                return None
+            return frame.report(path, None, why=_why_none(first, buckets, null_is_key=not v3))
         bucket = bucket_of(hashed, buckets.total)
         result = buckets.result(bucket)
         if frame.trace is None:
@@ -73,6 +75,17 @@ def fractional(values: Json, scope: CompileScope) -> Evaluate:
         return frame.report(path, result, bucket=bucket, of=buckets.total, hashed=shown)
 
     return distribute
+
+
+def _why_none(first: Json, buckets: Buckets | None, *, null_is_key: bool) -> str:
+    """Return why there is no result, for an explanation. `null_is_key`: with null as the first argument, the
+    targetingKey is hashed.
+    """
+    if buckets is None:
+        return "its buckets are not valid"
+    if isinstance(first, list) or (first is None and null_is_key):
+        return "the context has no targetingKey"
+    return "what it hashes is null" if first is None else "what it hashes is no text"
 
 
 def _reader(values: Json, scope: CompileScope) -> _Reader:

@@ -20,7 +20,8 @@ Path: TypeAlias = tuple[str | int, ...]
 
 Trace: TypeAlias = Callable[[Path, str, Json, Mapping[str, Json]], None]
 """Called with an operator's path, name, result and particulars, innermost first: of `var` its `name`; of
-`fractional` the `bucket`, `of` (the total weight) and `hashed` (text, or hex of CBOR).
+`fractional` the `bucket`, `of` (the total weight) and `hashed` (text, or hex of CBOR), or `why` there is
+none.
 """
 
 STEPS: Final = 20_000

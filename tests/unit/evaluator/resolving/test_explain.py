@@ -53,6 +53,30 @@ def test_each_variable_and_operator_shows_its_value() -> None:
 
 
 @pytest.mark.parametrize("bucketing", list(Bucketing))
+@pytest.mark.parametrize("context", [{}, {"targetingKey": ""}, {"targetingKey": 7}])
+def test_a_rollout_without_a_targeting_key_says_so(bucketing: Bucketing, context: dict[str, Any]) -> None:
+    steps = steps_of("rollout", context, bucketing)
+    assert "targeting.if[2].fractional: null, since the context has no targetingKey" in steps
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ([{"var": "id"}, ["on", 1]], "the context has no targetingKey"),
+        ([{"var": "number"}, ["on", 1]], "what it hashes is no text"),
+        ([{"var": "word"}, ["on", "x"]], "its buckets are not valid"),
+        ([], "its buckets are not valid"),
+    ],
+)
+def test_a_rollout_without_a_result_says_why(rule: list[Any], why: str) -> None:
+    flags = {"r": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "on"}}
+    flags["r"]["targeting"] = {"fractional": rule}
+    compiled = compile_flag_set(parse(json.dumps({"flags": flags}).encode(), file="a.json").flag_set)
+    steps = explain(compiled, "r", None, {"number": 7, "word": "w"}, 0).steps
+    assert str(steps[-2]) == f"targeting.fractional: null, since {why}"
+
+
+@pytest.mark.parametrize("bucketing", list(Bucketing))
 def test_a_rollout_shows_its_bucket_of_how_many_and_what_was_hashed(bucketing: Bucketing) -> None:
     steps = steps_of("rollout", {"targetingKey": "user-1"}, bucketing)
     (found,) = [step for step in steps if step.startswith("targeting.if[2].fractional")]
