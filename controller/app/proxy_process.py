@@ -37,6 +37,7 @@ from controller.runtime.process.metrics import ProcessMetrics
 from controller.runtime.reconciling.queue import KeyedQueue
 from controller.runtime.tenancy.limits import Limits, NamespaceLimits
 from controller.runtime.tenancy.threads import share_threads
+from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT
@@ -94,7 +95,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         offload = Offload()
         stack.callback(offload.close)
         managed = management.routes(replica.readiness, partial(generate_latest, registry), offload)
-        members = fleet.routes(replica.proxy.receipts, offload)
+        members = without_pages(fleet.routes(replica.proxy.receipts, offload))
         manager = Listener(merged(managed, members), MANAGEMENT, name="management")
         management_host = settings.management_host or settings.host
         management_port = await manager.start(management_host, settings.management_port)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from evaluator.flags.model import EMPTY
+from evaluator.http.host_check import without_pages
 from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.cors import Cors
@@ -134,7 +135,7 @@ class _Parts:
                 health.routes(status, by_grpc),
             ),
             observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
-            merged(managed, self._introspection.routes(), health.routes(status, by_grpc)),
+            merged(managed, without_pages(self._introspection.routes()), health.routes(status, by_grpc)),
             merged(observed.rpcs(by_sync), health.routes(status, by_sync)),
         )
 

@@ -57,6 +57,31 @@ async def test_a_page_may_read_answers_where_its_origin_is_allowed(
         await serving.stop()
 
 
+def status(port: int, path: str, host: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path, headers={"host": host})
+    found = connection.getresponse().status
+    connection.close()
+    return found
+
+
+async def test_a_page_that_resolves_its_name_to_the_management_port_reads_no_flags() -> None:
+    store = Store()
+    swap(store, flag_set(*ALL), now=NOW)
+    ports: dict[str, Any] = dict.fromkeys(("port", "management_port", "sync_port", "ofrep_port"), 0)
+    serving = await serve(store, Settings(host="127.0.0.1", **ports))
+    try:
+        port = serving.ports.management
+        for path, host, expected in (
+            ("/flags", "evil.example", 403),
+            ("/flags", f"localhost:{port}", 200),
+            ("/readyz", "evil.example", 200),
+        ):
+            assert await asyncio.to_thread(status, port, path, host) == expected
+    finally:
+        await serving.stop()
+
+
 def test_up_allows_pages_of_this_machine_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLAGD_CORS_ORIGIN", raising=False)
     assert evaluator_settings(host="127.0.0.1").cors_origins == LOCAL_PAGES
