@@ -12,6 +12,7 @@ RUN pip install --no-cache-dir --require-hashes -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY controller controller
 COPY evaluator evaluator
+COPY crds crds
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
 
 FROM ${BASE} AS base

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from controller.api.objects.fields import Duration, LocalReference, Model
+from controller.api.objects.fields import Duration, LocalReference, Model, between, that
+from controller.api.parsing import InvalidTextError
 
 KIND: Final = "FeatureFlagSource"
-Port = Annotated[int, Field(ge=0, le=65_535)]
+# As in OpenFeature Operator's definition, there are no bounds: what cannot be used is refused at injection.
+Port = Annotated[int, between(0, 65_535)]
+
+
+def _require_source(source: str) -> None:
+    if not 0 < len(source) <= 1024:
+        raise InvalidTextError("must have from 1 to 1024 characters")
+
+
+def _without_claims(resources: Any) -> Any:
+    named = resources.items() if isinstance(resources, dict) else ()
+    return {part: amounts for part, amounts in named if part != "claims"} if named else resources
 
 
 class SourceSpec(Model):
     """Where flags come from."""
 
-    source: Annotated[str, Field(min_length=1, max_length=1024)]
+    source: Annotated[str, that(_require_source)]
     provider: str | None = None
     http_sync_bearer_token: str | None = None
     secret_ref: LocalReference | None = None
@@ -41,7 +53,8 @@ class FeatureFlagSourceSpec(Model):
     env_vars: tuple[dict[str, Any], ...] = ()
     env_var_prefix: str | None = None
     default_sync_provider: str | None = None
-    resources: dict[str, dict[str, Any]] | None = None
+    resources: Annotated[dict[str, dict[str, Any]], BeforeValidator(_without_claims)] | None = None
+    """Requests and limits, as a container has them; claims are of devices, and an evaluator uses none."""
     context_values: dict[str, str] | None = None
     header_to_context_mappings: dict[str, str] | None = None
     cors: tuple[str, ...] = ()

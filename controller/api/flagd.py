@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import Field
+from typing import Annotated, Any, Final
 
 from controller.api.objects.conditions import FALSE
-from controller.api.objects.fields import Model, Name
+from controller.api.objects.fields import Model, between, one_of, that
 from controller.api.objects.status import Status
+from controller.api.parsing import InvalidTextError
+from controller.api.parsing.names import require_object_name
 
 KIND: Final = "Flagd"
 
-Host = Annotated[str, Field(min_length=1, max_length=253)]
-Path = Annotated[str, Field(pattern="^/", max_length=1024)]
+_PATH_TYPES: Final = ("Exact", "Prefix", "ImplementationSpecific")
+_SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+
+
+def _require_absolute(path: str) -> None:
+    if not path.startswith("/"):
+        raise InvalidTextError("must begin with /")
+
+
+# As in OpenFeature Operator's definition, there are no bounds: the status names what cannot be used.
+Path = Annotated[str, that(_require_absolute)]
 
 
 class IngressSpec(Model):
@@ -21,11 +30,12 @@ class IngressSpec(Model):
 
     enabled: bool | None = None
     annotations: dict[str, str] | None = None
-    hosts: Annotated[tuple[Host, ...], Field(max_length=64)]
+    hosts: tuple[str, ...] = ()
+    """Names; an empty one, and none at all, is any name."""
     tls: tuple[dict[str, Any], ...] = ()
     """Entries as in `spec.tls` of an Ingress."""
     ingress_class_name: str | None = None
-    path_type: Literal["Exact", "Prefix", "ImplementationSpecific"] | None = None
+    path_type: Annotated[str, one_of(_PATH_TYPES)] | None = None
     flagd_path: Path | None = None
     ofrep_path: Path | None = None
     sync_path: Path | None = None
@@ -36,19 +46,20 @@ class GatewayApiRoutesSpec(Model):
 
     enabled: bool | None = None
     annotations: dict[str, str] | None = None
-    hosts: Annotated[tuple[Host, ...], Field(max_length=16)] = ()
-    parent_refs: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)]
+    hosts: tuple[str, ...] = ()
+    """Names; an empty one, and none at all, is any name."""
+    parent_refs: tuple[dict[str, Any], ...]
     """Entries as in `spec.parentRefs` of an HTTPRoute."""
 
 
 class FlagdSpec(Model):
     """What the user asks for."""
 
-    replicas: Annotated[int | None, Field(ge=0)] = None
+    replicas: Annotated[int, between(0, 2**31 - 1)] | None = None
     """The number of pods; None: Kubernetes starts one, and an autoscaler may change the number."""
-    service_type: Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"] | None = None
+    service_type: Annotated[str, one_of(_SERVICE_TYPES)] | None = None
     service_account_name: str | None = None
-    feature_flag_source: Name
+    feature_flag_source: Annotated[str, that(require_object_name)]
     ingress: IngressSpec | None = None
     gateway_api_routes: GatewayApiRoutesSpec | None = None
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
-
 from controller.api.featureflagsource import Port
-from controller.api.objects.fields import Model
+from controller.api.objects.fields import Model, that
+from controller.api.parsing import InvalidTextError
 
 KIND: Final = "InProcessConfiguration"
 DEFAULTS: Final = {
@@ -21,6 +20,11 @@ DEFAULTS: Final = {
 """The operator's, which its own definition of the kind fills in."""
 
 
+def _require_selector(selector: str) -> None:
+    if len(selector) > 512:
+        raise InvalidTextError("must have at most 512 characters")
+
+
 class InProcessConfigurationSpec(Model):
     """What the user asks for. No default stands here: a field that is not given leaves what another
     InProcessConfiguration of the pod says.
@@ -31,7 +35,7 @@ class InProcessConfigurationSpec(Model):
     tls: bool | None = None
     socket_path: str | None = None
     offline_flag_source_path: str | None = None
-    selector: Annotated[str | None, Field(max_length=512)] = None
+    selector: Annotated[str, that(_require_selector)] | None = None
     cache: Literal["lru", "disabled"] | None = None
     cache_max_size: int | None = None
     env_vars: tuple[dict[str, Any], ...] = ()

@@ -102,7 +102,9 @@ class Api:
     def ask(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> dict[str, Any]:
-        """One exchange, again where the API server asks to come again. Raises Refused, OSError."""
+        """One exchange, again where the API server asks to come again; a body of bytes is sent as it is.
+        Raises Refused, OSError.
+        """
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -114,7 +116,7 @@ class Api:
                 time.sleep(0.1)
 
     def _ask(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with _failing():
             response = self._request(
                 method, path, body=data, headers={"Content-Type": content_type}, timeout=30

@@ -253,21 +253,36 @@ def test_every_form_is_kept_through_every_version(applying: Applying, version: s
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param(None, id="no spec"),
-        pytest.param({}, id="an empty spec"),
         pytest.param({"flagSpec": {}}, id="no flags"),
         pytest.param({"flagSpec": {"flags": []}}, id="a list"),
         pytest.param({"flagSpec": {"flags": {"a": "on"}}}, id="no flag"),
-        pytest.param({"flagSpec": FLAGS, "featureFlagSpec": FLAGS}, id="two at once"),
         pytest.param({"shards": []}, id="no shards"),
         pytest.param({"shards": [{"name": "s1"}]}, id="a shard without a digest"),
-        pytest.param({"serviceProvider": {"name": "flagd"}}, id="only what nobody reads"),
     ],
 )
 def test_what_holds_no_flags_is_refused_through_every_version(
     refusing: Applying, version: str, spec: Any
 ) -> None:
     assert re.search("is invalid|ValidationError|Required value", refusing.refused(configured(spec, version)))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(None, id="no spec"),
+        pytest.param({}, id="an empty spec"),
+        pytest.param({"flagSpec": FLAGS, "featureFlagSpec": FLAGS}, id="two at once"),
+        pytest.param({"serviceProvider": {"name": "flagd"}}, id="only what nobody reads"),
+    ],
+)
+def test_only_the_newest_version_refuses_a_spec_without_one_form_of_flags(
+    refusing: Applying, spec: Any
+) -> None:
+    assert re.search("is invalid|ValidationError|Required value", refusing.refused(configured(spec)))
+    older = json.loads(configured(spec, "v1alpha1"))
+    if spec is None:
+        del older["spec"]
+    refusing.apply(json.dumps(older), "--dry-run=server")
 
 
 def test_the_first_manifest_of_all_applies_as_printed(applying: Applying) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.app.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
-from controller.cli.shared.manifests import read_manifests
+from controller.cli.manifests.manifest_files import read_manifests
 from controller.kube.adapters.certificates import PROXY_SECRET
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"

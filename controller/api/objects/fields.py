@@ -15,7 +15,7 @@ from controller.api.parsing.names import require_object_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pydantic_core import InitErrorDetails
+    from pydantic_core import ErrorDetails, InitErrorDetails
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
@@ -77,17 +77,37 @@ Timeout = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, LONGES
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
-def that(require: Callable[[str], object], reason: str = "") -> AfterValidator:
-    """Refuses a text for which `require` raises, for that `reason` where it is given."""
+def that(require: Callable[[Any], object], reason: str = "") -> AfterValidator:
+    """Refuses a value for which `require` raises, for that `reason` where it is given."""
 
-    def same(text: str) -> str:
+    def same(value: Any) -> Any:
         try:
-            require(text)
+            require(value)
         except InvalidTextError as error:
             raise InvalidTextError(str(error), reason or error.reason) from None
-        return text
+        return value
 
     return AfterValidator(same)
+
+
+def one_of(names: Sequence[str]) -> AfterValidator:
+    """Refuses any other text, where the CustomResourceDefinition takes all."""
+
+    def require(text: str) -> None:
+        if text not in names:
+            raise InvalidTextError(f"must be one of {', '.join(names)}")
+
+    return that(require)
+
+
+def between(least: int, most: int) -> AfterValidator:
+    """Refuses any other number, where the CustomResourceDefinition takes all."""
+
+    def require(number: Any) -> None:
+        if not least <= number <= most:
+            raise InvalidTextError(f"must be from {least} to {most}")
+
+    return that(require)
 
 
 ObjectName = Annotated[Name, that(require_object_name)]
@@ -147,17 +167,51 @@ def _invalid(found: Sequence[SpecProblem]) -> InvalidSpecError:
     return InvalidSpecError("; ".join(map(str, found[:5])), found[0].reason)
 
 
+_WORDS: Final = {
+    "missing": "is required",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "tuple_type": "must be a list",
+    "dict_type": "must have fields",
+    "model_type": "must have fields",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_pattern_mismatch": "must match {pattern}",
+}
+"""The faults of values, by pydantic's names for them."""
+
+
 def _problems(error: ValidationError, where: str) -> tuple[SpecProblem, ...]:
-    """pydantic quotes no value here: it may be one that does not belong there."""
+    """No value is quoted: it may be one that does not belong there."""
     found = error.errors(include_url=False, include_input=False)
     # A list counts its items without those that are wrong.
     wrong = {each["loc"][:-1] for each in found}
     return tuple(
         SpecProblem(
             ".".join(map(str, (where, *each["loc"]))),
-            each["msg"].removeprefix("Value error, "),
+            _in_words(each),
             getattr(each.get("ctx", {}).get("error"), "reason", INVALID),
         )
         for each in found
         if each["type"] != "too_short" or not any(deep[: len(each["loc"])] == each["loc"] for deep in wrong)
     )
+
+
+def _in_words(fault: ErrorDetails) -> str:
+    context = fault.get("ctx", {})
+    if context.get("min_length") == 1:
+        return "must not be empty"
+    own = fault["msg"].removeprefix("Value error, ")
+    return _WORDS[fault["type"]].format_map(context) if fault["type"] in _WORDS else own

@@ -40,7 +40,7 @@ STDIN = "-"
 Read: TypeAlias = "Callable[[str], tuple[list[tuple[str, bytes]], list[Problem]]]"
 """Takes a path; returns its files by name, and a problem for each unreadable one. Raises Setback."""
 Linted: TypeAlias = "tuple[int, list[Problem]]"
-"""(flags, or manifests, without an error, what was found)."""
+"""(flags without an error, what was found)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-f", "--filename", action="append", default=[], metavar="PATH", dest="manifests",
-        help="a manifest or a folder of manifests: says what the controller would refuse of our kinds",
+        help="a manifest or a folder of manifests, or - for standard input: says what the API server and the "
+        "controller would refuse of our kinds",
     )  # fmt: skip
     parser.add_argument(
         "--ref", metavar="REF",
@@ -86,22 +87,31 @@ def run(arguments: argparse.Namespace) -> int:
         raise Exit("--ref and --source read a commit, so they cannot be combined with standard input", USAGE)
     if arguments.verify_keys and not committed:
         raise Exit("--verify-key is about what --ref and --source read; files on disk are not signed", USAGE)
-    what = "manifest" if arguments.manifests else "flag"
-    valid, problems = _manifests(arguments) if arguments.manifests else _flags(arguments)
+    if arguments.manifests:
+        problems, ending_line = _manifests(arguments.manifests)
+    else:
+        valid, problems = _flags(arguments)
+        ending_line = summary(valid, problems)
     if arguments.output == "json":
         print(as_json(problems), end="")
     elif arguments.output == "sarif":
         print(as_sarif(problems), end="")
     else:
-        print(*problems, summary(valid, problems, what), sep="\n")
+        print(*problems, ending_line, sep="\n")
     return PROBLEM if failures(problems, lenient=arguments.lenient) else OK
 
 
-def _manifests(arguments: argparse.Namespace) -> Linted:
+def _manifests(paths: Sequence[str]) -> tuple[list[Problem], str]:
+    """(problems, the line that sums up). Raises Exit."""
     # The models of all kinds take long to load, and definitions need none.
-    from controller.cli.shared.manifest_problems import lint_manifests
+    from controller.cli.manifests.manifest_files import read_manifests
+    from controller.cli.manifests.manifest_problems import judge
 
-    return lint_manifests(arguments.manifests)
+    broken: list[Problem] = []
+    verdict = judge(read_manifests(paths, broken))
+    problems = sorted([*verdict.problems, *broken])
+    nothing = not verdict.valid and not problems
+    return problems, verdict.summary() if nothing else summary(verdict.valid, problems, "manifest")
 
 
 def _flags(arguments: argparse.Namespace) -> Linted:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from controller.cli.manifests.manifest_files import reading
 from controller.cli.shared.ending import OK, PROBLEM, Exit
-from controller.cli.shared.manifests import reading
 from controller.migration.objects import Given
 from controller.pods.injection.installation import ADDRESS, AUDIENCE, IMAGE, Options, Refused
 from controller.pods.injection.templates import injected

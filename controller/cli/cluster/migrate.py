@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.manifests.manifest_files import ObjectManifest, read_manifests
 from controller.cli.shared.clusters import run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
-from controller.cli.shared.manifests import ObjectManifest, read_manifests
 from controller.migration.finding import Fate
 from controller.migration.objects import Given, MigratedObject, subject
 from controller.migration.steps import Installed, MigrationStep, steps

@@ -136,14 +136,16 @@ def _ingress(name: str, asked: IngressSpec) -> dict[str, Any]:
     return {
         **({"ingressClassName": asked.ingress_class_name} if asked.ingress_class_name else {}),
         **({"tls": list(asked.tls)} if asked.tls else {}),
-        "rules": [{"host": host, "http": http} for host in asked.hosts],
+        # A rule without a host is for any.
+        "rules": [{**({"host": host} if host else {}), "http": http} for host in asked.hosts or ("",)],
     }
 
 
 def _route(resource: Resource, asked: GatewayApiRoutesSpec) -> dict[str, Any]:
     return {
         "parentRefs": list(asked.parent_refs),
-        **({"hostnames": list(asked.hosts)} if asked.hosts else {}),
+        # Without names it is for any, which an HTTPRoute cannot have among others.
+        **({"hostnames": list(asked.hosts)} if asked.hosts and all(asked.hosts) else {}),
         "rules": [
             {
                 "matches": [{"path": {"type": "PathPrefix", "value": path}}],

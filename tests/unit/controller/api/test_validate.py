@@ -92,7 +92,7 @@ def keyless(**identity: str) -> dict[str, Any]:
 
 ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_SOURCE, git(), []),
-    (FLAG_SOURCE, None, ["InvalidSpec spec: Input should be a valid dictionary"]),
+    (FLAG_SOURCE, None, ["InvalidSpec spec: must have fields"]),
     (FLAG_SOURCE, {"git": GIT, "oci": OCI, "interval": "1m"}, ["InvalidSpec spec: set exactly one of git"]),
     (
         FLAG_SOURCE,
@@ -195,7 +195,7 @@ ROWS: Final[list[tuple[ResourceType, Any, list[str]]]] = [
     (FLAG_PROVIDER, provider("email", channel="a@x.com, b@x.com", username="a@x.com\nBcc: b@x.com", **KEY),
      [f"InvalidAddress spec.{each}: must be one mailbox" for each in ("channel", "username")]),
     (FLAG_PROVIDER, provider("nats", **KEY), ["InvalidSpec spec.type: type nats was removed; use type flux"]),
-    (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: Input should be 'generic'"]),
+    (FLAG_PROVIDER, {"type": "smoke"}, ["InvalidSpec spec.type: must be one of 'generic'"]),
     (FEATURE_FLAG, {"flagSpec": 7}, []),
 ]  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_a_mistake_is_reported_once_and_once_more_when_it_changes(limits: Limits
         ("ConfigMap", "quotas", "InvalidQuota")
     ] * 2
     assert events[0].message == (
-        "shop.sources: Input should be a valid integer; until it is corrected the last good limits hold, or "
+        "shop.sources: must be a whole number; until it is corrected the last good limits hold, or "
         "those of the options"
     )
     overrides.forget("ConfigMap", "flagstaff-system", "quotas")

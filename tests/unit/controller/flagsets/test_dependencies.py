@@ -77,7 +77,7 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
         ({"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]}, Waiting,
          "FlagSource flags has no artifact yet: no such branch"),
         ({"artifact": {"url": "x"}}, Failed,
-         "FlagSource flags has an artifact that cannot be used: status.artifact.revision: Field required"),
+         "FlagSource flags has an artifact that cannot be used: status.artifact.revision: is required"),
         ({"artifact": "odd"}, Failed, "FlagSource flags has an artifact that cannot be used: "),
     ],
 )  # fmt: skip

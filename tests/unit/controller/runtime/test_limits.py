@@ -26,9 +26,9 @@ def test_0_lifts_a_limit(limits: Limits) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("sources: many", "shop.sources: Input should be a valid integer"),
-        ("sources: true", "shop.sources: Input should be a valid integer"),
-        ("sources: -1", "shop.sources: Input should be greater than or equal to 0"),
+        ("sources: many", "shop.sources: must be a whole number"),
+        ("sources: true", "shop.sources: must be a whole number"),
+        ("sources: -1", "shop.sources: must be at least 0"),
         ("source: 1", "shop.source: Extra inputs are not permitted"),
         ("1: 1", "shop.1: Keys should be strings"),
         ("20", "shop: must have a limit on each line, such as 'sources: 10'"),

@@ -160,7 +160,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, Setback]] = {
             "AddressNotFound", "type flux needs spec.address where proxySecretRef or certSecretRef is given"
         ),
     ),
-    "no type": ({"address": ADDRESS}, None, Stalled("InvalidSpec", "spec.type: Field required")),
+    "no type": ({"address": ADDRESS}, None, Stalled("InvalidSpec", "spec.type: is required")),
     "an API server that is away": (spec(**SECRET), AWAY, AWAY),
 }  # fmt: skip
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from controller.api.flagd import FlagdSpec
 from controller.api.objects.fields import read
 from controller.pods.admission.known_objects import KnownObjects
@@ -104,6 +106,15 @@ def test_an_ingress_has_three_paths_for_each_host() -> None:
         ("/flags", "ImplementationSpecific", 8016),
         ("/flagd.sync.v1.Service", "ImplementationSpecific", 8015),
     ]
+
+
+@pytest.mark.parametrize("hosts", [[], [""]])
+def test_without_the_name_of_a_host_any_is_served(hosts: list[str]) -> None:
+    both = {"ingress": {**INGRESS, "hosts": hosts}, "gatewayApiRoutes": {**ROUTES, "hosts": hosts}}
+    objects = made(both)
+    (rule,) = objects["Ingress"]["spec"]["rules"]
+    assert "host" not in rule
+    assert "hostnames" not in objects["HTTPRoute"]["spec"]
 
 
 def test_an_http_route_has_the_operators_rules_in_its_order() -> None:

@@ -1,0 +1,200 @@
+"""Manifests of files and folders, as kubectl reads them, with the line of each field."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from controller.cli.shared.ending import USAGE, Exit
+from evaluator.flags.syntax.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from controller.migration.finding import Path as FieldPath
+
+STDIN: Final = "-"
+_BROKEN: Final = (yaml.YAMLError, UnicodeDecodeError, RecursionError)
+_ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
+_KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML 1.1 as Go's library, and so kubectl and Flux, read it: times and `12:30` are texts, `1e3` is a
+    number, `y` a boolean, and each key is a text.
+    """
+
+    bool_values = {**yaml.CSafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - the library's way
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        fields = super().construct_mapping(node, deep)
+        return {_key(key): value for key, value in fields.items()}
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, str) else str(key).lower() if isinstance(key, bool) else str(key)
+
+
+_INT: Final = re.compile(r"[-+]?(0b[01_]+|0o?[0-7_]+|(0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+)$")
+_FLOAT: Final = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
+)
+_TAG: Final = "tag:yaml.org,2002:"
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag.removeprefix(_TAG) not in {"timestamp", "int", "float", "value"}
+    ]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
+_Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectManifest:
+    """One object, and where it stands."""
+
+    body: Any
+    file: str
+    """Empty: it is a live one."""
+    node: Any
+    """PyYAML's."""
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the API server could hold it: a patch or a Kustomization beside manifests has no name."""
+        meta = self.body.get("metadata") if isinstance(self.body, dict) else None
+        return isinstance(meta, dict) and {"apiVersion", "kind"} <= self.body.keys() and "name" in meta
+
+    def line(self, path: FieldPath) -> int | None:
+        """The line of the field, or of the nearest around it; None for a live object."""
+        return self.place(path)[0] or None
+
+    def place(self, path: FieldPath) -> tuple[int, int]:
+        """(line, column) of the field, or of the nearest around it; 0 for a live object."""
+        node = nearest = self.node
+        for step in path:
+            key, node = _below(node, step)
+            if node is None:
+                break
+            nearest = key or node
+        return (0, 0) if nearest is None else (nearest.start_mark.line + 1, nearest.start_mark.column + 1)
+
+
+def _below(node: Any, step: str | int) -> tuple[Any, Any]:
+    """(the key, the value) of a field."""
+    if isinstance(node, yaml.MappingNode):
+        # Of a field that is there twice, the last one is at fault, and counts.
+        return next(((key, value) for key, value in reversed(node.value) if key.value == step), (None, None))
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return None, node.value[step]
+    return None, None
+
+
+def repeated_keys(node: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
+    """Yield each field that its mapping has more than once."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from repeated_keys(item, (*path, index))
+    elif isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        yield from ((*path, name) for name in dict.fromkeys(names) if names.count(name) > 1)
+        for key, value in node.value:
+            yield from repeated_keys(value, (*path, str(key.value)))
+
+
+@contextlib.contextmanager
+def reading(file: object) -> Iterator[None]:
+    """Raises Exit where the block cannot read a file, or the file is no YAML."""
+    try:
+        yield
+    except OSError as error:
+        raise Exit(f"{file}: {error.strerror}", USAGE) from None
+    except _BROKEN as error:
+        problem = _broken(error, str(file), b"")
+        place = f":{problem.line}:{problem.column}" if problem.line else ""
+        raise Exit(f"{file}{place}: {problem.message}", USAGE) from None
+
+
+def _broken(error: Exception, file: str, content: bytes) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    line, column = (0, 0) if mark is None else (mark.line + 1, mark.column + 1)
+    why = " ".join((getattr(error, "problem", None) or str(error)).split())
+    if isinstance(error, RecursionError):
+        why = "it is nested too deeply"
+    elif "<stream end>" in why:
+        why = "it ends too early: a bracket or quote is not closed"
+    elif "cannot start any token" in why:
+        lines = content.decode(errors="replace").splitlines()
+        tab = line and lines[line - 1 : line] and lines[line - 1][column - 1 : column] == "\t"
+        why = "a tab stands where only spaces may be" if tab else "a text that begins so must be in quotes"
+    return Problem(file, line, column, Severity.ERROR, "broken-yaml", f"not YAML: {why}")
+
+
+def read_manifests(paths: Sequence[str], broken: list[Problem] | None = None) -> list[ObjectManifest]:
+    """The objects in these files, in folders' YAML and JSON files, and of standard input (`-`); Lists taken
+    apart. In folders, what a Kustomization names as a patch is left out. What is no YAML is added to
+    `broken`, if that is given. Raises Exit.
+    """
+    manifests: list[ObjectManifest] = []
+    for file in [file for path in paths for file in _files(path)]:
+        shown, content = "stdin" if file == STDIN else file, b""
+        with reading(shown):
+            content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        try:
+            # Objects before the fault are kept.
+            manifests.extend(_documents(content, shown))
+        except _BROKEN as error:
+            problem = _broken(error, shown, content)
+            if broken is None:
+                raise Exit(f"{shown}:{problem.line}:{problem.column}: {problem.message}", USAGE) from None
+            broken.append(problem)
+    return manifests
+
+
+def _files(path: str) -> list[str]:
+    place = Path(path)
+    if path == STDIN or not place.is_dir():
+        return [path]
+    files = sorted(file for file in place.rglob("*") if file.suffix in _ENDINGS and file.is_file())
+    patches = {patch for file in place.rglob("*") if file.name in _KUSTOMIZATIONS for patch in _patches(file)}
+    return [str(file) for file in files if file.resolve() not in patches]
+
+
+def _patches(file: Path) -> Iterator[Path]:
+    """The files that a Kustomization names as patches: parts of objects, which nobody can judge alone."""
+    with reading(file):
+        body = yaml.load(file.read_bytes(), yaml.CSafeLoader)
+    for name in ("patches", "patchesJson6902", "patchesStrategicMerge"):
+        patches = body.get(name) if isinstance(body, dict) else None
+        for patch in patches if isinstance(patches, list) else ():
+            path = patch.get("path") if isinstance(patch, dict) else patch
+            # A patch may be written in place.
+            if isinstance(path, str) and "\n" not in path:
+                yield (file.parent / path).resolve()
+
+
+def _documents(content: bytes, file: str) -> Iterator[ObjectManifest]:
+    loader = _Loader(content)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            body = loader.construct_document(node)
+            items = _below(node, "items")[1]
+            listed = isinstance(body, dict) and str(body.get("kind")).endswith("List")
+            if listed and isinstance(items, yaml.SequenceNode):
+                for item, item_node in zip(body["items"], items.value, strict=True):
+                    yield ObjectManifest(item, file, item_node)
+            elif body is not None:
+                yield ObjectManifest(body, file, node)
+    finally:
+        loader.dispose()

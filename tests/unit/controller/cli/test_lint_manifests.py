@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from controller.api.parsing.expression_syntax import parse
+from controller.cli import main
+from controller.cli.manifests.kind_schemas import KINDS, schemas
+from controller.cli.manifests.manifest_files import read_manifests
+from controller.cli.manifests.schema_rules import RULES, SELF
+
+if TYPE_CHECKING:
+    from controller.api.kinds import ResourceType
+
+ROOT: Final = Path(__file__).parents[4]
+GIT: Final = "git: {url: https://git.example.com/flags.git}"
+
+
+def source(spec: str, metadata: str = "name: x") -> str:
+    return (
+        f"apiVersion: flagstaff.dev/v1beta1\nkind: FlagSource\nmetadata: {{{metadata}}}\nspec: {{{spec}}}\n"
+    )
+
+
+def flag_set(spec: str) -> str:
+    reference = "sourceRef: {kind: FlagSource, name: x}"
+    return source(f"{reference}, {spec}").replace("kind: FlagSource\n", "kind: FlagSet\n")
+
+
+def operators(kind: str, spec: str, version: str = "v1beta1") -> str:
+    return f"apiVersion: core.openfeature.dev/{version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
+
+
+def lint(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (tmp_path / "x.yaml").write_text(text)
+    main(["lint", "-f", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    return [line.removeprefix(f"{tmp_path}/") for line in lines]
+
+
+WRONG: Final[dict[str, tuple[str, str]]] = {
+    "a misspelt field": (
+        source("interval: 1m, git: {url: https://h/x, ref: {brnach: production}}"),
+        'x.yaml:4:52: error: FlagSource x: spec.git.ref: unknown field "brnach"; did you mean "branch"?',
+    ),
+    "a field in snake case": (
+        source("interval: 1m, git: {url: https://h/x, secret_ref: {name: x}}"),
+        'spec.git: unknown field "secret_ref"; did you mean "secretRef"?',
+    ),
+    "a field in the wrong case": (
+        flag_set("pruneguard: true"), 'spec: unknown field "pruneguard"; did you mean "pruneGuard"?',
+    ),
+    "a field at the wrong place": (
+        source(f"interval: 1m, {GIT}, branch: main"), 'spec: unknown field "branch"; it belongs into git.ref',
+    ),
+    "a misspelt field of metadata": (
+        source(f"interval: 1m, {GIT}", "name: x, lables: {}"),
+        'metadata: unknown field "lables"; did you mean "labels"?',
+    ),
+    "a misspelt field at the top": (
+        source(f"interval: 1m, {GIT}").replace("spec", "sepc"), 'unknown field "sepc"; did you mean "spec"?',
+    ),
+    "a number for a duration": (
+        source(f"interval: 60, {GIT}"),
+        "spec.interval: must be a duration such as 30s or 1m, not the number 60",
+    ),
+    "a duration without a unit": (
+        source(f"interval: '60', {GIT}"),
+        "spec.interval: must be a duration such as 30s or 1m",
+    ),
+    "a text for a boolean": (
+        source('interval: 1m, git: {url: https://h/x, recurseSubmodules: "yes"}'),
+        'spec.git.recurseSubmodules: must be true or false, not the string "yes"',
+    ),
+    "a version read as a number": (
+        source("interval: 1m, git: {url: https://h/x, ref: {semver: 1.10}}"),
+        "spec.git.ref.semver: must be a string, not the number 1.1; put it in quotes",
+    ),
+    "fields for a list": (flag_set("dependsOn: {name: x}"), "spec.dependsOn: must be a list, not fields"),
+    "a list for fields": (source("interval: 1m, git: []"), "spec.git: must be fields, not a list"),
+    "an empty item": (
+        source(f"interval: 1m, {GIT}, include: [null]"), "spec.include[0]: is empty; write fields",
+    ),
+    "a value of no enum": (
+        flag_set("failurePolicy: Perflag"),
+        'spec.failurePolicy: must be one of PerFlag, Atomic; did you mean "PerFlag"?',
+    ),
+    "too few": (flag_set("paths: []"), "spec.paths: must not be empty"),
+    "too long a text": (
+        source(f"interval: 1m, serviceAccountName: {'x' * 254}, {GIT}"),
+        "spec.serviceAccountName: must have at most 253 characters",
+    ),
+    "a missing field": (source(GIT), "spec.interval: is required: How often"),
+    "a broken rule": (
+        source("interval: 1m"),
+        "x.yaml:4:1: error: FlagSource x: spec: set exactly one of git, oci, bucket",
+    ),
+    "a field twice": (source("interval: 1m, interval: 2m"), 'spec: "interval" is there twice'),
+    "an invalid pattern": (
+        source("interval: 1m, oci: {url: oci://h/x, ref: {semver: '1', semverFilter: '('}}"),
+        "spec.oci.ref.semverFilter: not an RE2 expression",
+    ),
+    "what only the controller knows": (
+        source("interval: 1m, git: {url: https://h/x, ref: {branch: -x}}"),
+        "spec.git.ref.branch: '-x' is not a valid branch name",
+    ),
+    "a name in capitals": (
+        source(f"interval: 1m, {GIT}", "name: Upper_Case"),
+        "x.yaml:3:12: error: FlagSource Upper_Case: metadata.name: must be a name of lower-case",
+    ),
+    "a name that is a number": (
+        source(f"interval: 1m, {GIT}", "name: 12"),
+        "metadata.name: must be a string, not the number 12; put it in quotes",
+    ),
+    "no name": (source(f"interval: 1m, {GIT}", ""), "metadata.name: is required"),
+    "a namespace with a dot": (
+        source(f"interval: 1m, {GIT}", "name: x, namespace: a.b"),
+        "metadata.namespace: must be a name of",
+    ),
+    "a label that is a boolean": (
+        source(f"interval: 1m, {GIT}", "name: x, labels: {a: true}"),
+        "metadata.labels.a: must be a string, not true",
+    ),
+    "a label's key": (
+        source(f"interval: 1m, {GIT}", "name: x, labels: {a b: x}"),
+        "metadata.labels.a b: is no key",
+    ),
+    "a password in Git's URL": (
+        source("interval: 1m, git: {url: 'https://me:pw@h/x'}"),
+        "spec.git.url: a URL must not hold a password or token",
+    ),
+    "a password in a registry's URL": (
+        source("interval: 1m, oci: {url: 'oci://me:pw@h/x'}"),
+        "spec.oci.url: must not hold a password or token",
+    ),
+    "a token in an address": (
+        "apiVersion: flagstaff.dev/v1beta1\nkind: FlagProvider\nmetadata: {name: x}\n"
+        "spec: {type: generic, address: 'https://h/x?token=y'}",
+        "spec.address: must not hold a password or token",
+    ),
+    "a token in a source": (
+        operators("FeatureFlagSource", "{sources: [{source: 'https://TOKEN@h/flags.json'}]}"),
+        "x.yaml:4:19: error: FeatureFlagSource x: spec.sources[0].source: must not hold a password or token",
+    ),
+    "an unknown kind": (
+        source(f"interval: 1m, {GIT}").replace("FlagSource", "FlagSorce"),
+        'x.yaml:2:1: error: FlagSorce x: kind: unknown kind "FlagSorce" in flagstaff.dev; '
+        'did you mean "FlagSource"?',
+    ),
+    "an unknown version": (
+        source(f"interval: 1m, {GIT}").replace("v1beta1", "v1"),
+        "apiVersion: FlagSource has no version flagstaff.dev/v1; write flagstaff.dev/v1beta1",
+    ),
+    "a kind of the other group": (
+        operators("FlagSet", "{}"),
+        "FlagSet has no version core.openfeature.dev/v1beta1; write flagstaff.dev/v1beta1",
+    ),
+    "a group near ours": (
+        source(f"interval: 1m, {GIT}").replace("flagstaff.dev", "flagstaff.io"),
+        'unknown version "flagstaff.io/v1beta1"; write flagstaff.dev/v1beta1',
+    ),
+    "no version": (
+        "kind: FlagSet\nmetadata: {name: x}",
+        "apiVersion: is required; write flagstaff.dev/v1beta1",
+    ),
+    "no kind": ("apiVersion: flagstaff.dev/v1beta1\nmetadata: {name: x}", "kind: is required"),
+    "two forms of flags": (
+        operators("FeatureFlagConfiguration", "{flagSpec: {flags: {}}, shards: [{name: x, digest: z}]}"),
+        "spec: set exactly one of flagSpec, shards, featureFlagSpec",
+    ),
+    "a tab": ("a:\n\t- b\n", "x.yaml:2:1: error: not YAML: a tab stands where only spaces may be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_a_manifest_is_an_error_with_its_place(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *more = lint(text, tmp_path, capsys)
+    assert words in first
+    assert more == ["0 valid manifests, 1 error"]
+
+
+RIGHT: Final = {
+    "an empty host": operators(
+        "Flagd", "{featureFlagSource: ui, ingress: {enabled: true, hosts: [localhost, '']}}"
+    ),
+    "an old version": operators("FeatureFlagConfiguration", "{featureFlagSpec: '{}'}", "v1alpha1"),
+    "a spec without flags": operators("FeatureFlagConfiguration", "{serviceProvider: null}", "v1alpha2"),
+    "a user of SSH": source("interval: 1m, git: {url: ssh://git@h/x, secretRef: {name: x}}"),
+    "a status": f"{source(f'interval: 1m, {GIT}')}status: {{observedGeneration: many}}\n",
+    "a generated name": source(f"interval: 1m, {GIT}", "generateName: x-"),
+    "null for a default": source(f"interval: 1m, timeout: null, {GIT}"),
+    "a time as annotation": source(
+        f"interval: 1m, {GIT}", "name: x, annotations: {at: 2026-01-01T00:00:00Z}"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_what_the_server_and_the_controller_take_is_valid(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lint(text, tmp_path, capsys) == ["1 valid manifest"]
+
+
+def test_documents_and_items_of_lists_are_judged_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = dedent("""\
+        {flags: {}}
+        ---
+        apiVersion: v1
+        kind: List
+        items:
+          - apiVersion: flagstaff.dev/v1beta1
+            kind: FlagSet
+            metadata: {name: first}
+            spec: {sourceRef: {kind: FlagSource, name: x}, path: flags}
+          - apiVersion: apps/v1
+            kind: Deployment
+        ---
+        apiVersion: flagstaff.dev/v1beta1
+        kind: FlagSource
+        metadata: {name: second}
+        spec: {git: {url: "https://h/x"}, interval: 1}
+        """)
+    assert [line.partition(" error: ")[0] for line in lint(text, tmp_path, capsys)] == [
+        "x.yaml:9:52:", "x.yaml:16:35:", "0 valid manifests, 2 errors",
+    ]  # fmt: skip
+
+
+def test_where_nothing_is_ours_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "-f", str(ROOT / "crds")]) == 0
+    assert capsys.readouterr().out == (
+        "nothing to check: no manifests of flagstaff.dev or core.openfeature.dev, only 14 "
+        "CustomResourceDefinitions\n"
+    )
+
+
+def test_patches_of_a_kustomization_are_parts_of_objects_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kustomization.yaml").write_text("patches: [{path: patch.yaml}, {patch: '- op: remove'}]")
+    (tmp_path / "patch.yaml").write_text(flag_set("suspend: true").replace("sourceRef", "x"))
+    assert lint(source(f"interval: 1m, {GIT}"), tmp_path, capsys) == ["1 valid manifest"]
+
+
+def test_no_two_examples_define_the_same_object() -> None:
+    objects = Counter(
+        (manifest.body["kind"], metadata.get("namespace", "shop"), metadata["name"])
+        for manifest in read_manifests([str(ROOT / "examples")])
+        if manifest.is_object and manifest.body["kind"] in KINDS
+        for metadata in [manifest.body["metadata"]]
+    )
+    assert [key for key, count in objects.items() if count > 1] == []
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = source(f"interval: 1m, {GIT}, verfy: {{}}").encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["lint", "-f", "-", "--output", "json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)
+    assert (problem["file"], problem["code"], problem["path"]) == ("stdin", "unknown-field", "$.spec.verfy")
+
+
+def rules(schema: object) -> list[str]:
+    if isinstance(schema, list):
+        return [rule for item in schema for rule in rules(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [rule["rule"] for rule in schema.get(RULES, ())]
+    return own + [rule for inner in schema.values() for rule in rules(inner)]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_each_rule_of_a_kind_can_be_evaluated_here(kind: ResourceType) -> None:
+    for schema in schemas(kind).values():
+        for rule in rules(schema):
+            parse(rule, SELF | {"oldSelf"})
+
+
+def test_an_installed_wheel_has_the_definitions(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    (tmp_path / "x.yaml").write_text(source(f"interval: 1m, {GIT}, verfy: {{}}"))
+    code = "import controller.cli as cli; print(cli.__file__); cli.main(['lint', '-f', 'x.yaml'])"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(tmp_path))
+    assert 'did you mean "verify"' in done.stdout
