@@ -56,7 +56,10 @@ _PEM: Final = Never("a public key in PEM does not end")
 def git(mode: str, kind: str, reason: str, replayed: Refused) -> dict[str, Cell]:
     # An SSH key ends where allowed_signers says so, and is revoked by taking it out of the Secret: for tags,
     # too.
-    ends, revoked = "which was not valid at", Refused(_TAG if "Tag" in mode else reason, "which is not among")
+    ends, revoked = (
+        "which does not count: key has expired",
+        Refused(_TAG if "Tag" in mode else reason, "which is not among"),
+    )
     if kind == "PGP":
         ends, revoked = "expired", Refused(reason, "is revoked")
     return {

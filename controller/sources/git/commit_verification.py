@@ -11,11 +11,11 @@ from pygit2.enums import ObjectType, SortMode
 
 from controller.api.parsing.patterns import of_files
 from controller.api.parsing.reference_names import TAGS
-from controller.runtime.reconciling.setbacks import Stalled
+from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.git.repository import damage_reported, open_repository
 from controller.sources.git.signed_objects import SignedObject, UnreadableObjectError, read_commit, read_tag
-from controller.sources.verification import NotBelievedError, Signer
+from controller.sources.verification import NotBelievedError, NotJudgedError, Signer
 from controller.sources.verification.keys import Keys, verify
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ COMMIT_REFUSED: Final = "InvalidCommitSignature"
 TAG_REFUSED: Final = "InvalidTagSignature"
 NOT_ALLOWED: Final = "SignerNotAllowed"
 LIMIT: Final = "LimitExceeded"
+NOT_VERIFIED: Final = "VerificationFailed"
+"""The reason where a signature could not be verified, though it may be good."""
 _MOST_COMMITS: Final = 10_000
 _MOST_BYTES: Final = 1024 * 1024
 _SUBJECT: Final = 50
@@ -187,6 +189,8 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
             message = f"tag {short!r}: it says to be the tag {tag.name!r} of {tag.kind} {tag.target}"
             raise Stalled(TAG_REFUSED, message)
         return verify(tag.content, tag.signature, keys, tag.written)
+    except NotJudgedError as error:
+        raise Failed(NOT_VERIFIED, f"tag {short!r}: {error}") from error
     except (NotBelievedError, UnreadableObjectError) as error:
         raise Stalled(TAG_REFUSED, f"tag {short!r}: {error}") from error
 
@@ -223,6 +227,8 @@ def _commit_signer(repository: pygit2.Repository, commit: str, keys: Keys) -> Si
     try:
         read: SignedObject = read_commit(raw)
         return verify(read.content, read.signature, keys, read.written)
+    except NotJudgedError as error:
+        raise Failed(NOT_VERIFIED, f"commit {commit}: {error}") from error
     except (NotBelievedError, UnreadableObjectError) as error:
         raise Stalled(COMMIT_REFUSED, f"commit {commit} '{_subject(raw)}': {error}") from error
 

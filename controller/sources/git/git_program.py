@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
 
 from controller.api.parsing.git_url import Transport
-from controller.runtime.reconciling.setbacks import Failed, Stalled
-from controller.sources.git.git_complaints import LIMIT, is_damage, limit_of, reason_of, shown
-from controller.sources.git.git_environment import environment, secret_files
-from controller.sources.git.limited_child import (
+from controller.runtime.process.limited_child import (
     NOT_FOUND,
     ChildResult,
     ProcessLimits,
     TooMuchOutputError,
     run,
 )
+from controller.runtime.reconciling.setbacks import Failed, Stalled
+from controller.sources.git.git_complaints import LIMIT, is_damage, limit_of, reason_of, shown
+from controller.sources.git.git_environment import environment, secret_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
+from controller.runtime.process.limited_child import ProcessLimits, run
 from controller.runtime.reconciling.setbacks import Failed, Setback, Stalled
 from controller.runtime.user_text.plain_text import one_line
 from controller.sources.backend import Fetched, Revision, TreeLimits
 from controller.sources.git.commit_tree import Checkout, submodule_skipped
 from controller.sources.git.git_complaints import LIMIT
 from controller.sources.git.git_environment import environment
-from controller.sources.git.limited_child import ProcessLimits, run
 from controller.sources.git.references import Reference
 
 if TYPE_CHECKING:

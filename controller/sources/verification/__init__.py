@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
 
 
@@ -24,3 +26,8 @@ class Signer:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.key})" if self.name else self.key
+
+
+def fingerprint(blob: bytes) -> str:
+    """`SHA256:…` of a public key's bytes, as ssh-keygen prints it."""
+    return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"

@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from controller.runtime.user_text.plain_text import json_object
-from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import fingerprint
+from controller.sources.verification import NotBelievedError, Signer, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

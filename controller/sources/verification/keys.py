@@ -1,4 +1,4 @@
-"""The trusted public keys of a Secret. Pure.
+"""The trusted public keys of a Secret, and whose of them made a signature.
 
 `*.asc` are PGP keys, `*.sshpub` SSH public keys as in an authorized_keys file, both as Flux's Secrets have
 them; `allowed_signers` is a file as `git config gpg.ssh.allowedSignersFile` names one (ssh-keygen(1)).
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.runtime.user_text.secret_texts import pem_blocks
 from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
+from controller.sources.verification.ssh_signature import (
+    MOST_KEYS,
+    InvalidKeyError,
+    SshKey,
+    read_allowed,
+    read_public,
+    verify_ssh,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
     from controller.runtime.user_text.secret_texts import SecretTexts
 
 ALLOWED_SIGNERS: Final = "allowed_signers"
+_LONGEST: Final = 256 * 1024
+"""Bytes of all keys of a Secret together."""
 _PGP: Final = ".asc"
 _SSH: Final = ".sshpub"
 _PGP_LABEL: Final = "PGP PUBLIC KEY BLOCK"
@@ -43,6 +52,8 @@ class Keys:
 
 def read_keys(secret: SecretTexts) -> Keys:
     """The keys of a Secret, one at least. Raises Stalled (InvalidSecret)."""
+    if sum(map(len, secret.content.values())) > _LONGEST:
+        raise secret.invalid(f"has keys of more than {_LONGEST} bytes")
     pgp: list[str] = []
     ssh: list[SshKey] = []
     for each in sorted(secret.content):
@@ -58,6 +69,8 @@ def read_keys(secret: SecretTexts) -> Keys:
                 ssh += read_public(text) if each.endswith(_SSH) else read_allowed(text)
         except InvalidKeyError as error:
             raise secret.invalid(f"{each!r}: {error}") from None
+    if len(pgp) + len(ssh) > MOST_KEYS:
+        raise secret.invalid(f"has more than {MOST_KEYS} keys")
     if not pgp and not ssh:
         raise secret.invalid("has no public key; put one in as '*.asc', '*.sshpub' or 'allowed_signers'")
     return Keys(tuple(pgp), tuple(ssh), tuple(sorted(secret.content)))
@@ -81,13 +94,11 @@ def verify(message: bytes, signature: bytes, keys: Keys, at: datetime) -> Signer
     """Return who signed `message`, which says that it was written `at` a time. Raises NotBelievedError."""
     if not signature:
         raise NotBelievedError("it is not signed")
-    # The libraries are loaded for the kind that is there.
     if signature.lstrip().startswith(_SSH_ARMOR):
-        module = import_module("controller.sources.verification.ssh_signature")
-        found: Signer = module.verify_ssh(message, signature, keys.ssh, at)
-    elif signature.lstrip().startswith(_PGP_ARMOR):
+        return verify_ssh(message, signature, keys.ssh, at)
+    if signature.lstrip().startswith(_PGP_ARMOR):
+        # The library is loaded where such a signature is there.
         module = import_module("controller.sources.verification.pgp_signature")
-        found = module.verify_pgp(message, signature, keys.pgp)
-    else:
-        raise NotBelievedError("its signature is neither of PGP nor of SSH (X.509 is not supported)")
-    return found
+        signer: Signer = module.verify_pgp(message, signature, keys.pgp)
+        return signer
+    raise NotBelievedError("its signature is neither of PGP nor of SSH (X.509 is not supported)")

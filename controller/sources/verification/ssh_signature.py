@@ -1,131 +1,202 @@
-"""Signatures by SSH keys (openssh-portable, PROTOCOL.sshsig and PROTOCOL.u2f)."""
+"""Signatures by SSH keys, judged by ssh-keygen as Git has it judge them (ssh-keygen(1), -Y verify)."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-
-from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import Damaged, Reading, SshKey, fingerprint, string
+from controller.runtime.process.limited_child import NOT_FOUND, ChildResult, ProcessLimits, run_blocking
+from controller.runtime.process.temporary import TemporaryFolder
+from controller.runtime.user_text.plain_text import one_line
+from controller.sources.verification import NotBelievedError, NotJudgedError, Signer, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
+    from pathlib import Path
 
-_ARMOR: Final = re.compile(
-    rb"\s*-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/=\s]+)-----END SSH SIGNATURE-----\s*"
-)
-_MAGIC: Final = b"SSHSIG"
-_NAMESPACE: Final = b"git"
-_HASHES: Final = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
-_RSA: Final = {b"rsa-sha2-256": hashes.SHA256(), b"rsa-sha2-512": hashes.SHA512()}
-_CURVES: Final[dict[str, hashes.HashAlgorithm]] = {
-    "secp256r1": hashes.SHA256(), "secp384r1": hashes.SHA384(), "secp521r1": hashes.SHA512(),
-}  # fmt: skip
-"""The hash that goes with each curve."""
+TYPES: Final = (
+    "ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
+)  # fmt: skip
+"""Kinds of keys that count; `sk-` are those of security keys."""
+MOST_KEYS: Final = 1_000
+_NAMESPACE: Final = "git"
 _RSA_BITS: Final = 2_048
 """Fewest bits of an RSA key."""
+_LONGEST: Final = 64 * 1024
+"""Bytes of a signature."""
+_LIMITS: Final = ProcessLimits(memory_bytes=256 * 1024**2, file_bytes=1024**2)
+_SECONDS: Final = 10.0
+"""For one run of ssh-keygen, which takes some milliseconds."""
+_ANYBODY: Final = "signer"
+"""Stands for every principal: whoever has a key of the Secret may sign."""
+_WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_OPTIONS: Final = re.compile(r'(?:(?:namespaces|valid-after|valid-before)="[^"]*"(?:,(?=.)|$))+')
+_GOOD: Final = re.compile(r"^Good .* (SHA256:\S+)$", re.MULTILINE)
+_REFUSED: Final = re.compile(r"^\S+:\d+: (.*)$", re.MULTILINE)
+"""Why a line of the allowed signers does not count."""
+_DETAILS: Final = re.compile(r"signature details: counter = \d+, flags = 0x([0-9a-f]+)")
 _PRESENT: Final = 1
 """The flag of a security key that its user touched it."""
 
 
+class InvalidKeyError(ValueError):
+    """A public key that cannot be read; the text says which line and why."""
+
+
 @dataclass(frozen=True, slots=True)
-class SshSignature:
-    """What stands in the armor."""
+class SshKey:
+    """A key that is believed."""
 
-    blob: bytes
-    """The public key that it claims to be made with."""
-    namespace: bytes
-    reserved: bytes
-    algorithm: bytes
-    """The algorithm of the message's hash."""
-    signature: bytes
+    type: str
+    text: str
+    """In Base64."""
+    name: str = ""
+    """The owner of the key; empty where the file does not say."""
+    options: str = ""
+    """When it counts, as in an allowed_signers file."""
+
+    @property
+    def fingerprint(self) -> str:
+        """`SHA256:…`, as ssh-keygen prints it."""
+        return fingerprint(base64.b64decode(self.text))
+
+    @property
+    def allowed_signer(self) -> str:
+        """Its line of an allowed_signers file."""
+        return " ".join(filter(None, (_ANYBODY, self.options, self.type, self.text))) + "\n"
 
 
-def read_signature(armored: bytes) -> SshSignature:
-    """A signature in its armor. Raises Damaged."""
-    found = _ARMOR.fullmatch(armored)
-    if found is None:
-        raise Damaged("it is not in the armor of an SSH signature")
-    try:
-        content = Reading(base64.b64decode(b"".join(found[1].split()), validate=True))
-    except binascii.Error:
-        raise Damaged("its armor does not hold Base64") from None
-    if content.exactly(len(_MAGIC)) != _MAGIC or content.exactly(4) != b"\0\0\0\1":
-        raise Damaged("it is not of version 1")
-    read = SshSignature(content.text(), content.text(), content.text(), content.text(), content.text())
-    content.end()
-    return read
+def read_public(text: str) -> list[SshKey]:
+    """The keys of an authorized_keys file: `TYPE BASE64 [COMMENT]` a line. Raises InvalidKeyError."""
+    return [_key(line, words, " ".join(words[2:])) for line, words in _lines(text)]
+
+
+def read_allowed(text: str) -> list[SshKey]:
+    """The keys of an allowed_signers file (ssh-keygen(1)). Raises InvalidKeyError."""
+    keys = []
+    for line, (principals, *words) in _lines(text):
+        options = words.pop(0) if words and words[0] not in TYPES else ""
+        if options and not _OPTIONS.fullmatch(options):
+            raise InvalidKeyError(
+                f"line {line}: the options are namespaces, valid-after and valid-before, "
+                "each with a value in quotes"
+            )
+        keys.append(_key(line, words, principals.strip('"'), options))
+    return keys
 
 
 def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datetime) -> Signer:
-    """Return whose key of `keys` signed `message` for Git at the time `at`. Raises NotBelievedError."""
+    """Return whose key of `keys` signed `message` for Git at the time `at`. Blocks; runs ssh-keygen.
+
+    Raises NotBelievedError.
+    """
+    if len(armored) > _LONGEST:
+        raise NotBelievedError(f"its SSH signature has {len(armored)} bytes, more than {_LONGEST}")
+    folder = TemporaryFolder.make()
     try:
-        read = read_signature(armored)
-    except Damaged as error:
-        raise NotBelievedError(f"its SSH signature is damaged: {error}") from None
-    named = f"SSH {fingerprint(read.blob)}"
-    if read.namespace != _NAMESPACE:
-        raise NotBelievedError(f"its signature by {named} was made for another purpose than Git")
-    known = [key for key in keys if key.blob == read.blob]
-    if not known:
-        raise NotBelievedError(f"it is signed with the key {named}, which is not among the trusted keys")
-    if read.algorithm not in _HASHES:
-        raise NotBelievedError(f"its signature by {named} uses a hash other than sha256 and sha512")
-    signed = _MAGIC + b"".join(map(string, (_NAMESPACE, read.reserved, read.algorithm)))
-    signed += string(_HASHES[read.algorithm](message).digest())
+        (folder.path / "signature").write_bytes(armored)
+        return _Judging(folder.path, message, at.strftime("%Y%m%d%H%M%S")).signer(list(keys))
+    except OSError as error:
+        raise NotJudgedError(f"its SSH signature cannot be verified: {error}") from error
+    finally:
+        folder.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    folder: Path
+    message: bytes
+    time: str
+
+    def signer(self, keys: list[SshKey]) -> Signer:
+        verified = self._verify(keys)
+        signed_with = _GOOD.search(verified.output.decode("utf-8", "replace"))
+        if signed_with is None:
+            raise NotBelievedError(self._why_refused(keys))
+        named = f"SSH {signed_with[1]}"
+        known = [key for key in keys if key.fingerprint == signed_with[1]]
+        # One key may be there twice, with other owners at other times.
+        owner = known[0] if len(known) == 1 else next(key for key in known if self._verify([key]).status == 0)
+        if owner.type == "ssh-rsa" and self._bits(owner) < _RSA_BITS:
+            raise NotBelievedError(f"it is signed with {named}, an RSA key of less than {_RSA_BITS} bits")
+        if owner.type.startswith("sk-") and not _is_touched(verified):
+            raise NotBelievedError(f"its signature by {named} was made without a touch of the security key")
+        return Signer(named, owner.name)
+
+    def _why_refused(self, keys: list[SshKey]) -> str:
+        """Why no key of `keys` signed it."""
+        checked = self._run("-Y", "check-novalidate", "-n", _NAMESPACE, "-s", "signature")
+        signed_with = _GOOD.search(checked.output.decode("utf-8", "replace"))
+        if signed_with is None:
+            if "namespace" in checked.complaint:
+                return "its SSH signature was made for another purpose than Git"
+            if "incorrect signature" in checked.complaint:
+                return "its SSH signature is not of its content: one of them was changed"
+            return "its SSH signature is damaged, or of a kind that ssh-keygen does not know"
+        named = f"it is signed with the key SSH {signed_with[1]}"
+        known = [key for key in keys if key.fingerprint == signed_with[1]]
+        if not known:
+            return f"{named}, which is not among the trusted keys"
+        reasons = _REFUSED.findall(self._verify(known).complaint)
+        return f"{named}, which does not count: {one_line('; '.join(reasons), 200)}"
+
+    def _verify(self, keys: list[SshKey]) -> ChildResult:
+        (self.folder / "allowed").write_text("".join(key.allowed_signer for key in keys), encoding="utf-8")
+        when = f"verify-time={self.time}"
+        return self._run(
+            *("-vv", "-Y", "verify", "-n", _NAMESPACE, "-f", "allowed"),
+            *("-I", _ANYBODY, "-O", when, "-s", "signature"),
+        )
+
+    def _bits(self, key: SshKey) -> int:
+        (self.folder / "key").write_text(f"{key.type} {key.text}\n")
+        shown = self._run("-l", "-f", "key").output.decode("utf-8", "replace")
+        bits = shown.partition(" ")[0]
+        return int(bits) if bits.isdecimal() else 0
+
+    def _run(self, *arguments: str) -> ChildResult:
+        # Times without a zone are in UTC, in the Secret and here.
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "TZ": "UTC", "LC_ALL": "C"}
+        files = {"signature", "allowed", "key"}
+        command = [str(self.folder / word) if word in files else word for word in arguments]
+        ended = run_blocking(("ssh-keygen", *command), environment, _LIMITS, _SECONDS, self.message)
+        if ended.status == NOT_FOUND:
+            raise NotJudgedError("its SSH signature cannot be verified: ssh-keygen is not installed")
+        if ended.status < 0:
+            raise NotJudgedError(
+                f"its SSH signature cannot be verified: signal {-ended.status} ended ssh-keygen"
+            )
+        return ended
+
+
+def _is_touched(verified: ChildResult) -> bool:
+    flags = _DETAILS.search(verified.complaint)
+    return flags is not None and bool(int(flags[1], 16) & _PRESENT)
+
+
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """(number, words) of each line that is neither empty nor a comment."""
+    if text.count("\n") > 10 * MOST_KEYS:
+        raise InvalidKeyError(f"has more than {10 * MOST_KEYS} lines")
+    for number, line in enumerate(text.split("\n"), 1):
+        words = [] if line.lstrip().startswith("#") else _WORD.findall(line)
+        if words:
+            yield number, words
+
+
+def _key(line: int, words: list[str], name: str, options: str = "") -> SshKey:
+    if len(words) < 2 or words[0] not in TYPES:
+        kinds = ", ".join(TYPES)
+        raise InvalidKeyError(f"line {line} is no public key; its type must be one of {kinds}")
     try:
-        _check(known[0], signed, read.signature)
-    except (ValueError, UnsupportedAlgorithm, NotImplementedError, InvalidSignature):
-        message_ = f"its signature by {named} is not of its content: one of them was changed"
-        raise NotBelievedError(message_) from None
-    for key in known:
-        if (key.after is None or at >= key.after) and (key.before is None or at < key.before):
-            return Signer(named, key.name)
-    raise NotBelievedError(f"it is signed with the key {named}, which was not valid at {at.isoformat()}")
-
-
-def _check(key: SshKey, signed: bytes, signature: bytes) -> None:
-    """Raise InvalidSignature, Damaged, or ValueError for a key that is none."""
-    public = load_ssh_public_key(f"{key.type} {base64.b64encode(key.blob).decode()}".encode())
-    content = Reading(signature)
-    algorithm, made = content.text(), content.text()
-    if key.type.startswith("sk-"):
-        signed = _signed_by_device(key.blob, content.exactly(5), signed)
-    content.end()
-    if isinstance(public, rsa.RSAPublicKey):
-        if algorithm not in _RSA or public.key_size < _RSA_BITS:
-            raise InvalidSignature
-        public.verify(made, signed, padding.PKCS1v15(), _RSA[algorithm])
-    elif algorithm != key.type.encode():
-        raise InvalidSignature
-    elif isinstance(public, ec.EllipticCurvePublicKey):
-        numbers = Reading(made)
-        pair = encode_dss_signature(numbers.number(), numbers.number())
-        numbers.end()
-        public.verify(pair, signed, ec.ECDSA(_CURVES[public.curve.name]))
-    elif isinstance(public, ed25519.Ed25519PublicKey):
-        public.verify(made, signed)
-    else:
-        raise InvalidSignature
-
-
-def _signed_by_device(blob: bytes, state: bytes, signed: bytes) -> bytes:
-    """What a security key signs: hashes of its application's name and of the message, and its own state."""
-    if not state[0] & _PRESENT:
-        raise InvalidSignature
-    application, public = b"", Reading(blob)
-    while public.left:
-        # It is the last string of the key.
-        application = public.text()
-    return hashlib.sha256(application).digest() + state + hashlib.sha256(signed).digest()
+        blob = base64.b64decode(words[1], validate=True)
+    except ValueError:
+        raise InvalidKeyError(f"line {line}: the key is damaged") from None
+    if not blob.startswith(len(words[0]).to_bytes(4, "big") + words[0].encode()):
+        raise InvalidKeyError(f"line {line}: the key is not of the type that is written before it")
+    return SshKey(words[0], words[1], "".join(filter(str.isprintable, name))[:255], options)

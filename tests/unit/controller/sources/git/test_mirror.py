@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from controller.api.parsing.git_url import parse_location
+from controller.runtime.process.limited_child import ProcessLimits
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.backend import Revision, TreeLimits
 from controller.sources.deadline import Deadline, ThreadTasks
@@ -22,7 +23,6 @@ from controller.sources.git.commit_reader import CommitReader
 from controller.sources.git.commit_tree import Checkout
 from controller.sources.git.git_credentials import Credentials
 from controller.sources.git.git_program import GitProgram
-from controller.sources.git.limited_child import ProcessLimits
 from controller.sources.git.mirror import UNUSED, Mirror, sweep_mirrors
 from controller.sources.git.references import Reference
 from tests.git_http import GitServer, git_server

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from controller.api.parsing import InvalidTextError
 from controller.api.parsing.git_url import parse_location
+from controller.runtime.process.limited_child import MAX_COMPLAINT, ProcessLimits, run
 from controller.runtime.reconciling.setbacks import Failed, Stalled
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_complaints import is_damage, limit_of, reason_of, shown
 from controller.sources.git.git_credentials import Credentials
 from controller.sources.git.git_program import BrokenMirrorError, GitProgram
-from controller.sources.git.limited_child import MAX_COMPLAINT, ProcessLimits, run
 from tests.git_http import GitServer, command_lines, git_server
 from tests.repositories import Repository
 
@@ -318,7 +318,7 @@ async def test_a_start_that_is_cancelled_twice_leaves_no_process_behind(
             started.set()
             cancelled.wait(60.0)
 
-    monkeypatch.setattr("controller.sources.git.limited_child.Popen", Slow)
+    monkeypatch.setattr("controller.runtime.process.limited_child.Popen", Slow)
     seconds = f"600.{os.getpid()}"
     running = asyncio.create_task(run(("sleep", seconds), os.environ, ProcessLimits(), 10.0))
     assert await asyncio.to_thread(started.wait, 60.0)
@@ -352,7 +352,7 @@ async def test_a_start_that_waits_for_its_turn_is_cancelled_at_once(
 ) -> None:
     freed = threading.Event()
     with ThreadPoolExecutor(1) as busy:
-        monkeypatch.setattr("controller.sources.git.limited_child._THREADS", busy)
+        monkeypatch.setattr("controller.runtime.process.limited_child._THREADS", busy)
         busy.submit(freed.wait, 120.0)
         touched = tmp_path / "touched"
         running = asyncio.create_task(run(("touch", str(touched)), os.environ, ProcessLimits(), 10.0))

@@ -173,8 +173,10 @@ async def test_an_ssh_key_counts_while_allowed_signers_says_so(
     for options, reason in (
         ('valid-before="20200101"', "InvalidCommitSignature"),
         ('valid-after="29990101Z"', "InvalidCommitSignature"),
-        ('namespaces="file"', "InvalidSecret"),
-        ('namespaces="*,!git"', "InvalidSecret"),
+        ('valid-before="yesterday"', "InvalidCommitSignature"),
+        ('namespaces="file"', "InvalidCommitSignature"),
+        ('namespaces="*,!git"', "InvalidCommitSignature"),
+        ("cert-authority", "InvalidSecret"),
         ('namespaces="file,git",valid-after="20200101Z"', "Succeeded"),
     ):
         source.trusted = {"allowed_signers": f"# ours\nada@x,al@x {options} {key}\n".encode()}

@@ -13,13 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from controller.sources.verification import NotBelievedError, Signer
-from controller.sources.verification.ssh_keys import SshKey, string
-from controller.sources.verification.ssh_signature import verify_ssh
+from controller.sources.verification.ssh_signature import SshKey, verify_ssh
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 APPLICATION, MESSAGE = b"ssh:", b"turn it on"
 TOUCHED, UNTOUCHED = b"\1\0\0\0\7", b"\0\0\0\0\7"
 KINDS = {"sk-ssh-ed25519@openssh.com": "ed25519", "sk-ecdsa-sha2-nistp256@openssh.com": "ecdsa"}
+
+
+def string(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
 
 
 def number(value: int) -> bytes:
@@ -43,7 +46,7 @@ def signed(kind: str, state: bytes) -> tuple[SshKey, bytes]:
     parts = (blob, b"git", b"", b"sha512", string(kind.encode()) + string(made) + state)
     text = base64.b64encode(b"SSHSIG\0\0\0\1" + b"".join(map(string, parts)))
     armored = b"-----BEGIN SSH SIGNATURE-----\n" + text + b"\n-----END SSH SIGNATURE-----\n"
-    return SshKey(kind, blob, "Ada"), armored
+    return SshKey(kind, base64.b64encode(blob).decode(), "Ada"), armored
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,10 +56,13 @@ def test_a_security_key_that_was_touched_signs(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("message", "state"), [(MESSAGE, UNTOUCHED), (b"turn it off", TOUCHED)])
+@pytest.mark.parametrize(
+    ("message", "state", "why"),
+    [(MESSAGE, UNTOUCHED, "without a touch"), (b"turn it off", TOUCHED, "not of its content")],
+)
 def test_neither_another_content_nor_a_key_that_nobody_touched_is_believed(
-    kind: str, message: bytes, state: bytes
+    kind: str, message: bytes, state: bytes, why: str
 ) -> None:
     key, armored = signed(kind, state)
-    with pytest.raises(NotBelievedError, match="not of its content"):
+    with pytest.raises(NotBelievedError, match=why):
         verify_ssh(message, armored, [key], AT)
