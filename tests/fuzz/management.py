@@ -46,17 +46,16 @@ def explain(content: bytes) -> None:
     if asked.get("type") is None and asked["flagKey"]:
         single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
         alone = orjson.loads(single.body)
-        for name in ("key", "value", "variant", "errorCode"):
+        for name in ("key", "value", "errorCode"):
             same(found.get(name), alone.get(name), name)
+        same(found.get("variant") or "", alone.get("variant") or "", "variant")
 
 
 def after(content: bytes) -> None:
     """Any query gets a page: the flags behind some key, in order, and all of them but for it."""
     query = content.decode("latin-1")
     with nothing_fails():
-        response = introspection().flags(Request("GET", "/flags", query, (), b"", ""))
-    same(response.status, 200, "the status")
-    page = orjson.loads(response.body)
+        page = orjson.loads(introspection().listing(Request("GET", "/flags", query, (), b"", ""))())
     keys = [flag["key"] for flag in page["flags"]]
     same(keys, KEYS[len(KEYS) - len(keys) :], "the rest of the keys")
     same((page["count"], page["next"]), (len(KEYS), None), "count and next")

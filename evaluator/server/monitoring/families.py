@@ -52,10 +52,10 @@ class Histogram:
         self.total = 0.0
         """Sum of all values."""
 
-    def add(self, value: float, weight: int = 1) -> None:
-        """Count a value `weight` times."""
-        self.counts[bisect_left(self._bounds, value)] += weight
-        self.total += value * weight
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
 
     def include(self, other: Histogram) -> None:
         """Add the counts of `other`, which has the same bounds."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1_000
 """Most flags in one answer."""
-MOST_PAGES: Final = 64
-"""Most encoded pages that are kept until the next swap."""
 MOST_BODY: Final = 100_000
 """Most bytes of a request to /explain: a trace contains the context many times."""
 
@@ -73,9 +71,6 @@ class Introspection:
         self._history = history
         self._store = service.store
         self._clock = service.clock
-        self._of: Snapshot | None = None
-        self._keys: list[str] = []
-        self._pages: dict[str, bytes] = {}
         self._offload = offload
 
     def routes(self) -> Routes:
@@ -83,17 +78,21 @@ class Introspection:
         reading = {(method, "/flags"): self.flags for method in ("GET", "HEAD")}
         return Routes(http={**reading, ("POST", "/explain"): self.explain})
 
-    def flags(self, request: Request) -> Response:
+    def flags(self, request: Request) -> Response | Streamed:
         """What is served, up to PAGE flags from the one after `?after=KEY`; `next` is where the following
         page begins.
 
         `{"revision", "digest", "servedSince", "ageSeconds", "stale", "sources", "count", "flags", "next"}`;
         times are Unix seconds.
         """
+        return self._offload.answer(JSON, self.listing(request))
+
+    def listing(self, request: Request) -> Callable[[], bytes]:
+        """Return a function that makes the document in some milliseconds."""
         snapshot = self._store.snapshot
         after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]
-        head = orjson.dumps(self._head(snapshot))
-        return Response(200, head[:-1] + b"," + self._page(snapshot, after), JSON)
+        head = self._head(snapshot)
+        return lambda: _dumped({**head, **self._page(snapshot, after)})
 
     def explain(self, request: Request) -> Response | Streamed:
         """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`;
@@ -170,22 +169,18 @@ class Introspection:
             "sources": [source(status, now) for status in store.statuses],
         }
 
-    def _page(self, snapshot: Snapshot | None, after: str) -> bytes:
-        """Return the rest of the document, `"count":…}`."""
-        if snapshot is not self._of:
-            self._of, self._pages = snapshot, {}
-            self._keys = [] if snapshot is None else sorted(snapshot.flag_set.flags)
-        page = self._pages.get(after)
-        if page is None:
-            first = bisect_right(self._keys, after) if after else 0
-            keys = self._keys[first : first + PAGE]
-            following = keys[-1] if first + PAGE < len(self._keys) else None
-            flags = [] if snapshot is None else [self._flag(snapshot, key) for key in keys]
-            page = _dumped({"count": len(self._keys), "flags": flags, "next": following})[1:]
-            if len(self._pages) >= MOST_PAGES:
-                self._pages.clear()
-            self._pages[after] = page
-        return page
+    def _page(self, snapshot: Snapshot | None, after: str) -> dict[str, Any]:
+        """Return the rest of the document: `count`, `flags` and `next`."""
+        if snapshot is None:
+            return {"count": 0, "flags": [], "next": None}
+        every = snapshot.compiled.keys_in_order
+        first = bisect_right(every, after) if after else 0
+        keys = every[first : first + PAGE]
+        return {
+            "count": len(every),
+            "flags": [self._flag(snapshot, key) for key in keys],
+            "next": keys[-1] if first + PAGE < len(every) else None,
+        }
 
     def _flag(self, snapshot: Snapshot, key: str) -> dict[str, Any]:
         flag = snapshot.flag_set.flags[key]

@@ -1,9 +1,6 @@
 """Counts requests, and measures how long their handlers took and how large the answers were.
 
-Handlers are wrapped, so the protocols below know nothing of it. A request costs a clock reading and an
-addition: after each scrape the first MEASURED of a series are measured one by one, and then one of STRIDE,
-which counts for all since the one before. So a request is missing from the count until STRIDE - 1 others of
-its series, or the next scrape and one more, have come.
+Handlers are wrapped, so the protocols below know nothing of it.
 """
 
 from __future__ import annotations
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Call, Request
     from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
-
-MEASURED: Final = 4_096
-STRIDE: Final = 16
 
 FINE: Final = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
 COARSE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -48,6 +42,7 @@ SERVICE: Final = "flagd"
 class Outcome(NamedTuple):
     """The labels of a series: fixed sets only, never a path or a key from a client."""
 
+    scheme: str
     protocol: str
     """`grpc` (its messages, by whatever protocol), `json` or `ofrep`."""
     method: str
@@ -57,32 +52,26 @@ class Outcome(NamedTuple):
     code: str
     """gRPC's status as a number, or empty."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the values of HTTP_LABELS."""
+        return (self.method, str(self.status), self.route, self.code, SERVICE, self.scheme)
+
 
 class Series:
     """The measurements of one outcome."""
 
-    __slots__ = ("_left", "pending", "seconds", "sizes", "stride")
+    __slots__ = ("seconds", "sizes")
 
     def __init__(self) -> None:
         self.seconds, self.sizes = Histogram(SECONDS), Histogram(BYTES)
-        self.pending = 0
-        """Requests since the last one that was measured."""
-        self.scraped()
 
     def record(self, seconds: float, size: int) -> None:
-        """Record a measured request, which counts for all since the one before."""
-        weight, self.pending = self.pending, 0
-        self.seconds.add(seconds, weight)
-        self.sizes.add(size, weight)
-        self._left -= 1
-        if self._left == 0:
-            self.stride = STRIDE
+        """Count a request."""
+        self.seconds.add(seconds)
+        self.sizes.add(size)
 
-    def scraped(self) -> None:
-        """Measure closely, again."""
-        self._left, self.stride = MEASURED, 1
-
-    def add(self, other: Series) -> None:
+    def include(self, other: Series) -> None:
         """Add the counts of `other`."""
         self.seconds.include(other.seconds)
         self.sizes.include(other.sizes)
@@ -94,7 +83,7 @@ class Requests:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds, of a high resolution."""
         self._clock = clock
-        self._series: dict[tuple[str, Outcome], Series] = {}
+        self._series: dict[Outcome, Series] = {}
 
     def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
         """Return the routes with their unary calls and requests measured; streams are counted elsewhere."""
@@ -105,23 +94,18 @@ class Requests:
             http={at: self._http(scheme, at, run) for at, run in routes.http.items()},
         )  # fmt: skip
 
-    def _of(self, scheme: str, outcome: Outcome) -> Series:
-        return self._series.setdefault((scheme, outcome), Series())
+    def _of(self, outcome: Outcome) -> Series:
+        return self._series.setdefault(outcome, Series())
 
     def _rpc(self, scheme: str, protocol: str, path: str, run: UnaryHandler) -> UnaryHandler:
-        clock = self._clock
-        well = Outcome(protocol, "POST", path, 200, "0")
-        series = Series()
+        clock, ok = self._clock, Outcome(scheme, protocol, "POST", path, 200, "0")
+        record = self._of(ok).record
 
         def failed(started: float, error: BaseException) -> None:
-            ill = self._of(scheme, well._replace(code=str(int(code_of(error)))))
-            ill.pending += 1
-            ill.record(clock() - started, 0)
+            self._of(ok._replace(code=str(int(code_of(error))))).record(clock() - started, 0)
 
         def answered(started: float, answer: bytes) -> None:
-            series.pending += 1
-            if series.pending >= series.stride:
-                series.record(clock() - started, len(answer))
+            record(clock() - started, len(answer))
 
         def measured(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             started = clock()
@@ -132,32 +116,26 @@ class Requests:
                 raise
             if isinstance(answer, Deferred):
                 return answer.watched(partial(answered, started), partial(failed, started))
-            series.pending += 1
-            if series.pending >= series.stride:
-                series.record(clock() - started, len(answer))
+            record(clock() - started, len(answer))
             return answer
 
-        self._series[scheme, well] = series
         return measured
 
     def _http(self, scheme: str, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
-        clock, method, route = self._clock, at[0], template(at[1])
+        clock, like = self._clock, Outcome(scheme, "ofrep", at[0], template(at[1]), 0, "")
         by_status: dict[int, Series] = {}
 
-        def of(status: int) -> Series:
-            outcome = Outcome("ofrep", method, route, status, "")
-            return by_status.setdefault(status, self._of(scheme, outcome))
+        def record(started: float, status: int, size: int) -> None:
+            series = by_status.get(status)
+            if series is None:
+                series = by_status[status] = self._of(like._replace(status=status))
+            series.record(clock() - started, size)
 
         def failed(started: float, error: BaseException) -> None:
-            series = of(status_of(error))
-            series.pending += 1
-            series.record(clock() - started, 0)
+            record(started, status_of(error), 0)
 
         def answered(started: float, response: Response) -> None:
-            series = by_status.get(response.status) or of(response.status)
-            series.pending += 1
-            if series.pending >= series.stride:
-                series.record(clock() - started, len(response.body))
+            record(started, response.status, len(response.body))
 
         def measured(request: Request) -> Answer:
             started = clock()
@@ -184,20 +162,17 @@ class Requests:
             ("protocol",),
         )
         by_labels: dict[tuple[str, ...], Series] = {}
-        by_protocol: dict[str, Series] = {}
-        for (scheme, outcome), series in list(self._series.items()):
-            _, method, route, status, code = outcome
-            labels: tuple[str, ...] = (method, str(status), route, code, SERVICE, scheme)
-            by_protocol.setdefault(outcome.protocol, Series()).add(series)
-            by_labels.setdefault(labels, Series()).add(series)
-            series.scraped()
-        for labels, series in by_labels.items():
+        by_protocol: dict[tuple[str, ...], Series] = {}
+        for outcome, series in list(self._series.items()):
+            by_protocol.setdefault((outcome.protocol,), Series()).include(series)
             if any(series.seconds.counts):
-                # They are cumulative, so that the fine ones can be left out.
-                seconds.add_metric(labels, series.seconds.buckets()[len(FINE) :], series.seconds.total)
-                size.add_metric(labels, series.sizes.buckets(), series.sizes.total)
-        for protocol, series in by_protocol.items():
-            evaluation.add_metric((protocol,), series.seconds.buckets(), series.seconds.total)
+                by_labels.setdefault(outcome.labels, Series()).include(series)
+        for labels, series in by_labels.items():
+            # They are cumulative, so that the fine ones can be left out.
+            seconds.add_metric(labels, series.seconds.buckets()[len(FINE) :], series.seconds.total)
+            size.add_metric(labels, series.sizes.buckets(), series.sizes.total)
+        for labels, series in by_protocol.items():
+            evaluation.add_metric(labels, series.seconds.buckets(), series.seconds.total)
         yield from (seconds, size, evaluation)
 
 
