@@ -21,6 +21,8 @@ class Value:
     message: str
     option: str = ""
     """An option of `flagstaff controller` or `flagstaff proxy`, as PROCESS --OPTION=TEXT."""
+    stock: bool = False
+    """Whether it is the chart's own default, for which ours stands in."""
 
 
 _SOURCE: Final = "in FeatureFlagSources: "
@@ -67,6 +69,54 @@ _OPTIONS: Final = {
     "managerConfig.controllerManagerConfigYaml.webhook.port": "controller --admission-port",
 }
 _IMAGE: Final = "sidecarConfiguration.image"
+_STOCK: Final[Mapping[str, Any]] = {
+    "defaultNamespace": "open-feature-operator-system",
+    "imagePullSecrets": [],
+    "sidecarConfiguration": {
+        "port": 8013, "managementPort": 8014, "socketPath": "", "providerArgs": "", "envVarPrefix": "FLAGD",
+        "defaultSyncProvider": "kubernetes", "evaluator": "json", "logFormat": "json", "probesEnabled": True,
+        "debugLogging": False, "otelCollectorUri": "",
+        "resources": {
+            "limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "200m", "memory": "32Mi"},
+        },
+    },
+    "inProcessConfiguration": {
+        "port": 8015, "host": "localhost", "socketPath": "", "tls": "false", "offlineFlagSourcePath": "",
+        "selector": "", "envVarPrefix": "FLAGD", "cache": {"type": "lru", "size": 1000},
+    },
+    "flagdProxyConfiguration": {
+        "port": 8015, "managementPort": 8016, "debugLogging": False, "replicaCount": 1,
+        "image": {"repository": "ghcr.io/open-feature/flagd-proxy"},
+    },
+    "flagdConfiguration": {
+        "port": 8013, "ofrepPort": 8016, "syncPort": 8015, "managementPort": 8014, "debugLogging": False,
+        "image": {"repository": "ghcr.io/open-feature/flagd"},
+    },
+    "controllerManager": {
+        "kubeRbacProxy": {
+            "image": {"repository": "gcr.io/kubebuilder/kube-rbac-proxy"},
+            "resources": {
+                "limits": {"cpu": "500m", "memory": "128Mi"}, "requests": {"cpu": "5m", "memory": "64Mi"},
+            },
+        },
+        "manager": {
+            "image": {"repository": "ghcr.io/open-feature/open-feature-operator"},
+            "resources": {
+                "limits": {"cpu": "500m", "memory": "128Mi"}, "requests": {"cpu": "10m", "memory": "64Mi"},
+            },
+            "hostNetwork": False, "dnsPolicy": "ClusterFirst",
+        },
+        "replicas": 1,
+    },
+    "managerConfig": {
+        "flagsValidatonEnabled": "true",
+        "controllerManagerConfigYaml": {
+            "health": {"healthProbeBindAddress": ":8081"}, "metrics": {"bindAddress": "127.0.0.1:8080"},
+            "webhook": {"port": 9443},
+        },
+    },
+}  # fmt: skip
+"""The values of the chart itself. Each release has its own tags of images, which are not compared."""
 
 
 def options(values: Mapping[str, Any]) -> Iterator[Value]:
@@ -74,7 +124,9 @@ def options(values: Mapping[str, Any]) -> Iterator[Value]:
     image = _at(values, _IMAGE)
     for path in leaves(dict(values), ()):
         name = ".".join(map(str, path))
-        if name.startswith(_IMAGE) and isinstance(image, dict):
+        if _is_stock(values, name):
+            yield Value(name, Fate.KEPT, "the chart's default; Flagstaff's own takes its place", stock=True)
+        elif name.startswith(_IMAGE) and isinstance(image, dict):
             if path[-1] == "repository" or "repository" not in image:
                 yield _image(name, image)
         elif name in _OPTIONS:
@@ -83,6 +135,16 @@ def options(values: Mapping[str, Any]) -> Iterator[Value]:
             known = next((key for key in _TABLE if name == key or name.startswith(f"{key}.")), "")
             fate, message = _TABLE.get(known, (Fate.IGNORED, "Flagstaff has no such setting"))
             yield Value(name, fate, message)
+
+
+def _is_stock(values: Mapping[str, Any], name: str) -> bool:
+    if name.startswith(f"{_IMAGE}."):
+        return False  # how to keep stock flagd is always said
+    if name.endswith(".image.tag"):
+        repository = name.removesuffix("tag") + "repository"
+        return _at(values, repository) in {None, _at(_STOCK, repository)}
+    stock = _at(_STOCK, name)
+    return stock is not None and _at(values, name) == stock
 
 
 def _image(name: str, image: Mapping[str, Any]) -> Value:

@@ -166,7 +166,7 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
     spine.wait_ready("flagset")
     spine.wait("flagset", lambda _: "Applied" in {each["reason"] for each in spine.events()})
     text = flagstaff(spine, "events").stdout
-    assert re.search(rf"(?m)^\S+Z  info   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
+    assert re.search(rf"(?m)^\S+Z  Normal   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
     command = [
         FLAGSTAFF, "events", "--watch", "-o", "json", "-n", spine.name, "--kubeconfig",
         str(spine.plane.kubeconfig),

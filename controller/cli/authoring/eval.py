@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.shared.arguments import add_build_arguments, local_options
 from controller.cli.shared.context import add_context_arguments, read_context
 from controller.cli.shared.ending import OK, PROBLEM, UNREACHABLE, ending
-from controller.cli.shared.printing import announce, shown
+from controller.cli.shared.printing import add_steps_argument, announce, did_you_mean, shown
 from controller.cli.shared.problems import failures
 from controller.local.local_stages import build_once
 from controller.local.worktree import compose_working_tree, working_tree_of
 from controller.runtime.clock import now
 from controller.runtime.reconciling.setbacks import Setback
 from evaluator.resolving.explain import answer, explain
+from evaluator.resolving.resolution import ErrorCode
 from evaluator.resolving.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
@@ -37,12 +39,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", metavar="KEY", help="the flag's key")
     add_context_arguments(parser)
     parser.add_argument("--explain", action="store_true", help="also print how the answer came about")
+    add_steps_argument(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one answer as JSON; exit with 0, 1 if it is an error, 2 for wrong usage, 3 without a source."""
     context = read_context(arguments)
+    file = Path(arguments.source)
+    if file.is_file() and not arguments.paths:
+        # lint takes a file, too.
+        arguments.source, arguments.paths = str(file.parent), [file.name]
     options = local_options(arguments)
     with ending(UNREACHABLE, Setback):
         composition = _composed(options, arguments.ref)
@@ -53,10 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         explanation = explain(flags, arguments.key, None, context, moment)
         resolution = explanation.resolution
-        print(shown(answer(arguments.key, resolution), explanation.steps))
+        steps = [str(step) for step in explanation.steps]
+        print(shown(answer(arguments.key, resolution), steps, as_json=arguments.output == "json"))
     else:
         resolution = resolve(flags, arguments.key, None, context, moment)
         print(shown(answer(arguments.key, resolution)))
+    if resolution.error_code == ErrorCode.FLAG_NOT_FOUND:
+        hint = did_you_mean(arguments.key, composition.flag_set.flags)
+        print(f"flagstaff eval: there is no flag {arguments.key!r}{hint}", file=sys.stderr)
     return PROBLEM if resolution.error_code else OK
 
 

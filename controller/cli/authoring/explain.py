@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.authoring.flags import everything
 from controller.cli.shared.context import add_context_arguments, read_context
 from controller.cli.shared.ending import OK, PROBLEM
-from controller.cli.shared.printing import shown
+from controller.cli.shared.printing import add_steps_argument, did_you_mean, printable, shown
 from controller.cli.shared.remote import add_address_argument, remote
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="DIGEST|TIME",
         help="explain what was served then: a digest (sha256:…), or a time such as 2026-01-02T03:04:05Z",
     )  # fmt: skip
+    add_steps_argument(parser)
     parser.set_defaults(run=run)
 
 
@@ -37,7 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
         question["type"] = arguments.type
     if arguments.at is not None:
         question["at"] = arguments.at
-    found = remote(arguments.to).post("/explain", question)
-    steps = [step.get("text", "") for step in found.pop("steps", []) if isinstance(step, dict)]
-    print(shown(found, steps))
-    return PROBLEM if "errorCode" in found else OK
+    evaluator = remote(arguments.to)
+    answer = evaluator.post("/explain", question)
+    steps = [str(step.get("text", "")) for step in answer.pop("steps", []) if isinstance(step, dict)]
+    print(shown(answer, steps, as_json=arguments.output == "json"))
+    if answer.get("errorCode") == "FLAG_NOT_FOUND":
+        keys = [str(flag.get("key")) for flag in everything(evaluator)["flags"]]
+        hint = did_you_mean(arguments.key, keys)
+        print(printable(f"flagstaff explain: there is no flag {arguments.key!r}{hint}"), file=sys.stderr)
+    return PROBLEM if "errorCode" in answer else OK

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_address_argument(parser)
     parser.add_argument(
-        "--output", choices=["text", "json"], default="text", help="a table (default), or JSON"
+        "-o", "--output", choices=["text", "json"], default="text", help="a table (default), or JSON"
     )
     parser.set_defaults(run=run)
 

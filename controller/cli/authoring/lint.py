@@ -70,7 +70,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_reading_arguments(parser)
     parser.add_argument(
-        "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
+        "-o",
+        "--output",
+        choices=["text", "json", "sarif"],
+        default="text",
+        help="how to print (default text)",
     )
     parser.set_defaults(run=run)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 _COLOURS: Final = {"error": _RED, "+": _GREEN, "-": _RED, "~": _YELLOW}
 """Colours by severity, and by the beginning of a changed flag's line."""
+_TYPES: Final = {"error": "Warning", "info": "Normal"}
+"""The API server's types of Events, by the severities of alerts."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +70,8 @@ def _line(event: Mapping[str, Any]) -> str:
     """Return an Event as one line; no text of a stranger in it can move a terminal's cursor."""
     about = event["involvedObject"]
     text = (
-        f"{event['timestamp']}  {event['severity']:5}  {about['kind']}/{about['namespace']}/{about['name']}  "
+        f"{event['timestamp']}  {_TYPES[event['severity']]:7}  "
+        f"{about['kind']}/{about['namespace']}/{about['name']}  "
         f"{event['reason']}  {event['message']}"
     )
     return one_line(text, len(text))

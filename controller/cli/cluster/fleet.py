@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.configuration import ConfigurationStatus, Latency
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
-from controller.cli.shared.printing import columns, printable
+from controller.cli.shared.printing import columns, printable, short
 from controller.cli.shared.remote import remote
 from controller.delivery.waiting import line
 
@@ -33,6 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
     )
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="a table (default), or JSON"
+    )
     add_cluster_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -48,11 +52,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _proxy(options: argparse.Namespace) -> int:
-    there = remote(options.to)
+    there = remote(options.to, "proxy")
 
     async def table() -> str:
         found = await asyncio.to_thread(there.get, "/fleet")
-        return proxy_table(found.get("flagSets") or (), options.namespace)
+        flag_sets = [
+            flag_set
+            for flag_set in found.get("flagSets") or ()
+            if options.namespace in {"", flag_set.get("namespace")}
+        ]
+        return _as_json(flag_sets) if options.output == "json" else proxy_table(flag_sets)
 
     return await _shown(options, table, partial(asyncio.sleep, 1.0))
 
@@ -62,7 +71,8 @@ async def _follow(options: argparse.Namespace) -> int:
     from controller.cli.cluster.cluster_view import ClusterView, watching
 
     async def table() -> str:
-        return cluster_table(view.of_kind(FEATURE_FLAG_CONFIGURATION.kind))
+        configurations = view.of_kind(FEATURE_FLAG_CONFIGURATION.kind)
+        return cluster_json(configurations) if options.output == "json" else cluster_table(configurations)
 
     kinds = (FEATURE_FLAG_CONFIGURATION,)
     async with watching(options.kubeconfig, options.namespace, kinds, ClusterView()) as view:
@@ -95,7 +105,7 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
         rows.append(
             (
                 f"{each.namespace}/{each.name}",
-                status.revision or status.digest or "",
+                short(status.revision or status.digest or ""),
                 status.served or "-",
                 str(status.delivered or 0),
                 latency.p50 or "",
@@ -108,12 +118,28 @@ def cluster_table(configurations: Iterable[Resource]) -> str:
     return _text(rows, below)
 
 
-def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
+def cluster_json(configurations: Iterable[Resource]) -> str:
+    """A list of `namespace`, `name`, and the status of each flag set without its conditions."""
+    return _as_json(
+        [
+            {
+                "namespace": configuration.namespace,
+                "name": configuration.name,
+                **{key: value for key, value in configuration.status.items() if key != "conditions"},
+            }
+            for configuration in configurations
+        ]
+    )
+
+
+def _as_json(document: Sequence[Mapping[str, Any]]) -> str:
+    return printable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+
+
+def proxy_table(flag_sets: Iterable[Mapping[str, Any]]) -> str:
     """Every evaluator that a proxy knows."""
     rows: list[tuple[str, ...]] = [_MEMBERS]
     for each in flag_sets:
-        if namespace not in {"", each.get("namespace")}:
-            continue
         for member in each.get("members") or ():
             state = "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
             claimed = "" if member.get("verified") else " (claimed)"
@@ -123,7 +149,7 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
                     f"{member.get('name')}{claimed}",
                     str(member.get("node") or ""),
                     str(member.get("version") or ""),
-                    str(member.get("revision") or member.get("digest") or "nothing"),
+                    short(str(member.get("revision") or member.get("digest") or "nothing")),
                     state,
                     str(member.get("since") or ""),
                 )

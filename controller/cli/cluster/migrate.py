@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     verbs = parser.add_subparsers(dest="migration", metavar="VERB", required=True)
-    check = verbs.add_parser("check", help="say what becomes of each field, and the steps of the cut-over")
+    check = _add_verb(verbs, "check", "say what becomes of each field, and the steps of the cut-over")
     _add_files(check, "manifests: files or folders; without it, a live cluster is read")
     check.add_argument(
         "-n", "--namespace", default="", metavar="NS",
@@ -37,15 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_output(check)
     check.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     check.set_defaults(run=_check)
-    values = verbs.add_parser("values", help="turn OpenFeature Operator's Helm values into our options")
+    values = _add_verb(verbs, "values", "turn OpenFeature Operator's Helm values into our options")
     values.add_argument("-f", "--filename", required=True, metavar="FILE", dest="file", help="values.yaml")
     _add_output(values)
     values.set_defaults(run=_values)
-    apply = verbs.add_parser("apply", help="have the API server try each change of the cut-over")
+    apply = _add_verb(verbs, "apply", "have the API server try each change of the cut-over")
     apply.add_argument("--dry-run", action="store_true", required=True, help="change nothing; always needed")
     _add_files(apply, "manifests that would be applied, such as crds and deploy")
     apply.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     apply.set_defaults(run=_apply)
+
+
+def _add_verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    return parser
 
 
 def _add_files(parser: argparse.ArgumentParser, text: str) -> None:
@@ -157,10 +164,14 @@ def _values(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _print_values(found: Iterable[Value]) -> None:
-    for each in found:
-        shown = "; ".join(text for text in (each.option and f"flagstaff {each.option}", each.message) if text)
-        print(f"{each.path}: {each.fate}: {shown}")
+def _print_values(values: Sequence[Value]) -> None:
+    own = [value for value in values if not value.stock]
+    for value in own:
+        option = value.option and f"flagstaff {value.option}"
+        shown = "; ".join(text for text in (option, value.message) if text)
+        print(f"{value.path}: {value.fate}: {shown}")
+    if len(own) < len(values):
+        print(f"{len(values) - len(own)} values are the chart's defaults: nothing has to be done about them")
 
 
 def _apply(arguments: argparse.Namespace) -> int:

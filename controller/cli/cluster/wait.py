@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.shared.clusters import add_cluster_arguments, run_on_cluster
 from controller.cli.shared.ending import OK, PROBLEM, USAGE, Exit
+from controller.cli.shared.printing import printable
 from controller.delivery.waiting import SHORTEST, WaitState, WaitTarget, is_revision
 from evaluator.flags.syntax.text import visible
 
@@ -37,6 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--allow-none", action="store_true",
         help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text",
+        help="the result as a line (default), or as a JSON object",
+    )  # fmt: skip
     add_cluster_arguments(parser, of="default", timeout=60)
     parser.set_defaults(run=run)
 
@@ -60,6 +66,10 @@ def run(options: argparse.Namespace) -> int:
     wanted = WaitTarget(options.revision, options.percent, options.allow_none)
     subject = WaitSubject(_KINDS[kind.lower()], options.namespace, name, wanted)
     ended = run_on_cluster(lambda: wait_served(options.kubeconfig, subject, options.timeout, _say))
+    if options.output == "json":
+        result = {"served": ended.done, "message": ended.message, "waitsFor": list(ended.waits_for)}
+        print(printable(json.dumps(result, indent=2, ensure_ascii=False)))
+        return OK if ended.done else PROBLEM
     if ended.done:
         print(visible(f"{options.what}: {ended.message}"))
         return OK

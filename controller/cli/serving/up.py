@@ -75,7 +75,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="name the generation of fractional in every answer's metadata",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text",
+        help="lines for people (default), or one JSON object a line",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
     parser.set_defaults(run=run)
 
 
@@ -85,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Results of reconciles are reported as events.
     logging.getLogger("controller.runtime.reconciling.loop").setLevel(logging.ERROR)
     options = local_options(arguments)
-    report: Report = JsonReport(sys.stdout) if arguments.json else TextReport(sys.stdout)
+    report: Report = JsonReport(sys.stdout) if arguments.output == "json" else TextReport(sys.stdout)
     if arguments.once:
         return asyncio.run(_once(options, report))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

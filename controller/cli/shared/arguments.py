@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from controller.cli.shared.ending import reason
 from controller.flagsets.building.compose import FailurePolicy
 from controller.flagsets.building.provenance import ProvenanceDetail
 from controller.flagsets.preparing.patches import Patch
@@ -82,7 +83,7 @@ def _content(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
+        raise argparse.ArgumentTypeError(f"cannot be read: {reason(error)}") from None
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -28,4 +28,11 @@ def ending(code: int, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        raise Exit(error, code) from error
+        raise Exit(reason(error), code) from error
+
+
+def reason(error: Exception) -> str:
+    """The error's own words; of an OSError its file and what is wrong with it, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

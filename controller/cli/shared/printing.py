@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _DIGITS: Final = 12
@@ -15,8 +16,20 @@ _MOST_KNOWN: Final = 1000
 _DIGEST: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})[0-9a-f]{{28,}}")
 
 
-def shown(answer: Mapping[str, Any], steps: Iterable[object] = ()) -> str:
-    """The answer as JSON, then its steps, one a line. Nothing in it can steer a terminal."""
+def add_steps_argument(parser: argparse.ArgumentParser) -> None:
+    """--output of verbs that print an answer and its steps."""
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text",
+        help="the answer and a line for each step (text, the default), or all of it as one JSON object",
+    )  # fmt: skip
+
+
+def shown(answer: Mapping[str, Any], steps: Sequence[str] = (), *, as_json: bool = False) -> str:
+    """The answer as JSON, then its steps, one a line; `as_json` puts them into the object. Nothing in it can
+    steer a terminal.
+    """
+    if as_json:
+        answer, steps = {**answer, "steps": [*steps]} if steps else answer, ()
     lines = [json.dumps(answer, indent=2, ensure_ascii=False)]
     lines += [f"  {step}" for step in steps]
     return printable("\n".join(lines))

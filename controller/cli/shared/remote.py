@@ -32,12 +32,14 @@ def add_address_argument(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """One evaluator's management port."""
+    """The management port of an evaluator or a proxy."""
 
     address: str
     secure: bool
     host: str
     port: int
+    process: str = "evaluator"
+    """The process whose management port it is: evaluator or proxy."""
 
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at `path`. Raises Exit."""
@@ -46,6 +48,10 @@ class Remote:
     def post(self, path: str, document: object) -> dict[str, Any]:
         """The JSON object that `document` is answered with. Raises Exit."""
         return self._ask("POST", path, json.dumps(document).encode())
+
+    @property
+    def _process(self) -> str:
+        return f"{'an' if self.process == 'evaluator' else 'a'} {self.process}"
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
@@ -56,9 +62,9 @@ class Remote:
             response = connection.getresponse()
             return self._understood(response.status, path, _read(response))
         except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Exit(
-                f"cannot reach an evaluator at {self.address}: {reason}; "
+                f"cannot reach {self._process} at {self.address}: {reason}; "
                 "is its management port open, and --to correct?"
             ) from error
         finally:
@@ -74,7 +80,8 @@ class Remote:
         if isinstance(document, dict) and isinstance(document.get("error"), str):
             raise Exit(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
         raise Exit(
-            f"{self.address} answered {path} with status {status}; --to takes an evaluator's management port"
+            f"{self.address} answered {path} with status {status}; "
+            f"--to takes {self._process}'s management port"
         )
 
 
@@ -90,8 +97,8 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     return b"".join(pieces)
 
 
-def remote(address: str) -> Remote:
-    """`host:port`, or an http or https URL. Raises Exit for wrong usage."""
+def remote(address: str, process: str = "evaluator") -> Remote:
+    """`host:port`, or an http or https URL, of an evaluator or a proxy. Raises Exit for wrong usage."""
     if address.isdecimal():
         raise Exit(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
     parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -103,4 +110,4 @@ def remote(address: str) -> Remote:
         raise Exit(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
     if parts.path.strip("/") or parts.username is not None:
         raise Exit(f"{address!r} has more than a host and a port; write host:port", USAGE)
-    return Remote(address, parts.scheme == "https", parts.hostname, port or 8014)
+    return Remote(address, parts.scheme == "https", parts.hostname, port or 8014, process)

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, kind: type[S], work: Callable[[S], Coroutin
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(working)
     except ConfigException as error:
-        raise Exit(f"{found.kubeconfig or 'kubeconfig'}: {error}") from error
+        raise Exit(f"cannot find a cluster: {error}") from error
     return OK
 
 

@@ -55,9 +55,20 @@ def test_an_answer(ask: Callable[..., Any], arguments: tuple[str, ...], value: o
     assert (code, answer["value"], answer["reason"]) == (0, value, reason)
 
 
-def test_a_flag_that_is_not_there_exits_1(ask: Callable[..., Any]) -> None:
-    code, answer, _ = ask("nobody")
-    assert (code, answer["errorCode"]) == (1, "FLAG_NOT_FOUND")
+def test_unknown_flag_exits_1_and_suggests_the_key_that_is_spelled_alike(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["eval", str(EXAMPLE / "base"), "max-item"]) == 1
+    output = capsys.readouterr()
+    assert json.loads(output.out)["errorCode"] == "FLAG_NOT_FOUND"
+    assert "there is no flag 'max-item'; did you mean 'max-items'?" in output.err
+
+
+def test_one_file_is_evaluated_and_its_steps_are_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(EXAMPLE / "base" / "checkout.yaml")
+    assert main(["eval", file, "max-items", "--explain", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["value"], answer["steps"] != []) == (10, True)
 
 
 def test_explain_shows_the_bucket(ask: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from controller.cli.cluster.events import lines
 
 CHANGES = "~ banner: default off (false) → on (true)\n+ new: on (\x1b[2J)"
-HEAD = "2026-01-02T03:04:05Z  info   FlagSet/shop/flags  Applied  2 changed"
+HEAD = "2026-01-02T03:04:05Z  Normal   FlagSet/shop/flags  Applied  2 changed"
 
 
 def event(**more: Any) -> dict[str, Any]:

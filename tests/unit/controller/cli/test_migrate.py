@@ -98,3 +98,18 @@ def test_nothing_is_changed_but_by_a_person(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         main(["migrate", "apply"])
     assert "--dry-run" in capsys.readouterr().err
+
+
+def test_defaults_of_the_chart_are_counted_and_not_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(
+        "flagdProxyConfiguration:\n  port: 8015\n  debugLogging: true\n"
+        "  image: {repository: ghcr.io/open-feature/flagd-proxy, tag: v0.6.2}\n"
+    )
+    assert main(["migrate", "values", "-f", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "flagdProxyConfiguration.debugLogging: changed: proxy --verbose in deploy/proxy.yaml",
+        "3 values are the chart's defaults: nothing has to be done about them",
+    ]

@@ -129,8 +129,25 @@ def test_explain_asks_for_a_version_that_was_served_before(address: str) -> None
 
 
 def test_explain_of_an_error_exits_1(address: str) -> None:
-    says({**ANSWER, "errorCode": "FLAG_NOT_FOUND"})
+    says({**ANSWER, "errorCode": "GENERAL"})
     assert main(["explain", "banner", "--to", address]) == 1
+
+
+def test_explain_of_an_unknown_flag_suggests_the_key_that_is_spelled_alike(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says({**ANSWER, "errorCode": "FLAG_NOT_FOUND"})
+    says({"digest": "d", "flags": [{"key": "new-banner"}, {"key": "max-items"}]})
+    assert main(["explain", "new-baner", "--to", address]) == 1
+    assert "there is no flag 'new-baner'; did you mean 'new-banner'?" in capsys.readouterr().err
+
+
+def test_explain_as_json_is_one_object_with_its_steps(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says({**ANSWER, "steps": [{"text": "targeting: on"}]})
+    assert main(["explain", "banner", "--to", address, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == ["targeting: on"]
 
 
 @pytest.mark.parametrize(

@@ -45,16 +45,12 @@ def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPa
         (None, 0, ""),
         (InvalidSettingError("--x is bad"), 2, "--x is bad"),
         (OSError("the port is taken"), 3, "the port is taken"),
-        (ConfigException("no context"), 3, "kubeconfig: no context"),
+        (ConfigException("no context"), 3, "cannot find a cluster: no context"),
     ],
     ids=["stopped", "a setting", "a port", "a kubeconfig"],
 )
 def test_how_the_work_ends_is_the_exit_code(error: Exception | None, code: int, message: str) -> None:
     assert ended(error) == (code, message)
-
-
-def test_a_kubeconfig_that_is_named_is_named_in_what_it_lacks() -> None:
-    assert ended(ConfigException("no context"), "--kubeconfig", "/there") == (3, "/there: no context")
 
 
 def test_a_setting_that_cannot_be_used_ends_it_before_the_work() -> None:

@@ -69,5 +69,5 @@ def test_an_event_is_shown_as_it_is_posted_and_on_a_line() -> None:
         "message": "it is\x1b[2J wrong", "reason": "BuildFailed",
         "reportingController": "flagstaff-controller", "metadata": {"flagstaff.dev/revision": "main@sha1:1"},
     }  # fmt: skip
-    shown = "2026-01-02T03:04:05Z  error  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
+    shown = "2026-01-02T03:04:05Z  Warning  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
     assert lines(event, colours=False) == [shown]

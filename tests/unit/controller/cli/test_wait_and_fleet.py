@@ -94,12 +94,11 @@ def test_each_flag_set_has_a_line_and_each_laggard_one_beneath() -> None:
 
 
 def test_a_fleet_without_flag_sets_and_one_without_evaluators_are_reported() -> None:
-    assert (cluster_table([]), proxy_table([], "")) == ("no flag sets\n", "no evaluators\n")
-    assert proxy_table(FLEET, "another") == "no evaluators\n"
+    assert (cluster_table([]), proxy_table([])) == ("no flag sets\n", "no evaluators\n")
 
 
 def test_a_proxy_s_evaluators_have_a_line_each_and_cannot_move_the_cursor() -> None:
-    lines = proxy_table(FLEET, "shop").splitlines()
+    lines = proxy_table(FLEET).splitlines()
     assert [line.split("  ")[-2] for line in lines[1:]] == ["behind", "silent"]
     assert "shop/a (claimed)" in lines[1]
     assert "\x1b" not in lines[2]
@@ -126,11 +125,17 @@ def proxy() -> Iterator[str]:
 
 def test_a_proxy_is_asked(proxy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "--to", proxy]) == 0
-    assert capsys.readouterr().out == proxy_table(FLEET, "")
+    assert capsys.readouterr().out == proxy_table(FLEET)
+    assert main(["fleet", "--to", proxy, "-n", "another"]) == 0
+    assert capsys.readouterr().out == "no evaluators\n"
+    assert main(["fleet", "--to", proxy, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == FLEET
 
 
-def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
+def test_a_proxy_that_is_not_there_ends_it_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "--to", "127.0.0.1:1"]) == 3
+    message = "cannot reach a proxy at 127.0.0.1:1: Connection refused; is its management port open"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

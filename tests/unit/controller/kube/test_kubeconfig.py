@@ -28,7 +28,10 @@ SERVER = "https://127.0.0.1:1"
         (b"clusters: 3\n", "clusters must be a list of objects"),
         (b"users: [3]\n", "users must be a list of objects"),
         (b"clusters: []\ncontexts: []\n", "current-context"),
-        (f"{HEAD}clusters: [{{name: x, cluster: {{server: '127.0.0.1:1'}}}}]\nusers: []\n".encode(), "user"),
+        (
+            f"{HEAD}clusters: [{{name: x, cluster: {{server: '127.0.0.1:1'}}}}]\nusers: []\n".encode(),
+            "is not a URL",
+        ),
         (
             f"{HEAD}clusters: [{{name: x, cluster: {{server: 'h:1'}}}}]\n"
             "users: [{name: u, user: {}}]\n".encode(),
